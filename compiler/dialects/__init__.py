@@ -1,0 +1,1 @@
+"""The tilewright dialect: attributes that carry decisions in the IR."""

@@ -1,0 +1,46 @@
+"""Every error a user of the compiler can meet, each saying who refused, which rule, what was found, and the remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class TilewrightError(Exception):
+    """Base of all errors raised on purpose by tilewright."""
+
+
+@dataclass(frozen=True)
+class UnsupportedOperator:
+    """One operator that cannot be compiled: its name, why, and where the model uses it."""
+
+    operator: str
+    reason: str
+    location: str = "<unknown location>"
+
+    def __str__(self) -> str:
+        return f"{self.operator} at {self.location}: {self.reason}"
+
+
+class UnsupportedError(TilewrightError):
+    """A model holds operators that cannot be compiled; lists every one of them with its place in the source."""
+
+    def __init__(self, operators: list[UnsupportedOperator]):
+        self.operators = tuple(operators)
+        lines = "\n".join(f"  - {op}" for op in self.operators)
+        super().__init__(f"{len(self.operators)} operator(s) cannot be compiled:\n{lines}")
+
+
+class PassError(TilewrightError):
+    """A pass or pipeline failed; the message carries the diagnostics."""
+
+
+class PipelineSyntaxError(TilewrightError):
+    """A pass pipeline string does not parse; the message points at the column."""
+
+
+class ScheduleError(TilewrightError):
+    """A schedule is malformed or illegal for its dispatch."""
+
+
+class ModelImportError(TilewrightError):
+    """A model file or object cannot be imported."""

@@ -1,0 +1,1 @@
+"""Front ends: each turns a model into a module of linalg on tensors with weights as arguments."""

@@ -1,0 +1,77 @@
+"""The one door to the MLIR bindings: contexts, parsing, and small readers used by every pass.
+
+No other module imports ``torch_mlir`` bindings directly, so a change of wheel is a change of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from torch_mlir import ir, passmanager
+from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
+
+from tilewright.compiler.errors import PassError
+
+__all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
+
+
+@cache
+def context() -> ir.Context:
+    """The process-wide context: one, so that modules, types and attributes can be mixed freely.
+
+    Threading inside MLIR is off: dispatches are compiled in parallel by the driver, and a context
+    without threads survives ``fork``.
+    """
+    ctx = ir.Context()
+    ctx.enable_multithreading(False)
+    _torch_dialect.register_dialect(ctx)
+    # Discardable attributes of ours (`tilewright.*`) are checked by our own verifier, not by a C++ dialect.
+    ctx.allow_unregistered_dialects = True
+    return ctx
+
+
+def parse(text: str, source: str = "<string>") -> ir.Module:
+    """Parses MLIR text into a module; raises PassError with the diagnostics when it is malformed."""
+    try:
+        with context():
+            return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise PassError(f"{source}: {error}") from None
+
+
+def run_upstream(op: ir.Operation, pipeline: str) -> None:
+    """Runs a pipeline of upstream and torch-mlir passes on `op`; failures become PassError."""
+    try:
+        with context():
+            passmanager.PassManager.parse(pipeline).run(op)
+    except (ir.MLIRError, ValueError) as error:
+        raise PassError(str(error)) from None
+
+
+def walk(op: ir.Operation, name: str | None = None) -> list[ir.Operation]:
+    """All operations nested in `op` (itself included) in post-order, or those called `name`; safe to mutate over."""
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        if name is None or inner.name == name:
+            found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def functions(module: ir.Module) -> Iterator[ir.Operation]:
+    """The module's `func.func` operations in order."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func":
+            yield op.operation
+
+
+def static_shape(type_: ir.Type) -> tuple[int, ...]:
+    """The shape of a ranked tensor or memref type; raises ValueError when any extent is dynamic."""
+    shaped = ir.ShapedType(type_)
+    if not shaped.has_static_shape:
+        raise ValueError(f"expected a static shape, found {type_}")
+    return tuple(shaped.shape)

@@ -1,0 +1,1 @@
+"""Deciding schedules: heuristics and searches over workloads, never touching IR."""

@@ -1,0 +1,115 @@
+"""The tables of a compiled model: what the compiler hands to the runtime, as plain frozen data.
+
+A `Package` holds machine code for kernels and two programs over buffers: `prepack` runs once when weights are
+bound and fills the packed block; `main` runs at every call. Nothing here knows MLIR, LLVM or torch.
+
+Kernel ABI (x86-64 System V), one function per kernel:
+
+    int32_t kernel(void *const *buffers, int64_t first_task, int64_t end_task, void *scratch);
+
+It computes rTasks `first_task <= i < end_task` over `buffers` (dense, row-major, 64-byte aligned unless they
+are a caller's own arrays), may use `scratch_bytes` of 64-byte aligned scratch private to the calling thread,
+and returns 0, or 1 + the index into `Kernel.asserts` of a run-time check that failed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+ITEM_BYTES = {
+    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "c64": 8, "c128": 16,
+    "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "u16": 2, "u32": 4, "u64": 8, "i1": 1,
+}  # fmt: skip
+"""Bytes of one element per dtype name; `i1` (bool) is stored as one byte, `c64` is complex of two f32."""
+
+ALIGNMENT_BYTES = 64
+"""Alignment of every buffer the runtime allocates: one cache line, one 512-bit vector."""
+
+SPACES = ("input", "output", "weight", "constant", "packed", "arena")
+"""Where a buffer lives: the caller's inputs or outputs, the bound weights, the package's own constants, the
+block that `prepack` filled, or the arena that calls of `main` reuse."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A dense row-major tensor: name, dtype (a key of ITEM_BYTES) and shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class BufferRef:
+    """`offset` bytes into entry `index` of a space; `index` is 0 for packed and arena, which are one block each."""
+
+    space: str
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One dispatch of a program: `tasks` rTasks of kernel number `kernel` over `buffers`.
+
+    Steps of a program run in order, each seeing the memory effects of all earlier ones; the rTasks of one step
+    are independent and may run on any thread in any order.
+    """
+
+    kernel: int
+    buffers: tuple[BufferRef, ...]
+    tasks: int
+    dispatch: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Machine code of one kernel: a relocatable ELF object that defines `symbol` and needs only libc/libm."""
+
+    name: str
+    symbol: str
+    object: bytes
+    scratch_bytes: int = 0
+    asserts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps and the bytes of arena they need."""
+
+    steps: tuple[Step, ...] = ()
+    arena_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor that belongs to the package itself."""
+
+    spec: TensorSpec
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Package:
+    """A compiled model without its weights.
+
+    `target` names what the kernels were compiled for; `features` the CPU features they need, as
+    /proc/cpuinfo-independent LLVM names (`avx512f`); `notes` is free JSON data for `explain`.
+    """
+
+    target: str
+    features: tuple[str, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    weights: tuple[TensorSpec, ...]
+    constants: tuple[Constant, ...]
+    kernels: tuple[Kernel, ...]
+    main: Program
+    prepack: Program = Program()
+    packed_bytes: int = 0
+    notes: dict = field(default_factory=dict)
