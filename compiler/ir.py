@@ -1,19 +1,100 @@
 """The one door to the MLIR bindings: contexts, parsing, and small readers used by every pass.
 
 No other module imports ``torch_mlir`` bindings directly, so a change of wheel is a change of this file.
+Builders of a dialect's operations come from here too, imported when first named:
+
+    from tilewright.compiler.ir import arith, ir, linalg, transform
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 
+from tilewright.compiler.errors import PassError
 from torch_mlir import ir, passmanager
 from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
 
-from tilewright.compiler.errors import PassError
-
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
+
+
+_LAZY = {
+    **{
+        name: f"torch_mlir.dialects.{name}"
+        for name in [
+            "affine",
+            "amdgpu",
+            "arith",
+            "async_dialect",
+            "bufferization",
+            "builtin",
+            "cf",
+            "complex",
+            "emitc",
+            "ext",
+            "func",
+            "gpu",
+            "index",
+            "irdl",
+            "linalg",
+            "llvm",
+            "math",
+            "memref",
+            "ml_program",
+            "nvgpu",
+            "nvvm",
+            "openmp",
+            "pdl",
+            "quant",
+            "rocdl",
+            "scf",
+            "shape",
+            "sparse_tensor",
+            "tensor",
+            "tosa",
+            "transform",
+            "ub",
+            "vector",
+            "x86",
+        ]
+    },
+    **{
+        f"transform_{name}": f"torch_mlir.dialects.transform.{name}"
+        for name in [
+            "bufferization",
+            "debug",
+            "extras",
+            "gpu",
+            "interpreter",
+            "loop",
+            "memref",
+            "nvgpu",
+            "pdl",
+            "structured",
+            "tensor",
+            "tune",
+            "vector",
+            "x86",
+        ]
+    },
+    "execution_engine": "torch_mlir.execution_engine",
+    "fx_importer": "torch_mlir.extras.fx_importer",
+    "onnx_importer": "torch_mlir.extras.onnx_importer",
+    "rewrite": "torch_mlir.rewrite",
+    "torch_dialect": "torch_mlir.dialects.torch",
+}
+"""Names importable from here -> the bindings' module each one is; `fx_importer` is the only one that imports torch."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    """The bindings' module called `name` (PEP 562), imported when first used: a dialect costs 1 to 60 ms."""
+    if name not in _LAZY:
+        raise AttributeError(
+            f"module `{__name__}` has no `{name}`; from the bindings it gives: {', '.join(sorted(_LAZY))}"
+        )
+    return import_module(_LAZY[name])
 
 
 @cache
