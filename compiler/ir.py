@@ -20,72 +20,23 @@ from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir'
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
 
 
+_DIALECTS = """
+affine amdgpu arith async_dialect bufferization builtin cf complex emitc ext func gpu index irdl linalg llvm math
+memref ml_program nvgpu nvvm openmp pdl quant rocdl scf shape sparse_tensor tensor tosa transform ub vector x86
+"""
+_TRANSFORM = """
+bufferization debug extras gpu interpreter loop memref nvgpu pdl structured tensor tune vector x86
+"""
 _LAZY = {
-    **{
-        name: f"torch_mlir.dialects.{name}"
-        for name in [
-            "affine",
-            "amdgpu",
-            "arith",
-            "async_dialect",
-            "bufferization",
-            "builtin",
-            "cf",
-            "complex",
-            "emitc",
-            "ext",
-            "func",
-            "gpu",
-            "index",
-            "irdl",
-            "linalg",
-            "llvm",
-            "math",
-            "memref",
-            "ml_program",
-            "nvgpu",
-            "nvvm",
-            "openmp",
-            "pdl",
-            "quant",
-            "rocdl",
-            "scf",
-            "shape",
-            "sparse_tensor",
-            "tensor",
-            "tosa",
-            "transform",
-            "ub",
-            "vector",
-            "x86",
-        ]
-    },
-    **{
-        f"transform_{name}": f"torch_mlir.dialects.transform.{name}"
-        for name in [
-            "bufferization",
-            "debug",
-            "extras",
-            "gpu",
-            "interpreter",
-            "loop",
-            "memref",
-            "nvgpu",
-            "pdl",
-            "structured",
-            "tensor",
-            "tune",
-            "vector",
-            "x86",
-        ]
-    },
+    **{name: f"torch_mlir.dialects.{name}" for name in _DIALECTS.split()},
+    **{f"transform_{name}": f"torch_mlir.dialects.transform.{name}" for name in _TRANSFORM.split()},
     "execution_engine": "torch_mlir.execution_engine",
     "fx_importer": "torch_mlir.extras.fx_importer",
     "onnx_importer": "torch_mlir.extras.onnx_importer",
     "rewrite": "torch_mlir.rewrite",
     "torch_dialect": "torch_mlir.dialects.torch",
 }
-"""Names importable from here -> the bindings' module each one is; `fx_importer` is the only one that imports torch."""
+"""Names importable from here -> the bindings' module each one is. `fx_importer` alone imports torch."""
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -131,7 +82,7 @@ def run_upstream(op: ir.Operation, pipeline: str) -> None:
 
 
 def walk(op: ir.Operation, name: str | None = None) -> list[ir.Operation]:
-    """All operations nested in `op` (itself included) in post-order, or those called `name`; safe to mutate over."""
+    """All operations in `op`, itself included, in post-order, or those called `name`; safe to mutate over."""
     found: list[ir.Operation] = []
 
     def visit(inner: ir.Operation) -> ir.WalkResult:
