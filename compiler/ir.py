@@ -19,10 +19,10 @@ from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir'
 
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
 
-
 _DIALECTS = """
-affine amdgpu arith async_dialect bufferization builtin cf complex emitc ext func gpu index irdl linalg llvm math
-memref ml_program nvgpu nvvm openmp pdl quant rocdl scf shape sparse_tensor tensor tosa transform ub vector x86
+affine amdgpu arith async_dialect bufferization builtin cf complex emitc ext func gpu index irdl linalg llvm
+math memref ml_program nvgpu nvvm openmp pdl quant rocdl scf shape sparse_tensor tensor tosa transform ub
+vector x86
 """
 _TRANSFORM = """
 bufferization debug extras gpu interpreter loop memref nvgpu pdl structured tensor tune vector x86
