@@ -31,7 +31,11 @@ class UnsupportedError(TilewrightError):
 
 
 class PassError(TilewrightError):
-    """A pass or pipeline failed; the message carries the diagnostics."""
+    """A pass or pipeline failed; the message carries the diagnostics, `location` the place in the IR if known."""
+
+    def __init__(self, message: str, location: object | None = None):
+        super().__init__(message)
+        self.location = location
 
 
 class PipelineSyntaxError(TilewrightError):

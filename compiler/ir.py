@@ -13,9 +13,10 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-from tilewright.compiler.errors import PassError
 from torch_mlir import ir, passmanager
 from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
+
+from tilewright.compiler.errors import PassError
 
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import ClassVar, get_args, get_type_hints
 
-from tilewright.compiler.errors import PipelineSyntaxError
+from tilewright.compiler.errors import PassError, PipelineSyntaxError
 from tilewright.compiler.ir import ir
 
 
@@ -27,6 +27,13 @@ class Pass:
     def run(self, op: ir.Operation) -> None:
         """Rewrites `op` in place; raises TilewrightError with the place when it must refuse."""
         raise NotImplementedError
+
+    def refusal(self, op: ir.Operation, message: str) -> PassError:
+        """The error to raise when `op` cannot be handled: rule, found, remedy; carries the location of `op`.
+
+        raise self.refusal(op, f"tile {tile} does not divide extent {extent}; use a divisor")
+        """
+        return PassError(f"`{self.name()}`: {message}", op.location)
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> Pass:
