@@ -1,0 +1,89 @@
+"""Every environment variable the compiler reads, typed and documented; no other module of it looks them up."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from tilewright.compiler.errors import TilewrightError
+
+
+class SettingError(TilewrightError):
+    """An environment variable holds a value of the wrong kind."""
+
+
+DEBUG_LEVELS = {
+    1: "phases and their seconds, cache hits and why a look-up missed",
+    2: "one line per dispatch: its operator, schedule and source line",
+    3: "the IR after every phase",
+    4: "the IR after every pass",
+    5: "LLVM IR and assembly of every kernel",
+}
+"""What each TILEWRIGHT_DEBUG level adds to those below it; all of it goes to standard error."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The compiler's environment variables as they are now; each field is `TILEWRIGHT_<FIELD>`.
+
+    debug: 0 (silent) to 5, see DEBUG_LEVELS.
+    dump: folder that receives numbered phases, `.ll` and `.s` files; it is created.
+    override: folder with edited copies of dumped files; a file of the same name replaces what was generated.
+    cache_dir: folder of the compile cache; default `$XDG_CACHE_HOME/tilewright`, else `~/.cache/tilewright`.
+    num_threads: workers of the runtime's pool, read by the runtime itself; None means one per physical core.
+    """
+
+    debug: int = 0
+    dump: Path | None = None
+    override: Path | None = None
+    cache_dir: Path = Path()
+    num_threads: int | None = None
+
+
+def _integer(name: str, low: int, high: int | None) -> int | None:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    value = int(text) if text.lstrip("-").isdigit() else None
+    if value is None or value < low or (high is not None and value > high):
+        bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
+        raise SettingError(f"{name}: expected an integer {bounds}, found `{text}`; unset it for the default")
+    return value
+
+
+def _folder(name: str, must_exist: bool) -> Path | None:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    path = Path(text).expanduser()
+    if path.exists() and not path.is_dir():
+        raise SettingError(f"{name}: expected a folder, found the file `{path}`; name a folder")
+    if must_exist and not path.exists():
+        raise SettingError(f"{name}: the folder `{path}` does not exist; fill one with TILEWRIGHT_DUMP first")
+    return path
+
+
+def default_cache_dir() -> Path:
+    """Where compiled packages are kept when TILEWRIGHT_CACHE_DIR is unset."""
+    base = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base) if base else Path.home() / ".cache") / "tilewright"
+
+
+def settings() -> Settings:
+    """Reads the environment now, so that a test or a notebook may change it; raises SettingError.
+
+    Unknown names beginning with TILEWRIGHT_ are left alone: the runtime and tools around it have their own.
+    """
+    return Settings(
+        debug=_integer("TILEWRIGHT_DEBUG", 0, max(DEBUG_LEVELS)) or 0,
+        dump=_folder("TILEWRIGHT_DUMP", must_exist=False),
+        override=_folder("TILEWRIGHT_OVERRIDE", must_exist=True),
+        cache_dir=_folder("TILEWRIGHT_CACHE_DIR", must_exist=False) or default_cache_dir(),
+        num_threads=_integer("TILEWRIGHT_NUM_THREADS", 1, None),
+    )
+
+
+def variables() -> list[str]:
+    """Names of all variables above, for documentation and `--help`."""
+    return [f"TILEWRIGHT_{f.name.upper()}" for f in fields(Settings)]
