@@ -1,0 +1,233 @@
+"""simplify-bodies: linalg bodies keep only what PyTorch computes and somebody reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.ir import arith, ir, linalg, transform_interpreter, walk
+from tilewright.compiler.ir import math as math_dialect
+from tilewright.compiler.passes.base import Pass
+
+FOREIGN_ASSERTS = frozenset({"unimplemented: tensor with zero element"})
+"""Messages of run-time checks that torch-mlir adds and eager PyTorch does not make: `1 / 0` is infinity."""
+
+_NAMED = """
+abs add broadcast ceil copy div div_unsigned elementwise erf exp floor log map max min mul negf powf
+reciprocal reduce round rsqrt select sqrt square sub tanh transpose
+"""
+GENERALIZED = frozenset(f"linalg.{name}" for name in _NAMED.split())
+"""Named ops that carry no more meaning than their generic form: contractions, convolutions, poolings, fills
+and packs stay named."""
+
+_PURE_DIALECTS = ("arith", "math", "complex")
+_PURE_OPS = ("linalg.index", "tensor.extract", "tensor.dim")
+
+
+@dataclass(frozen=True)
+class SimplifyBodies(Pass):
+    """Removes from linalg bodies what blocks fusion: foreign asserts, unread results, scalar casts, powers.
+
+    Before: a maximum that drags its index along, a reciprocal that refuses zero, a square through `pow`:
+
+        %m:2 = linalg.generic ... ins(%x) outs(%lowest, %zeros)      // %m#1 has no reader
+                 { maximumf; cmpf; select; yield %max, %index }
+        %r = linalg.generic ... { %ok = cmpf one, %in, 0; cf.assert %ok, "unimplemented: ..."; divf 1, %in }
+        %s = linalg.generic ... { %e = truncf %c2 : f64 to f32; math.powf %in, %e }
+
+    After:
+
+        %m = linalg.generic ... ins(%x) outs(%lowest) { maximumf; yield %max }
+        %r = linalg.generic ... { divf 1, %in }
+        %s = linalg.generic ... { mulf %in, %in }
+
+    Named elementwise, broadcast, transpose, map and reduce ops become `linalg.generic` first (`generalize`).
+    Asserts that eager PyTorch makes too (an index out of range) stay. Powers follow eager PyTorch, which
+    computes exponents 0.5, 2, 3, -0.5, -1 and -2 by square roots, products and reciprocals.
+    """
+
+    anchor: ClassVar[str] = "builtin.module"
+    generalize: bool = True
+
+    def run(self, op: ir.Operation) -> None:
+        if self.generalize:
+            _generalize(op)
+        # Consumers first: a result that loses its last reader there is seen as unread here.
+        for generic in reversed(walk(op, "linalg.generic")):
+            block = generic.regions[0].blocks[0]
+            for inner in list(block.operations):
+                _simplify(inner.operation)
+            _erase_dead(block)
+            _keep_read_results(generic)
+
+
+def _generalize(op: ir.Operation) -> None:
+    """Rewrites the named ops of GENERALIZED in `op` to `linalg.generic`, which fusion treats alike."""
+    present = sorted({inner.name for inner in walk(op) if inner.name in GENERALIZED})
+    if not present:
+        return
+    names = ", ".join(f'"{name}"' for name in present)
+    script = ir.Module.parse(f"""
+      module attributes {{transform.with_named_sequence}} {{
+        transform.named_sequence @__transform_main(%root: !transform.any_op {{transform.readonly}}) {{
+          %named = transform.structured.match ops{{[{names}]}} in %root
+              : (!transform.any_op) -> !transform.any_op
+          %generic = transform.structured.generalize %named : (!transform.any_op) -> !transform.any_op
+          transform.yield
+        }}
+      }}""")
+    sequence = script.body.operations[0].operation
+    transform_interpreter.apply_named_sequence(op, sequence, script.operation)
+
+
+def constant_of(value: ir.Value) -> float | int | None:
+    """The number that a scalar `arith.constant` gives `value`, None when it is anything else."""
+    if isinstance(value.owner, ir.Block) or value.owner.name != "arith.constant":
+        return None
+    attribute = value.owner.attributes["value"]
+    return attribute.value if isinstance(attribute, (ir.FloatAttr, ir.IntegerAttr)) else None
+
+
+def _simplify(op: ir.Operation) -> None:
+    if op.name == "cf.assert":
+        message = ir.StringAttr(op.attributes["msg"]).value
+        if message in FOREIGN_ASSERTS or constant_of(op.operands[0]) in (1, -1, True):
+            op.erase()
+    elif op.name in ("arith.truncf", "arith.extf"):
+        number = constant_of(op.operands[0])
+        if number is not None:
+            _replace_by_constant(op, float(number))
+    elif op.name in ("math.powf", "math.fpowi"):
+        exponent = constant_of(op.operands[1])
+        if exponent is not None:
+            _expand_power(op, float(exponent))
+
+
+def _replace_by_constant(op: ir.Operation, number: float) -> None:
+    """Replaces a cast of a constant by the constant rounded to nearest, placed beside the original."""
+    with op.location, ir.InsertionPoint(op.operands[0].owner):
+        folded = arith.constant(op.results[0].type, number)
+    op.results[0].replace_all_uses_with(folded)
+    op.erase()
+
+
+def _expand_power(op: ir.Operation, exponent: float) -> None:
+    """Replaces `x ** exponent` by products, square roots and reciprocals where eager PyTorch does so too."""
+    base, type_ = op.operands[0], op.results[0].type
+    if not isinstance(type_, ir.FloatType):
+        return
+    with op.location, ir.InsertionPoint(op):
+        one = lambda: arith.constant(type_, 1.0)  # noqa: E731
+        expansions = {
+            0.0: one,
+            1.0: lambda: base,
+            2.0: lambda: arith.mulf(base, base),
+            3.0: lambda: arith.mulf(arith.mulf(base, base), base),
+            -1.0: lambda: arith.divf(one(), base),
+            -2.0: lambda: arith.divf(one(), arith.mulf(base, base)),
+            0.5: lambda: math_dialect.sqrt(base),
+            -0.5: lambda: arith.divf(one(), math_dialect.sqrt(base)),
+        }
+        if exponent not in expansions or (math.copysign(1.0, exponent) < 0 and exponent == 0.0):
+            return
+        replacement = expansions[exponent]()
+    op.results[0].replace_all_uses_with(replacement)
+    op.erase()
+
+
+def _is_pure(op: ir.Operation) -> bool:
+    return op.name.split(".")[0] in _PURE_DIALECTS or op.name in _PURE_OPS
+
+
+def _erase_dead(block: ir.Block) -> None:
+    for inner in reversed(list(block.operations)):
+        op = inner.operation
+        if _is_pure(op) and not any(True for result in op.results for _ in result.uses):
+            op.erase()
+
+
+def read_results(generic: ir.Operation) -> list[bool]:
+    """Which results of a `linalg.generic` are read: by an op outside, or inside for a result that is."""
+    block = generic.regions[0].blocks[0]
+    num_results = len(generic.results)
+    first_out = len(block.arguments) - num_results
+    terminator = block.operations[len(block.operations) - 1].operation
+    read = [any(True for _ in result.uses) for result in generic.results]
+    visited: set[ir.Operation] = set()
+    pending = [terminator.operands[i] for i in range(num_results) if read[i]]
+    for op in block.operations:
+        if op.operation != terminator and not _is_pure(op.operation):
+            pending.extend(operand for inner in walk(op.operation) for operand in inner.operands)
+    while pending:
+        value = pending.pop()
+        if isinstance(value.owner, ir.Block):
+            index = ir.BlockArgument(value).arg_number - first_out if value.owner == block else -1
+            if index >= 0 and not read[index]:
+                read[index] = True
+                pending.append(terminator.operands[index])
+        elif value.owner not in visited:
+            visited.add(value.owner)
+            pending.extend(value.owner.operands)
+    return read
+
+
+def _keep_read_results(generic: ir.Operation) -> None:
+    """Rebuilds `generic` without unread results, and without the inputs that only they used."""
+    if not len(generic.results) or len(generic.results) != _num_outs(generic):
+        return
+    read = read_results(generic)
+    if all(read) or not any(read):
+        return
+    block = generic.regions[0].blocks[0]
+    terminator = block.operations[len(block.operations) - 1].operation
+    with generic.location, ir.InsertionPoint(terminator):
+        linalg.YieldOp([value for value, keep in zip(terminator.operands, read) if keep])
+    terminator.erase()
+    num_ins = len(generic.operands) - len(read)
+    _erase_dead(block)
+    maps = [ir.AffineMapAttr(attribute).value for attribute in generic.attributes["indexing_maps"]]
+    keep = _needed_inputs(block, maps, num_ins, read) + read
+    attributes = {a.name: a.attr for a in _named(generic)}
+    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m, k in zip(maps, keep) if k])
+    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([sum(keep[:num_ins]), sum(read)])
+    with generic.location, ir.InsertionPoint(generic):
+        rebuilt = ir.Operation.create(
+            "linalg.generic",
+            results=[result.type for result, kept in zip(generic.results, read) if kept],
+            operands=[operand for operand, kept in zip(generic.operands, keep) if kept],
+            attributes=attributes,
+            regions=1,
+        )
+    block.append_to(rebuilt.regions[0])
+    for index in reversed(range(len(keep))):
+        if not keep[index]:
+            block.erase_argument(index)
+    survivors = [result for result, kept in zip(generic.results, read) if kept]
+    for old, new in zip(survivors, rebuilt.results):
+        old.replace_all_uses_with(new)
+    generic.erase()
+
+
+def _needed_inputs(block: ir.Block, maps: list[ir.AffineMap], num_ins: int, read: list[bool]) -> list[bool]:
+    """Which inputs stay: those the body uses, and unused ones that alone give a loop its extent."""
+    keep = [any(True for _ in block.arguments[i].uses) for i in range(num_ins)]
+
+    def loops(index: int) -> set[int]:
+        exprs = maps[index].results
+        return {expr.position for expr in exprs if isinstance(expr, ir.AffineDimExpr)}
+
+    bound = {loop for i, kept in enumerate(keep + read) if kept for loop in loops(i)}
+    for index in range(num_ins):
+        if not keep[index] and loops(index) - bound:
+            keep[index] = True
+            bound |= loops(index)
+    return keep
+
+
+def _num_outs(generic: ir.Operation) -> int:
+    return ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])[1]
+
+
+def _named(op: ir.Operation) -> list[ir.NamedAttribute]:
+    return [op.attributes[i] for i in range(len(op.attributes))]

@@ -1,0 +1,165 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(simplify-bodies)' | filecheck %s
+
+#id1 = affine_map<(d0) -> (d0)>
+#id2 = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+
+// A reciprocal of zero is infinity in eager PyTorch: the check that torch-mlir adds goes away.
+// CHECK-LABEL: func.func @foreign_assert
+// CHECK-NOT: cf.assert
+// CHECK-NOT: arith.cmpf
+// CHECK: %[[R:.+]] = arith.divf
+// CHECK-NEXT: linalg.yield %[[R]]
+func.func @foreign_assert(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %ok = arith.cmpf one, %in, %zero : f32
+    cf.assert %ok, "unimplemented: tensor with zero element"
+    %d = arith.divf %one, %in : f32
+    linalg.yield %d : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// An index out of range is an error in eager PyTorch too: its check stays.
+// CHECK-LABEL: func.func @eager_assert_stays
+// CHECK: arith.cmpi slt
+// CHECK-NEXT: cf.assert %{{.+}}, "index must be smaller than dim size"
+func.func @eager_assert_stays(%table: tensor<4xf32>, %indices: tensor<8xi64>) -> tensor<8xf32> {
+  %size = arith.constant 4 : i64
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%indices : tensor<8xi64>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %ok = arith.cmpi slt, %in, %size : i64
+    cf.assert %ok, "index must be smaller than dim size"
+    %i = arith.index_cast %in : i64 to index
+    %v = tensor.extract %table[%i] : tensor<4xf32>
+    linalg.yield %v : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// Softmax reads the maximum only: its index is not computed.
+// CHECK-LABEL: func.func @unread_index
+// CHECK: %[[M:.+]] = linalg.generic {indexing_maps = [#{{.+}}, #{{.+}}], iterator_types = ["parallel", "reduction"]}
+// CHECK-SAME: outs(%{{.+}} : tensor<4xf32>)
+// CHECK-NEXT: ^bb0(%[[IN:.+]]: f32, %[[OUT:.+]]: f32):
+// CHECK-NEXT: %[[MAX:.+]] = arith.maximumf %[[IN]], %[[OUT]] : f32
+// CHECK-NEXT: linalg.yield %[[MAX]] : f32
+// CHECK-NEXT: } -> tensor<4xf32>
+// CHECK-NEXT: return %[[M]]
+func.func @unread_index(%x: tensor<4x16xf32>, %lowest: tensor<4xf32>, %zeros: tensor<4xi64>) -> tensor<4xf32> {
+  %m:2 = linalg.generic {indexing_maps = [#id2, #rows, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x16xf32>) outs(%lowest, %zeros : tensor<4xf32>, tensor<4xi64>) {
+  ^bb0(%in: f32, %best: f32, %at: i64):
+    %i = linalg.index 1 : index
+    %j = arith.index_cast %i : index to i64
+    %max = arith.maximumf %in, %best : f32
+    %gt = arith.cmpf ogt, %in, %best : f32
+    %k = arith.select %gt, %j, %at : i64
+    linalg.yield %max, %k : f32, i64
+  } -> (tensor<4xf32>, tensor<4xi64>)
+  return %m#0 : tensor<4xf32>
+}
+
+// An argmax compares with the running maximum: that result has no reader outside, and still stays.
+// CHECK-LABEL: func.func @maximum_feeds_index
+// CHECK: linalg.yield %{{.+}}, %{{.+}} : f32, i64
+func.func @maximum_feeds_index(%x: tensor<4x16xf32>, %lowest: tensor<4xf32>, %zeros: tensor<4xi64>) -> tensor<4xi64> {
+  %m:2 = linalg.generic {indexing_maps = [#id2, #rows, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x16xf32>) outs(%lowest, %zeros : tensor<4xf32>, tensor<4xi64>) {
+  ^bb0(%in: f32, %best: f32, %at: i64):
+    %i = linalg.index 1 : index
+    %j = arith.index_cast %i : index to i64
+    %max = arith.maximumf %in, %best : f32
+    %gt = arith.cmpf ogt, %in, %best : f32
+    %k = arith.select %gt, %j, %at : i64
+    linalg.yield %max, %k : f32, i64
+  } -> (tensor<4xf32>, tensor<4xi64>)
+  return %m#1 : tensor<4xi64>
+}
+
+// An input that only an unread result used goes with it; one that gives a loop its extent stays.
+// CHECK-LABEL: func.func @inputs_of_unread
+// CHECK: ins(%arg0 : tensor<4xf32>) outs(%arg3 : tensor<4xf32>)
+// CHECK: ins(%arg2 : tensor<4x16xf32>) outs(%arg3 : tensor<4xf32>)
+func.func @inputs_of_unread(%x: tensor<4xf32>, %y: tensor<4xf32>, %w: tensor<4x16xf32>, %e: tensor<4xf32>)
+    -> (tensor<4xf32>, tensor<4xf32>) {
+  %one = arith.constant 1.0 : f32
+  %r:2 = linalg.generic {indexing_maps = [#id1, #id1, #id1, #id1], iterator_types = ["parallel"]}
+      ins(%x, %y : tensor<4xf32>, tensor<4xf32>) outs(%e, %e : tensor<4xf32>, tensor<4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32, %p: f32):
+    %s = arith.addf %a, %a : f32
+    %t = arith.addf %b, %b : f32
+    linalg.yield %s, %t : f32, f32
+  } -> (tensor<4xf32>, tensor<4xf32>)
+  %c:2 = linalg.generic {indexing_maps = [#id2, #rows, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%w : tensor<4x16xf32>) outs(%e, %e : tensor<4xf32>, tensor<4xf32>) {
+  ^bb0(%a: f32, %count: f32, %sum: f32):
+    %n = arith.addf %count, %one : f32
+    %s = arith.addf %sum, %a : f32
+    linalg.yield %n, %s : f32, f32
+  } -> (tensor<4xf32>, tensor<4xf32>)
+  return %r#0, %c#0 : tensor<4xf32>, tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @scalar_casts_and_powers
+// CHECK-DAG: %[[EPS:.+]] = arith.constant 9.99999974E-6 : f32
+// CHECK: arith.addf %{{.+}}, %[[EPS]]
+// CHECK-NEXT: arith.mulf
+// CHECK-NEXT: math.sqrt
+// CHECK-NEXT: linalg.yield
+// CHECK-NOT: math.powf
+func.func @scalar_casts_and_powers(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %eps = arith.constant 1.0e-5 : f64
+  %two = arith.constant 2 : i64
+  %half = arith.constant 0.5 : f64
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %t = arith.truncf %eps : f64 to f32
+    %a = arith.addf %in, %t : f32
+    %s = math.fpowi %a, %two : f32, i64
+    %h = arith.truncf %half : f64 to f32
+    %q = math.powf %s, %h : f32
+    linalg.yield %q : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// CHECK-LABEL: func.func @other_powers_stay
+// CHECK: math.powf %{{.+}}, %{{.+}} : f32
+// CHECK-NEXT: math.fpowi
+func.func @other_powers_stay(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %five = arith.constant 5 : i64
+  %odd = arith.constant 3.7 : f32
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %p = math.powf %in, %odd : f32
+    %q = math.fpowi %p, %five : f32, i64
+    linalg.yield %q : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// CHECK-LABEL: func.func @named_elementwise
+// CHECK-NOT: linalg.broadcast
+// CHECK-NOT: linalg.transpose
+// CHECK-COUNT-2: linalg.generic
+// CHECK: linalg.matmul
+func.func @named_elementwise(%b: tensor<4xf32>, %x: tensor<4x8xf32>) -> tensor<4x4xf32> {
+  %e = tensor.empty() : tensor<4x4xf32>
+  %et = tensor.empty() : tensor<8x4xf32>
+  %t = linalg.transpose ins(%x : tensor<4x8xf32>) outs(%et : tensor<8x4xf32>) permutation = [1, 0]
+  %i = linalg.broadcast ins(%b : tensor<4xf32>) outs(%e : tensor<4x4xf32>) dimensions = [0]
+  %r = linalg.matmul ins(%x, %t : tensor<4x8xf32>, tensor<8x4xf32>) outs(%i : tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %r : tensor<4x4xf32>
+}
