@@ -1,4 +1,4 @@
-"""Every environment variable the compiler reads, typed and documented; no other module of it looks them up."""
+"""Every environment variable the compiler reads, typed and documented; nothing else of it looks them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule must know of a machine: frozen data per device, presets with sources, and the detected host.
+"""What a schedule must know of a machine: frozen data per device, presets with sources, the detected host.
 
 Memory levels run from the slowest (DRAM) to the fastest (registers). Capacities are those of one instance as
 one core sees it (a core's own L1, the L3 that cores share, one thread block's shared memory, one core's
@@ -23,7 +23,7 @@ class UnknownTargetError(ValueError):
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One level of memory: `transaction_bytes` is its smallest useful access; `banks` is 1 where none conflict."""
+    """One level of memory: `transaction_bytes` is its smallest useful access; `banks` is 1 if none conflict."""
 
     name: str
     capacity_bytes: int
@@ -75,7 +75,7 @@ class Target:
 
     @property
     def llvm_features(self) -> str:
-        """LLVM's feature string: `+f` for what there is, `-f` for vector features a CPU's name alone would imply."""
+        """LLVM's feature string: `+f` for what there is, `-f` for what a CPU's name alone would imply."""
         if self.kind != "cpu":
             return ""
         absent = [f for f in X86_FEATURES if f not in self.cpu_features]
@@ -99,44 +99,20 @@ class Target:
 
 
 # What generated code may use of x86, as LLVM names; other features (shstk, xsave) never come out of a kernel.
-_V3 = [
-    "sse3",
-    "ssse3",
-    "sse4.1",
-    "sse4.2",
-    "popcnt",
-    "cx16",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "bmi",
-    "bmi2",
-    "lzcnt",
-    "movbe",
-]
-_V4 = _V3 + ["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]
-_BEYOND = [
-    "avxvnni",
-    "avx512ifma",
-    "avx512vbmi",
-    "avx512vbmi2",
-    "avx512vnni",
-    "avx512bitalg",
-    "avx512vpopcntdq",
-    "avx512bf16",
-    "avx512fp16",
-    "amx-tile",
-    "amx-int8",
-    "amx-bf16",
-    "amx-fp16",
-    "gfni",
-]
-X86_FEATURES = tuple(_V4 + _BEYOND)
+_V3 = (
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
+    "lzcnt", "movbe",
+)  # fmt: skip
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_BEYOND = (
+    "avxvnni", "avx512ifma", "avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512bitalg", "avx512vpopcntdq",
+    "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16", "amx-fp16", "gfni",
+)  # fmt: skip
+X86_FEATURES = (*_V4, *_BEYOND)
 
 
 def _amx(features: tuple[str, ...]) -> tuple[MatrixUnit, ...]:
-    """AMX tiles: 16 rows of 64 B. Source: Intel Architecture Instruction Set Extensions Reference, chapter 3."""
+    """AMX tiles: 16 rows of 64 B. Source: Intel, Instruction Set Extensions Reference, ch. 3."""
     units = []
     if "amx-bf16" in features:
         units.append(MatrixUnit("tdpbf16ps", "bf16", "f32", (16, 16, 32)))
@@ -176,32 +152,31 @@ def _x86(
     peak = {"f32": f32, "f64": f32 / 2}
     units = _amx(features)
     if units:
-        # Measured with tiles in L1 on Sapphire Rapids: 3,300 GFLOP/s per core at 3 GHz, about 1,100 per cycle.
+        # Measured with tiles in L1 on Sapphire Rapids: 3,300 GFLOP/s per core at 3 GHz.
         peak["bf16"] = clock * 1100
     peak = {dtype: round(value, 1) for dtype, value in peak.items()}
-    arch = (
-        "x86-64-v4" if set(_V4) <= set(features) else "x86-64-v3" if set(_V3) <= set(features) else "x86-64"
-    )
+    levels = (("x86-64-v4", _V4), ("x86-64-v3", _V3), ("x86-64", ()))
+    arch = next(level for level, needs in levels if set(needs) <= set(features))
     return Target(
-        name,
-        "cpu",
-        arch,
-        tuple(memory),
-        cores,
-        1,
-        vector_bits,
-        count,
-        peak,
-        units,
-        features,
-        llvm_cpu or arch,
+        name=name,
+        kind="cpu",
+        arch=arch,
+        memory=tuple(memory),
+        num_cores=cores,
+        warp_size=1,
+        vector_bits=vector_bits,
+        registers_per_thread=count,
+        peak_gflops=peak,
+        matrix_units=units,
+        cpu_features=features,
+        llvm_cpu=llvm_cpu or arch,
     )
 
 
-def _generic_x86(name: str, features: list[str], l2: int) -> Target:
-    """A plausible machine of an x86-64 psABI level: four cores at 2.5 GHz, sizes common to Zen and Skylake."""
+def _generic_x86(name: str, features: tuple[str, ...], l2: int) -> Target:
+    """A plausible machine of an x86-64 psABI level: four 2.5 GHz cores, sizes common to Zen and Skylake."""
     caches = {"L1": 32 * KIB, "L2": l2, "L3": 16 * MIB}
-    return _x86(name, tuple(features), name, 4, 2.5, caches, 16 * GIB, 512)
+    return _x86(name, features, name, 4, 2.5, caches, 16 * GIB, 512)
 
 
 def _bytes(text: str) -> int:
@@ -220,7 +195,7 @@ def read_caches(root: Path, cpu: int = 0) -> dict[str, int]:
 
 
 def read_cpuinfo(text: str, usable: set[int]) -> tuple[dict[str, str], set[str], int]:
-    """The first processor's fields, its flags, and the number of distinct physical cores among `usable` CPUs."""
+    """The first processor's fields, its flags, and how many physical cores the `usable` CPUs make."""
     processors = [
         {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
         for block in text.strip().split("\n\n")
@@ -235,7 +210,8 @@ def read_cpuinfo(text: str, usable: set[int]) -> tuple[dict[str, str], set[str],
 
 # /proc/cpuinfo spells some features otherwise; those not here are spelled as LLVM spells them.
 _CPUINFO_NAMES = {
-    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm", "avxvnni": "avx_vnni",
+    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
     "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
     "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
     "amx-tile": "amx_tile", "amx-int8": "amx_int8", "amx-bf16": "amx_bf16", "amx-fp16": "amx_fp16",
@@ -267,8 +243,8 @@ def _fma_bits(info: Mapping[str, str], features: tuple[str, ...]) -> int:
 def host() -> Target:
     """The machine this process may run on: its features, caches and the physical cores it is allowed to use.
 
-    Frequency is the kernel's maximum, else the processor's nominal one. Where the system tells nothing, the sizes of
-    the generic level that fits are used.
+    Frequency is the kernel's maximum, else the processor's nominal one (its boost is then unknown, so a kernel
+    may beat the peak). Where the system tells nothing, the generic level's sizes are used.
     """
     import llvmlite.binding as llvm
 
@@ -277,7 +253,7 @@ def host() -> Target:
     info, flags, cores = read_cpuinfo(cpuinfo.read_text() if cpuinfo.exists() else "", usable)
     features = usable_features(llvm.get_host_cpu_features(), flags)
     system = Path("/sys/devices/system/cpu")
-    generic = _generic_x86("x86-64-v4" if "avx512f" in features else "x86-64-v3", [], MIB)
+    generic = _generic_x86("x86-64-v4" if "avx512f" in features else "x86-64-v3", (), MIB)
     caches = read_caches(system, min(usable)) or {m.name: m.capacity_bytes for m in generic.memory[1:-1]}
     maximum = system / f"cpu{min(usable)}" / "cpufreq" / "cpuinfo_max_freq"
     if maximum.exists():
@@ -288,9 +264,8 @@ def host() -> Target:
     meminfo = Path("/proc/meminfo")
     total = re.search(r"MemTotal:\s+(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
     dram = int(total[1]) * KIB // GIB * GIB if total else 16 * GIB
-    return _x86(
-        "cpu", features, llvm.get_host_cpu_name(), cores, ghz, caches, dram, _fma_bits(info, features)
-    )
+    name, fma_bits = llvm.get_host_cpu_name(), _fma_bits(info, features)
+    return _x86("cpu", features, name, cores, ghz, caches, dram, fma_bits)
 
 
 def _gpu(
@@ -322,12 +297,13 @@ def _mma(*rows: tuple[str, str, str, tuple[int, int, int]]) -> tuple[MatrixUnit,
 def k80() -> Target:
     """Tesla K80, one of its two GK210 chips, at its 875 MHz boost clock.
 
-    Sources: Tesla K80 board specification BD-07317 (13 SMX, 12 GB, 240 GB/s and 4.37 TFLOP/s per chip); Kepler
-    tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 bytes, that is
-    256 B per cycle, in the default mode half of it). NVIDIA gives no L2 bandwidth, so that level is left out.
+    Sources: Tesla K80 board specification BD-07317 (13 SMX, 12 GB, 240 GB/s and 4.37 TFLOP/s per chip);
+    Kepler tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 B, in
+    the default mode 4 B each per cycle). NVIDIA gives no L2 bandwidth, so that level is left out.
     """
     return _gpu(
-        "k80", "sm_37", 13, (12 * GIB, 240.0), None, (48 * KIB, 13 * 128 * 0.875), {"f32": 4370.0, "f64": 1456.0},
+        "k80", "sm_37", 13, (12 * GIB, 240.0), None, (48 * KIB, 13 * 128 * 0.875),
+        {"f32": 4370.0, "f64": 1456.0},
         registers_bytes=512 * KIB,
     )  # fmt: skip
 
@@ -335,21 +311,22 @@ def k80() -> Target:
 def v100() -> Target:
     """Tesla V100 SXM2 16 GB at 1.53 GHz.
 
-    Sources: V100 datasheet (900 GB/s; 15.7 TFLOP/s f32, 7.8 f64, 125 tensor); Volta whitepaper WP-08608 (80 SMs,
-    6 MB L2, 96 KB of shared memory, 256 KB of registers per SM); A100 whitepaper table 4 (V100's L2 reads
+    Sources: V100 datasheet (900 GB/s; 15.7 TFLOP/s f32, 7.8 f64, 125 tensor); Volta whitepaper WP-08608 (80
+    SMs, 6 MB L2, 96 KB of shared memory, 256 KB of registers per SM); A100 whitepaper table 4 (V100's L2 reads
     2,048 B per cycle). Shared memory: 128 B per SM and cycle.
     """
     return _gpu(
         "v100", "sm_70", 80, (16 * GIB, 900.0), (6 * MIB, 2048 * 1.53), (96 * KIB, 80 * 128 * 1.53),
-        {"f32": 15700.0, "f64": 7800.0, "f16": 125000.0}, _mma(("wmma.m16n16k16", "f16", "f32", (16, 16, 16))),
+        {"f32": 15700.0, "f64": 7800.0, "f16": 125000.0},
+        _mma(("wmma.m16n16k16", "f16", "f32", (16, 16, 16))),
     )  # fmt: skip
 
 
 def a100() -> Target:
     """A100 SXM 40 GB at 1.41 GHz.
 
-    Sources: A100 whitepaper V1.0 (108 SMs, 1,555 GB/s, 40 MB L2 reading 5,120 B per cycle; 19.5 TFLOP/s f32, 9.7
-    f64, 312 f16 and bf16, 156 tf32, 624 TOPS i8); CUDA programming guide (163 KB of shared memory per block).
+    Sources: A100 whitepaper V1.0 (108 SMs, 1,555 GB/s, 40 MB L2 reading 5,120 B per cycle; 19.5 TFLOP/s f32,
+    9.7 f64, 312 f16 and bf16, 156 tf32, 624 TOPS i8); CUDA programming guide (163 KB of shared memory per block).
     """
     return _gpu(
         "a100", "sm_80", 108, (40 * GIB, 1555.0), (40 * MIB, 5120 * 1.41), (163 * KIB, 108 * 128 * 1.41),
@@ -365,9 +342,9 @@ def a100() -> Target:
 def h100() -> Target:
     """H100 SXM5 80 GB at 1.83 GHz (the boost clock its peaks are quoted at).
 
-    Sources: H100 whitepaper V1.04 (132 SMs, 50 MB L2, 3,352 GB/s; dense TFLOP/s: 66.9 f32, 33.5 f64, 494.7 tf32,
-    989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory per block).
-    L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
+    Sources: H100 whitepaper V1.04 (132 SMs, 50 MB L2, 3,352 GB/s; dense TFLOP/s: 66.9 f32, 33.5 f64, 494.7
+    tf32, 989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory per
+    block). L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
     """
     return _gpu(
         "h100", "sm_90a", 132, (80 * GIB, 3352.0), (50 * MIB, 5120 * 1.83), (227 * KIB, 132 * 128 * 1.83),
@@ -394,9 +371,9 @@ def h200() -> Target:
 def mi50() -> Target:
     """Radeon Instinct MI50 16 GB at 1.725 GHz.
 
-    Sources: MI50 datasheet (60 compute units, 1,024 GB/s; 13.3 TFLOP/s f32, 6.6 f64, 26.5 f16); Vega ISA reference
-    (64 KB of LDS in 32 banks of 4 B, wavefronts of 64, 256 vector registers per thread, 256 KB of them per
-    unit); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle).
+    Sources: MI50 datasheet (60 compute units, 1,024 GB/s; 13.3 TFLOP/s f32, 6.6 f64, 26.5 f16); Vega ISA
+    reference (64 KB of LDS in 32 banks of 4 B, wavefronts of 64, 256 vector registers per thread, 256 KB of
+    them per unit); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle).
     """
     return _gpu(
         "mi50", "gfx906", 60, (16 * GIB, 1024.0), (4 * MIB, 16 * 64 * 1.725), (64 * KIB, 60 * 128 * 1.725),
