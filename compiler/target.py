@@ -23,7 +23,7 @@ class UnknownTargetError(ValueError):
 
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One level of memory: `transaction_bytes` is its smallest useful access; `banks` is 1 if none conflict."""
+    """One level of memory: `transaction_bytes` is its least useful access; `banks` is 1 if none conflict."""
 
     name: str
     capacity_bytes: int
@@ -243,8 +243,8 @@ def _fma_bits(info: Mapping[str, str], features: tuple[str, ...]) -> int:
 def host() -> Target:
     """The machine this process may run on: its features, caches and the physical cores it is allowed to use.
 
-    Frequency is the kernel's maximum, else the processor's nominal one (its boost is then unknown, so a kernel
-    may beat the peak). Where the system tells nothing, the generic level's sizes are used.
+    Frequency is the kernel's maximum, else the processor's nominal one (its boost is then unknown, and a
+    kernel may beat the peak). Where the system tells nothing, the generic level's sizes are used.
     """
     import llvmlite.binding as llvm
 
@@ -298,8 +298,8 @@ def k80() -> Target:
     """Tesla K80, one of its two GK210 chips, at its 875 MHz boost clock.
 
     Sources: Tesla K80 board specification BD-07317 (13 SMX, 12 GB, 240 GB/s and 4.37 TFLOP/s per chip);
-    Kepler tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 B, in
-    the default mode 4 B each per cycle). NVIDIA gives no L2 bandwidth, so that level is left out.
+    Kepler tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 B,
+    in the default mode 4 B each per cycle). NVIDIA gives no L2 bandwidth, so that level is left out.
     """
     return _gpu(
         "k80", "sm_37", 13, (12 * GIB, 240.0), None, (48 * KIB, 13 * 128 * 0.875),
@@ -312,8 +312,8 @@ def v100() -> Target:
     """Tesla V100 SXM2 16 GB at 1.53 GHz.
 
     Sources: V100 datasheet (900 GB/s; 15.7 TFLOP/s f32, 7.8 f64, 125 tensor); Volta whitepaper WP-08608 (80
-    SMs, 6 MB L2, 96 KB of shared memory, 256 KB of registers per SM); A100 whitepaper table 4 (V100's L2 reads
-    2,048 B per cycle). Shared memory: 128 B per SM and cycle.
+    SMs, 6 MB L2, 96 KB of shared memory, 256 KB of registers per SM); A100 whitepaper table 4 (V100's L2
+    reads 2,048 B per cycle). Shared memory: 128 B per SM and cycle.
     """
     return _gpu(
         "v100", "sm_70", 80, (16 * GIB, 900.0), (6 * MIB, 2048 * 1.53), (96 * KIB, 80 * 128 * 1.53),
@@ -326,7 +326,8 @@ def a100() -> Target:
     """A100 SXM 40 GB at 1.41 GHz.
 
     Sources: A100 whitepaper V1.0 (108 SMs, 1,555 GB/s, 40 MB L2 reading 5,120 B per cycle; 19.5 TFLOP/s f32,
-    9.7 f64, 312 f16 and bf16, 156 tf32, 624 TOPS i8); CUDA programming guide (163 KB of shared memory per block).
+    9.7 f64, 312 f16 and bf16, 156 tf32, 624 TOPS i8); CUDA programming guide (163 KB of shared memory
+    per block).
     """
     return _gpu(
         "a100", "sm_80", 108, (40 * GIB, 1555.0), (40 * MIB, 5120 * 1.41), (163 * KIB, 108 * 128 * 1.41),
@@ -343,8 +344,8 @@ def h100() -> Target:
     """H100 SXM5 80 GB at 1.83 GHz (the boost clock its peaks are quoted at).
 
     Sources: H100 whitepaper V1.04 (132 SMs, 50 MB L2, 3,352 GB/s; dense TFLOP/s: 66.9 f32, 33.5 f64, 494.7
-    tf32, 989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory per
-    block). L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
+    tf32, 989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory
+    per block). L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
     """
     return _gpu(
         "h100", "sm_90a", 132, (80 * GIB, 3352.0), (50 * MIB, 5120 * 1.83), (227 * KIB, 132 * 128 * 1.83),
