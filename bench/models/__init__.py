@@ -1,0 +1,83 @@
+"""The model zoo of the benchmarks: a name -> a seeded module in eval mode and its example inputs.
+
+Models are plain `torch.nn`, randomly initialised: nothing is downloaded, and two runs see the same weights.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+class UnknownModelError(ValueError):
+    """A model name is neither in the registry nor an importable `module:function`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a model is made, what it is, and whether it belongs to the quick subset."""
+
+    place: str
+    about: str
+    quick: bool = False
+
+
+REGISTRY: dict[str, Entry] = {
+    "resnet18": Entry("resnet:resnet18", "ResNet-18, 224x224", quick=True),
+    "resnet50": Entry("resnet:resnet50", "ResNet-50, 224x224"),
+    "mobilenet_v2": Entry("mobilenet:mobilenet_v2", "MobileNetV2, 224x224", quick=True),
+    "bert_tiny": Entry("transformer:bert_tiny", "BERT, 2 layers of 128, 128 tokens", quick=True),
+    "bert_base": Entry("transformer:bert_base", "BERT, 12 layers of 768, 128 tokens"),
+    "vit_b16": Entry("transformer:vit_b16", "ViT-B/16, 224x224"),
+    "gpt2": Entry("transformer:gpt2", "GPT-2 (124M) with its LM head, 64 tokens"),
+    "lstm": Entry("lstm:lstm", "10 LSTM layers of 256, 100 steps written out"),
+    "nasnet_cell": Entry("nasnet:nasnet_cell", "a NASNet-A normal and a reduction cell, 32x32", quick=True),
+    "nasnet_a": Entry("nasnet:nasnet_a", "NASNet-A 6@768 for 32x32 images"),
+    "resnext29": Entry("resnet:resnext29", "ResNeXt-29 16x64d, 32x32"),
+    "resnext50": Entry("resnet:resnext50", "ResNeXt-50 32x4d, 224x224"),
+}
+"""Every model by name; `nasnet_a` is left out of the default suite as it only repeats `nasnet_cell`."""
+
+DEFAULT = tuple(name for name in REGISTRY if name != "nasnet_a")
+QUICK = tuple(name for name, entry in REGISTRY.items() if entry.quick)
+
+
+def build(name: str, **options: Any) -> tuple[Any, tuple]:
+    """Makes model `name`: a registry name or `module:function`; returns (module, example inputs as a tuple).
+
+    A function of the user's may return a module and its inputs (one tensor or a tuple of them). Modules are
+    looked up in the current folder too. Raises UnknownModelError.
+    """
+    if name in REGISTRY:
+        module_name, _, function = REGISTRY[name].place.partition(":")
+        maker = getattr(import_module(f"{__name__}.{module_name}"), function)
+    elif ":" in name:
+        maker = _user_function(name)
+    else:
+        raise UnknownModelError(
+            f"unknown model `{name}`; expected module:function or one of: {', '.join(REGISTRY)}"
+        )
+    made = maker(**options)
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise UnknownModelError(f"`{name}` returned {type(made).__name__}; expected (module, example inputs)")
+    module, inputs = made
+    return module, inputs if isinstance(inputs, tuple) else (inputs,)
+
+
+def _user_function(name: str):
+    module_name, _, function = name.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UnknownModelError(
+            f"`{name}`: {error}; run from the folder that holds `{module_name}`"
+        ) from None
+    if not hasattr(module, function):
+        raise UnknownModelError(f"`{name}`: module `{module_name}` has no `{function}`")
+    return getattr(module, function)
