@@ -23,7 +23,7 @@ class Cell(nn.Module):
 
 
 class UnrolledLstm(nn.Module):
-    """`[T, B, I]` -> the last layer's state after the last step, `[B, H]`; the graph holds T x layers cells."""
+    """`[T, B, I]` -> the last layer's state after the last step, `[B, H]`; T x layers cells in all."""
 
     def __init__(self, layers: int, hidden: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Deterministic weights: the generator is set before a model is made, batch-norm statistics are randomised after."""
+"""Deterministic weights: seeded while a model is made, batch-norm statistics randomised afterwards."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Layer(nn.Module):
 
 
 class Bert(nn.Module):
-    """The BERT encoder (Devlin et al., 2018) with its pooler: token ids `[B, T]` -> (`[B, T, H]`, `[B, H]`)."""
+    """BERT (Devlin et al., 2018) with its pooler: token ids `[B, T]` -> (`[B, T, H]`, `[B, H]`)."""
 
     def __init__(self, layers: int, hidden: int, vocabulary: int = 30522, positions: int = 512):
         super().__init__()
