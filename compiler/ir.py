@@ -73,12 +73,17 @@ def parse(text: str, source: str = "<string>") -> ir.Module:
         raise PassError(f"{source}: {error}") from None
 
 
-def run_upstream(op: ir.Operation, pipeline: str) -> None:
-    """Runs a pipeline of upstream and torch-mlir passes on `op`; failures become PassError."""
+def run_upstream(op: ir.Operation, pipeline: str, verify: bool = True) -> None:
+    """Runs a pipeline of upstream and torch-mlir passes on `op`; failures become PassError with the place."""
     try:
         with context():
-            passmanager.PassManager.parse(pipeline).run(op)
-    except (ir.MLIRError, ValueError) as error:
+            manager = passmanager.PassManager.parse(pipeline)
+            manager.enable_verifier(verify)
+            manager.run(op)
+    except ir.MLIRError as error:
+        location = error.error_diagnostics[0].location if error.error_diagnostics else None
+        raise PassError(str(error), location) from error
+    except ValueError as error:
         raise PassError(str(error)) from None
 
 

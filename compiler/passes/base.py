@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
-from typing import ClassVar, get_args, get_type_hints
+from dataclasses import MISSING, dataclass, fields
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from tilewright.compiler.errors import PassError, PipelineSyntaxError
 from tilewright.compiler.ir import ir
+from tilewright.compiler.pipeline_syntax import quoted
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,9 @@ class Pass:
     """Base of our passes: `run` rewrites one operation of the kind named by `anchor`, in place.
 
     The command-line name is the class name in kebab-case. Options are the dataclass fields, written
-    `name{field=value}` with `-` for `_`; their types are bool, int, float, str or tuple[int, ...].
+    `name{field=value}` with `-` for `_`; their types are bool, int, float, str, Literal of strings,
+    tuples `tuple[T, ...]` of these (`[1,2]`), and any of them `| None` (`none`). An `anchor` of `any`
+    accepts every operation.
     """
 
     anchor: ClassVar[str] = "builtin.module"
@@ -39,14 +43,20 @@ class Pass:
     def from_options(cls, options: dict[str, str]) -> Pass:
         """Builds the pass from option texts; raises PipelineSyntaxError for unknown names or bad values."""
         types = get_type_hints(cls)
-        known = {f.name for f in fields(cls)}
+        known = {f.name: f for f in fields(cls)}
         values = {}
         for key, text in options.items():
             field = key.replace("-", "_")
             if field not in known:
                 listing = ", ".join(sorted(k.replace("_", "-") for k in known)) or "none"
                 raise PipelineSyntaxError(f"`{cls.name()}` has no option `{key}`; its options are: {listing}")
+            if field in values:
+                raise PipelineSyntaxError(f"`{cls.name()}`: option `{key}` is given twice; give it once")
             values[field] = _convert(text, types[field], f"{cls.name()}{{{key}}}")
+        for name, field in known.items():
+            if name not in values and field.default is MISSING and field.default_factory is MISSING:
+                option = name.replace("_", "-")
+                raise PipelineSyntaxError(f"`{cls.name()}` needs option `{option}`; write {option}=...")
         return cls(**values)
 
     def spec(self) -> str:
@@ -54,29 +64,57 @@ class Pass:
         changed = [
             f"{f.name.replace('_', '-')}={_text(getattr(self, f.name))}"
             for f in fields(self)
-            if getattr(self, f.name) != f.default
+            if getattr(self, f.name) != default_of(f)
         ]
         return f"{self.name()}{{{' '.join(changed)}}}" if changed else self.name()
 
 
-def _convert(text: str, type_: type, place: str):
-    if type_ is bool:
-        if text in ("true", "1", ""):
-            return True
-        if text in ("false", "0"):
-            return False
-        raise PipelineSyntaxError(f"`{place}`: expected true or false, found `{text}`")
-    try:
-        if get_args(type_) and get_args(type_)[0] is int:
-            return tuple(int(part) for part in text.strip("[]").split(",") if part)
-        return type_(text)
-    except ValueError:
-        raise PipelineSyntaxError(f"`{place}`: expected {type_}, found `{text}`") from None
+def default_of(field: Any) -> object:
+    """A dataclass field's default value; MISSING when it must be given."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def _text(value) -> str:
+def type_text(type_: Any) -> str:
+    """A field's type as `--list-passes` and errors show it: `int`, `[int,...]`, `fast|safe`, `int|none`."""
+    origin, inner = get_origin(type_), get_args(type_)
+    if origin is Literal:
+        return "|".join(map(str, inner))
+    if origin is tuple:
+        return f"[{type_text(inner[0])},...]"
+    if origin in (Union, UnionType):
+        return "|".join("none" if part is NoneType else type_text(part) for part in inner)
+    return "true|false" if type_ is bool else type_.__name__
+
+
+def _convert(text: str, type_: Any, place: str) -> Any:
+    """The value that `text` spells for a field of type `type_`; raises PipelineSyntaxError naming `place`."""
+    origin, inner = get_origin(type_), get_args(type_)
+    if origin in (Union, UnionType):
+        if text == "none":
+            return None
+        return _convert(text, next(part for part in inner if part is not NoneType), place)
+    if origin is tuple:
+        listed = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+        return tuple(_convert(part.strip(), inner[0], place) for part in listed.split(",") if part.strip())
+    if type_ is bool and text in ("true", "1", ""):
+        return True
+    if type_ is bool and text in ("false", "0"):
+        return False
+    if type_ is str or (origin is Literal and text in inner):
+        return text
+    if type_ in (int, float):
+        try:
+            return type_(text)
+        except ValueError:
+            pass
+    raise PipelineSyntaxError(f"`{place}`: expected {type_text(type_)}, found `{text}`")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return "[" + ",".join(map(str, value)) + "]"
-    return str(value)
+        return "[" + ",".join(map(_text, value)) + "]"
+    return quoted(value) if isinstance(value, str) else str(value)
