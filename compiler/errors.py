@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-class TilewrightError(Exception):
-    """Base of all errors raised on purpose by tilewright."""
+from tilewright.runtime.errors import TilewrightError
 
 
 @dataclass(frozen=True)

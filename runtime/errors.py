@@ -1,0 +1,27 @@
+"""Every error the runtime raises, each saying who refused, which rule, what was found, and the remedy."""
+
+from __future__ import annotations
+
+
+class TilewrightError(Exception):
+    """Base of all errors raised on purpose by tilewright."""
+
+
+class PackageError(TilewrightError):
+    """A package cannot be executed: a kernel object or a table is malformed, or weights do not match it."""
+
+
+class KernelAssertError(TilewrightError):
+    """A run-time check inside a kernel failed; the outputs of the call are undefined."""
+
+
+class ArgumentError(TilewrightError, ValueError):
+    """An array passed to an executable has the wrong count, dtype, shape or device."""
+
+
+class ArtifactError(TilewrightError):
+    """A file is no artifact, is damaged, or does not fit this machine or this version."""
+
+
+class SettingError(TilewrightError, ValueError):
+    """An environment variable of the runtime has a value that means nothing."""

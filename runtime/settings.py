@@ -1,0 +1,56 @@
+"""The runtime's environment variables, read here and nowhere else.
+
+- `TILEWRIGHT_NUM_THREADS`: threads of a run, the calling thread included; default: one per physical core that
+  this process may use.
+- `TILEWRIGHT_OUTPUT_POOL_MB`: mebibytes of freed output memory kept for reuse; default 256, 0 keeps none.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cache
+from pathlib import Path
+
+from tilewright.runtime.errors import SettingError
+
+MOST_THREADS = 1024
+
+
+def num_threads() -> int:
+    """Threads of a run unless the caller asks for another number; raises SettingError for a bad variable."""
+    text = os.environ.get("TILEWRIGHT_NUM_THREADS")
+    if text is None:
+        return physical_cores()
+    return _integer("TILEWRIGHT_NUM_THREADS", text, 1, MOST_THREADS)
+
+
+def output_pool_bytes() -> int:
+    """Bytes of freed output memory that a pool keeps; raises SettingError for a bad variable."""
+    text = os.environ.get("TILEWRIGHT_OUTPUT_POOL_MB", "256")
+    return _integer("TILEWRIGHT_OUTPUT_POOL_MB", text, 0, 1 << 20) << 20
+
+
+def _integer(name: str, text: str, least: int, most: int) -> int:
+    if text.strip().isdecimal() and least <= int(text) <= most:
+        return int(text)
+    raise SettingError(f"{name}: expected an integer from {least} to {most}, found `{text}`")
+
+
+@cache
+def physical_cores() -> int:
+    """Physical cores in this process's affinity mask, at most its control group's CPU quota, at least 1."""
+    cores = set()
+    for cpu in sorted(os.sched_getaffinity(0)):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return max(1, math.ceil(min(len(cores), _cpu_quota(), MOST_THREADS)))
+
+
+def _cpu_quota() -> float:
+    """CPUs that the control group grants, or infinity."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return int(quota) / int(period) if quota != "max" else math.inf
+    except (OSError, ValueError):  # no control group v2, or one without a CPU controller
+        return math.inf
