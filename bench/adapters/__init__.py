@@ -1,0 +1,87 @@
+"""Contenders of the benchmarks, one file each: `prepare` compiles a module for repeated calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+OURS = "tilewright"
+
+_HOMES = {
+    OURS: "ours:prepare",
+    "eager": "eager:prepare",
+    "inductor": "inductor:prepare",
+    "inductor-frozen": "inductor:prepare_frozen",
+    "onnxruntime": "onnxruntime_session:prepare",
+    "openvino": "openvino_model:prepare",
+    "iree": "iree_module:prepare",
+    "tvm": "tvm_relax:prepare",
+}
+
+NAMES = tuple(_HOMES)
+COMPETITORS = ("eager", "inductor", "onnxruntime", "openvino", "iree", "tvm")
+"""What `--against` takes; `inductor` is timed twice, with its freezing of weights off and on."""
+
+
+class Unavailable(Exception):
+    """Why a contender cannot take part: its package is missing, or it refuses this model."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a contender is given: a module in eval mode, its inputs, threads, and a folder of its own."""
+
+    module: Any
+    inputs: tuple
+    threads: int
+    folder: Path
+    opt: str = "O0"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A contender ready to be timed: `call` runs it once, `outputs` gives its results as numpy arrays."""
+
+    call: Callable[[], object]
+    outputs: Callable[[], Sequence]
+    note: str = ""
+
+
+def load(name: str) -> Callable[[Task], Prepared]:
+    """The `prepare` of contender `name`; raises ValueError when there is none."""
+    if name not in _HOMES:
+        raise ValueError(f"unknown contender `{name}`; there are: {', '.join(NAMES)}")
+    module, _, function = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), function)
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """`--against` names to contenders, ours first, repeats dropped; raises ValueError for unknown names."""
+    chosen = [OURS]
+    for name in names:
+        if name not in COMPETITORS:
+            raise ValueError(f"unknown competitor `{name}`; there are: {', '.join(COMPETITORS)}")
+        chosen += ["inductor", "inductor-frozen"] if name == "inductor" else [name]
+    return list(dict.fromkeys(chosen))
+
+
+def require(package: str, extra: str) -> Any:
+    """Imports `package`; raises Unavailable that says which distribution to install."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise Unavailable(f"not installed (pip install {extra}): {error}") from None
+
+
+def flat_tensors(outputs: Any) -> list:
+    """Tensors of a module's outputs, in order, as numpy arrays."""
+    if hasattr(outputs, "detach"):
+        return [outputs.detach().cpu().numpy()]
+    if isinstance(outputs, dict):
+        outputs = outputs.values()
+    if isinstance(outputs, (list, tuple)) or not hasattr(outputs, "shape"):
+        return [array for part in outputs for array in flat_tensors(part)]
+    return [outputs]

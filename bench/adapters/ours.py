@@ -1,0 +1,12 @@
+"""tilewright itself, through its public interface."""
+
+from __future__ import annotations
+
+import tilewright
+from tilewright.bench.adapters import Prepared, Task, flat_tensors
+
+
+def prepare(task: Task) -> Prepared:
+    """Compiles for this CPU at the task's `opt` level."""
+    model = tilewright.compile(task.module, task.inputs, target="cpu", opt=task.opt)
+    return Prepared(lambda: model(*task.inputs), lambda: flat_tensors(model(*task.inputs)))
