@@ -112,12 +112,12 @@ def render(diagnostic: Diagnostic, source: SourceText) -> str:
 
 @dataclass
 class Expectation:
-    """One `expected-…` comment: which severity and text, on which line (None: no file position)."""
+    """One `expected-…` comment: severity and text, on which line (None: no position), written at line, column."""
 
     severity: str
     text: str
     line: int | None
-    written_at: int
+    written_at: tuple[int, int]
     is_regex: bool = False
     met: bool = False
 
@@ -165,7 +165,7 @@ class Verifier:
         for expected in self.expectations:
             if not expected.met:
                 message = f'expected {expected.severity} "{expected.text}" was not produced'
-                missing.append(Diagnostic("error", message, self.source.name, expected.written_at, 1))
+                missing.append(Diagnostic("error", message, self.source.name, *expected.written_at))
         return self.problems + missing
 
 
@@ -190,7 +190,8 @@ def expectations(text: str) -> list[Expectation]:
             at = None
         elif where and where != "below":
             at = number + int(where)
-        expected = Expectation(match["severity"], match["text"], at, number, match["regex"] is not None)
+        written_at = (number, match.start() + 1)
+        expected = Expectation(match["severity"], match["text"], at, written_at, match["regex"] is not None)
         found.append(expected)
         if where == "below":
             waiting.append(expected)

@@ -25,6 +25,12 @@ affine amdgpu arith async_dialect bufferization builtin cf complex emitc ext fun
 math memref ml_program nvgpu nvvm openmp pdl quant rocdl scf shape sparse_tensor tensor tosa transform ub
 vector x86
 """
+_DIALECT_NAMES = """
+acc affine amdgpu arith arm_neon arm_sme arm_sve async bufferization builtin cf complex dlti emitc func gpu
+index irdl linalg llvm math memref ml_program mpi nvgpu nvvm omp pdl pdl_interp ptr quant rocdl scf shape
+shard smt sparse_tensor spirv tensor tilewright tm_tensor torch torch_c tosa transform ub vcix vector wasmssa
+x86 xegpu xevm
+"""
 _TRANSFORM = """
 bufferization debug extras gpu interpreter loop memref nvgpu pdl structured tensor tune vector x86
 """
@@ -62,6 +68,11 @@ def context() -> ir.Context:
     # Discardable attributes of ours (`tilewright.*`) are checked by our own verifier, not by a C++ dialect.
     ctx.allow_unregistered_dialects = True
     return ctx
+
+
+def loaded_dialects() -> list[str]:
+    """Names of the dialects that `context()` knows, sorted; the bindings only answer for a name."""
+    return sorted(name for name in _DIALECT_NAMES.split() if context().is_dialect_loaded(name))
 
 
 def parse(text: str, source: str = "<string>") -> ir.Module:

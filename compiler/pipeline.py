@@ -38,11 +38,13 @@ BeforePass = Callable[[str, ir.Operation], None]
 class StepError(PassError):
     """One step of a pipeline failed.
 
-    step: its pipeline text; reason: the message alone; crashed: by an exception that nobody meant to raise.
+    step: its pipeline text; reason: the message alone; crashed: by an exception that nobody meant to raise;
+    reproducer: the file that runs it again, if one was written.
     """
 
     def __init__(self, step: str, reason: str, location: object | None, crashed: bool = False):
         self.step, self.reason, self.crashed = step, reason, crashed
+        self.reproducer: Path | None = None
         where = place(location)
         super().__init__(f"{where}: {reason}" if where else reason, location)
 
@@ -84,9 +86,12 @@ class Pipeline:
         try:
             self._run(self.root.children or (), op)
         except StepError as error:
-            if error.crashed and not self.reproducer:
+            path = self.reproducer
+            if error.crashed and path is None:
                 path = default_path(self._reproducer_text(before), settings().dump)
                 self._write_reproducer(path, before)
+            if path:
+                error.reproducer = path
                 error.add_note(f"reproducer generated at `{path}`")
             raise
         if self.reproducer:

@@ -20,7 +20,7 @@ _CLOSING = {"{": "}", "[": "]"}
 
 @dataclass(frozen=True)
 class Node:
-    """One element of a pipeline: a pass with options, or an anchor with nested elements; columns count from 0."""
+    """One element of a pipeline: a pass with options, or an anchor with nested elements; columns from 0."""
 
     name: str
     options: str = ""
@@ -73,6 +73,22 @@ def parse_options(text: str) -> dict[str, str]:
             raise syntax_error(text, at, f"expected a space after option `{key}`, found `{text[at]}`")
         at = _skip(text, at)
     return options
+
+
+def split_list(text: str) -> list[str]:
+    """`[1,2]` or `1,2` -> ["1", "2"]; parts may be quoted, and are given back without their quotes."""
+    listed = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    parts, at = [], 0
+    while at < len(listed):
+        if listed[at] in "\"'":
+            part, at = _value(listed, at)
+        else:
+            end = listed.find(",", at)
+            end = len(listed) if end < 0 else end
+            part, at = listed[at:end].strip(), end
+        parts.append(part)
+        at += 1
+    return parts
 
 
 def quoted(value: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 
 from tilewright.compiler.errors import PassError, PipelineSyntaxError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.pipeline_syntax import quoted
+from tilewright.compiler.pipeline_syntax import quoted, split_list
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ class Pass:
                 raise PipelineSyntaxError(f"`{cls.name()}` needs option `{option}`; write {option}=...")
         return cls(**values)
 
+    @classmethod
+    def options(cls) -> list[tuple[str, str, str | None]]:
+        """Every option's name, type and default as a command line shows them; None for no default."""
+        types = get_type_hints(cls)
+        defaults = {f.name: default_of(f) for f in fields(cls)}
+        return [
+            (name.replace("_", "-"), type_text(types[name]), None if value is MISSING else _text(value))
+            for name, value in defaults.items()
+        ]
+
     def spec(self) -> str:
         """The pass as pipeline text, options that differ from their defaults included."""
         changed = [
@@ -94,8 +104,7 @@ def _convert(text: str, type_: Any, place: str) -> Any:
             return None
         return _convert(text, next(part for part in inner if part is not NoneType), place)
     if origin is tuple:
-        listed = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-        return tuple(_convert(part.strip(), inner[0], place) for part in listed.split(",") if part.strip())
+        return tuple(_convert(part, inner[0], place) for part in split_list(text))
     if type_ is bool and text in ("true", "1", ""):
         return True
     if type_ is bool and text in ("false", "0"):
