@@ -23,8 +23,9 @@ _SCALARS = (bool, int, float, complex, str, type(None))
 class Tree:
     """The structure of one argument or result: containers down to tensors (by number) and constants.
 
-    `kind` is one of tensor, constant, tuple, list, dict, record; a record is a named tuple, dataclass or
-    mapping subclass that is rebuilt from `type_name` ("module:QualName").
+    `kind` is one of tensor, constant, array, tuple, list, dict, record; a record is a named tuple, dataclass or
+    mapping subclass that is rebuilt from `type_name` ("module:QualName"). An array is an argument whose elements
+    were compiled in, because shapes depend on them: its value is [dtype name, nested lists].
     """
 
     kind: str
@@ -109,6 +110,14 @@ class Tree:
                     "compile again for this value"
                 )
             return
+        if self.kind == "array":
+            elements = value.tolist() if hasattr(value, "tolist") else value
+            if not _equal(elements, self.value[1]):
+                raise ValueError(
+                    f"argument `{path}` was compiled with the elements {_show(self.value[1])}, which shapes depend "
+                    f"on, found {_show(elements)}; compile again for these"
+                )
+            return
         for key, child in enumerate(self.children) if not self.keys else zip(self.keys, self.children):
             inner, place = self._member(value, key, path)
             child.collect(inner, place, found)
@@ -136,7 +145,7 @@ class Tree:
             data["type"] = self.type_name
         if self.kind == "tensor":
             data["index"] = self.index
-        if self.kind == "constant":
+        if self.kind in ("constant", "array"):
             data["value"] = _constant_to_json(self.value)
         return data
 
@@ -334,7 +343,7 @@ def _rebuild(type_name: str, keys: tuple[Any, ...], children: list[Any]) -> Any:
 def _constant_to_json(value: Any) -> Any:
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
-    if isinstance(value, _SCALARS):
+    if isinstance(value, (*_SCALARS, list)):
         return value
     return {"text": str(value)}
 

@@ -1,0 +1,495 @@
+"""Rebuilds an ONNX graph node by node: every value's type known, constants folded, every node in a form that lowers.
+
+One forward pass visits the source nodes in order. A node whose inputs are all known is evaluated; a node with a
+rule (`onnx_rules.RULES`) is replaced by what the rule builds; a node with a function body is expanded; any other
+node is kept when the lowering takes it, and reported when not. Because the pass goes forward, every rule sees
+static shapes and the values of constant operands.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
+
+from tilewright.compiler.errors import UnsupportedOperator
+
+DTYPES = {
+    TensorProto.FLOAT: "f32", TensorProto.DOUBLE: "f64", TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16",
+    TensorProto.INT8: "i8", TensorProto.INT16: "i16", TensorProto.INT32: "i32", TensorProto.INT64: "i64",
+    TensorProto.UINT8: "u8", TensorProto.UINT16: "u16", TensorProto.UINT32: "u32", TensorProto.UINT64: "u64",
+    TensorProto.BOOL: "i1", TensorProto.COMPLEX64: "c64", TensorProto.COMPLEX128: "c128",
+}  # fmt: skip
+"""Element types that kernels compute on, by TensorProto code, as the runtime names them."""
+
+FOLD_ELEMENTS = 1 << 16
+"""Largest number of elements, in and out, of a node that is evaluated while importing."""
+
+SKIP_FOLD = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+             "If", "Loop", "Scan", "SequenceMap", "Constant", "Identity"}  # fmt: skip
+
+STATIC_OPERANDS = {
+    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Tile": (1,), "Squeeze": (1,),
+    "Unsqueeze": (1,), "ReduceSum": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceMean": (1,),
+    "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
+    "ReduceSumSquare": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Resize": (1, 2, 3),
+    "ConstantOfShape": (0,), "Range": (0, 1, 2), "CumSum": (1,), "CumProd": (1,), "Trilu": (1,),
+    "AffineGrid": (1,), "CenterCropPad": (1,), "Col2Im": (1, 2), "DFT": (1, 2), "STFT": (1, 3),
+    "NonMaxSuppression": (2,), "Dropout": (1, 2), "Loop": (0,), "MaxUnpool": (2,), "SplitToSequence": (1,),
+    "SequenceAt": (1,), "SequenceInsert": (2,), "SequenceErase": (1,), "BlackmanWindow": (0,), "HannWindow": (0,),
+    "HammingWindow": (0,), "MelWeightMatrix": (0, 1, 2, 3, 4),
+}  # fmt: skip
+"""Operands that shape the result, by operator: they must be known when compiling."""
+
+EXPANSION_DEPTH = 24
+"""Deepest nesting of rules and function bodies; only a model that defines itself in a circle is deeper."""
+
+
+class NeedsConstant(Exception):
+    """A node asks for the value of an operand that is only known at run time."""
+
+    def __init__(self, value: Value, operand: str):
+        super().__init__(f"its operand `{operand}` must be known when compiling, it depends on data")
+        self.value = value
+
+
+class Refused(Exception):
+    """A rule declines a node for good; the message is the reason."""
+
+
+@dataclass
+class Value:
+    """A tensor while importing: element type (a TensorProto code), static shape, and its array when it is known.
+
+    `items` holds the elements of a sequence instead (then `dtype` is 0); `sources` names the graph inputs whose
+    data it depends on.
+    """
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    array: np.ndarray | None = None
+    items: list[Value] | None = None
+    sources: frozenset[str] = frozenset()
+    present: bool = True
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in (
+            TensorProto.FLOAT,
+            TensorProto.DOUBLE,
+            TensorProto.FLOAT16,
+            TensorProto.BFLOAT16,
+        )
+
+    @property
+    def type_proto(self) -> onnx.TypeProto:
+        return helper.make_tensor_type_proto(self.dtype, self.shape)
+
+    def known(self, operand: str = "?") -> np.ndarray:
+        """The array; raises NeedsConstant when it is only known at run time."""
+        if self.array is None:
+            raise NeedsConstant(self, operand)
+        return self.array
+
+    def ints(self, operand: str = "?") -> list[int]:
+        """The array as a flat list of Python integers."""
+        return [int(item) for item in self.known(operand).reshape(-1)]
+
+
+@dataclass
+class Node:
+    """One source node: decoded attributes, operands as values (None when omitted), and where it stands."""
+
+    op: str
+    inputs: list[Value | None]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    domain: str = ""
+    version: int = 0
+    place: str = ""
+    scope: Scope | None = None
+    opsets: dict[str, int] = field(default_factory=dict)
+    caller: dict[str, Any] | None = None
+    wanted: tuple[bool, ...] = (True,)
+
+    def input(self, index: int) -> Value | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def operand(self, index: int) -> Value:
+        value = self.input(index)
+        if value is None:
+            raise Refused(f"operand {index} is missing")
+        return value
+
+    def wants(self, index: int) -> bool:
+        return index < len(self.wanted) and self.wanted[index]
+
+
+class Scope:
+    """Names of one graph or function body; a subgraph's scope sees its parents'."""
+
+    def __init__(self, parent: Scope | None = None):
+        self.parent = parent
+        self.values: dict[str, Value | None] = {}
+
+    def find(self, name: str) -> Value | None:
+        if name == "":
+            return None
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+
+POISON = Value("", 0, ())
+"""Stands for the outputs of a refused node, so that the pass goes on and finds the others."""
+
+
+def decode_attributes(attributes, caller: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Attribute protos as Python values (tensors as arrays, strings as str); `caller` binds a function's references."""
+    decoded: dict[str, Any] = {}
+    for attribute in attributes:
+        if attribute.ref_attr_name:
+            if caller is not None and attribute.ref_attr_name in caller:
+                decoded[attribute.name] = caller[attribute.ref_attr_name]
+            continue
+        value = helper.get_attribute_value(attribute)
+        if attribute.type == AttributeProto.TENSOR:
+            value = numpy_helper.to_array(value)
+        elif attribute.type == AttributeProto.STRING:
+            value = value.decode("utf-8", "surrogateescape")
+        elif attribute.type == AttributeProto.STRINGS:
+            value = [item.decode("utf-8", "surrogateescape") for item in value]
+        elif attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+            value = list(value)
+        decoded[attribute.name] = value
+    return decoded
+
+
+def schema_of(op: str, version: int, domain: str = "") -> onnx.defs.OpSchema | None:
+    """The operator's schema at an opset version, or None when there is none."""
+    domain = "" if domain == "ai.onnx" else domain
+    try:
+        return onnx.defs.get_schema(op, max_inclusive_version=version, domain=domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+class Builder:
+    """Collects the nodes of the rebuilt graph; rules build through `op` and `const`."""
+
+    def __init__(self, rules, upgrades, lowered, functions=None, can_bind=lambda sources: False):
+        self.rules = rules
+        self.upgrades = upgrades
+        self.lowered = lowered
+        self.functions = functions or {}
+        self.can_bind = can_bind
+        self.newest = onnx.defs.onnx_opset_version()
+        self.nodes: list[onnx.NodeProto] = []
+        self.values: dict[str, Value] = {}
+        self.refused: list[UnsupportedOperator] = []
+        self.place = ""
+        self.depth = 0
+        self._serial = 0
+
+    # Values
+
+    def fresh(self, dtype: int, shape, array=None, sources=frozenset()) -> Value:
+        self._serial += 1
+        value = Value(f"v{self._serial}", int(dtype), tuple(int(d) for d in shape), array, None, sources)
+        self.values[value.name] = value
+        return value
+
+    def const(self, array, dtype: int | None = None) -> Value:
+        """A known tensor; `dtype` (a TensorProto code) converts it."""
+        array = np.asarray(array)
+        if dtype is not None:
+            array = array.astype(helper.tensor_dtype_to_np_dtype(dtype))
+        return self.fresh(
+            helper.np_dtype_to_tensor_dtype(array.dtype), array.shape, np.array(array, order="C")
+        )
+
+    def ints(self, *numbers) -> Value:
+        return self.const(np.array(numbers, dtype=np.int64))
+
+    def scalar(self, number, like: Value) -> Value:
+        """A rank-0 constant of `like`'s element type."""
+        return self.const(np.array(number), like.dtype)
+
+    def sequence(self, items: list[Value]) -> Value:
+        self._serial += 1
+        return Value(f"s{self._serial}", 0, (), items=items)
+
+    # Nodes
+
+    def op(self, op: str, *inputs, outputs: int = 1, **attrs) -> Any:
+        """Builds one node of the newest opset; its rule, folding and expansion apply. One value, or a list."""
+        node = Node(op, list(inputs), attrs, outputs, "", self.newest, self.place, wanted=(True,) * outputs)
+        results = self.build(node)
+        return results[0] if outputs == 1 else results
+
+    def keep(self, node: Node) -> list[Value]:
+        """Emits the node as it stands, for the lowering to take."""
+        inferred = self.infer(node)
+        sources = frozenset().union(*(v.sources for v in node.inputs if v is not None))
+        outputs = [self.fresh(dtype, shape, sources=sources) for dtype, shape in inferred]
+        self.emit(node, outputs)
+        return outputs
+
+    def kept(self, op: str, *inputs, outputs: int = 1, **attrs) -> Any:
+        """Like `op` without applying a rule: what a rule uses to emit the very operator it stands for."""
+        node = Node(op, list(inputs), attrs, outputs, "", self.newest, self.place, wanted=(True,) * outputs)
+        folded = self.fold(node)
+        results = self.keep(node) if folded is None else folded
+        return results[0] if outputs == 1 else results
+
+    def emit(self, node: Node, outputs: list[Value]) -> None:
+        names = [v.name if v is not None else "" for v in node.inputs]
+        proto = helper.make_node(
+            node.op, names, [v.name for v in outputs], name=node.place, domain=node.domain
+        )
+        proto.attribute.extend(_encode_attributes(node.attrs))
+        self.nodes.append(proto)
+
+    def build(self, node: Node) -> list[Value]:
+        """The values of a node's outputs, by folding, rule, keeping or expansion, in that order."""
+        if any(v is POISON for v in node.inputs):
+            return [POISON] * node.outputs
+        if self.depth > EXPANSION_DEPTH:
+            raise Refused("its definition expands without end")
+        self.depth += 1
+        try:
+            node = self._upgrade(node)
+            for index in STATIC_OPERANDS.get(node.op, ()) if node.domain == "" else ():
+                value = node.input(index)
+                if value is not None:
+                    value.known(_operand_name(node.op, index, self.newest))
+            folded = self.fold(node)
+            if folded is not None:
+                return folded
+            rule = self.rules.get((node.domain, node.op))
+            if rule is not None:
+                built = rule(self, node)
+                if built is not None:
+                    built = [built] if isinstance(built, Value) else list(built)
+                    return built + [POISON] * (node.outputs - len(built))
+            if node.domain == "" and node.op in self.lowered:
+                return self.keep(node)
+            expanded = self._expand(node)
+            if expanded is not None:
+                return expanded
+            raise Refused("there is no lowering for it")
+        finally:
+            self.depth -= 1
+
+    def _upgrade(self, node: Node) -> Node:
+        upgrade = self.upgrades.get(node.op) if node.domain == "" else None
+        if upgrade is not None and node.version < self.newest:
+            schema = schema_of(node.op, node.version)
+            if schema is None:
+                raise Refused(f"opset {node.version} has no such operator")
+            upgraded = upgrade(self, node, schema.since_version)
+            node = upgraded if upgraded is not None else node
+        return node
+
+    # Types and folding
+
+    def infer(self, node: Node) -> list[tuple[int, tuple[int, ...]]]:
+        """Element type and static shape of every output; raises Refused when they cannot be told."""
+        schema = schema_of(node.op, self.newest, node.domain)
+        if schema is None:
+            raise Refused("it is not an operator of a known opset")
+        proto, types, data = self._proto(node)
+        try:
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema, proto, types, data, opset_imports=[helper.make_opsetid("", self.newest)]
+            )
+        except Exception as error:  # the binding raises several unrelated types
+            raise Refused(f"its operands do not fit: {str(error).strip()}") from None
+        found = []
+        for name in proto.output:
+            type_ = inferred.get(name)
+            if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
+                raise Refused("the shape of its result depends on data")
+            dims = type_.tensor_type.shape.dim
+            if not all(d.HasField("dim_value") for d in dims):
+                raise Refused("the shape of its result depends on data")
+            found.append((type_.tensor_type.elem_type, tuple(d.dim_value for d in dims)))
+        return found
+
+    def _proto(self, node: Node):
+        names = [f"i{n}" if v is not None else "" for n, v in enumerate(node.inputs)]
+        outputs = [f"o{n}" for n in range(node.outputs)]
+        proto = helper.make_node(node.op, names, outputs, domain=node.domain)
+        proto.attribute.extend(_encode_attributes(node.attrs))
+        types = {n: v.type_proto for n, v in zip(names, node.inputs) if v is not None}
+        data = {
+            n: numpy_helper.from_array(v.array, n)
+            for n, v in zip(names, node.inputs)
+            if v is not None and v.array is not None and v.size <= FOLD_ELEMENTS
+        }
+        return proto, types, data
+
+    def fold(self, node: Node) -> list[Value] | None:
+        """Evaluates a node of known inputs; None when one is unknown, large, or the evaluator does not know it."""
+        if node.op in SKIP_FOLD or not node.inputs:
+            return None
+        for value in node.inputs:
+            if value is not None and (value.array is None or value.size > FOLD_ELEMENTS):
+                return None
+        arrays = _evaluate(node, self.newest)
+        if arrays is None or any(a.size > FOLD_ELEMENTS for a in arrays):
+            return None
+        try:
+            types = [dtype for dtype, _ in self.infer(node)]
+        except Refused:
+            types = [None] * len(arrays)
+        return [self.const(array, dtype) for array, dtype in zip(arrays, types)]
+
+    # Graphs
+
+    def run(
+        self, nodes, scope: Scope, version: dict[str, int], caller: dict | None = None, place=None
+    ) -> None:
+        """Visits the nodes of a graph or function body in order, binding their outputs in `scope`."""
+        for index, proto in enumerate(nodes):
+            here = place if place is not None else f'node {index} "{proto.name or proto.output[0]}"'
+            self._visit(proto, scope, version, caller, here)
+
+    def _visit(self, proto, scope, version, caller, here) -> None:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = version.get(domain, version.get("ai.onnx", 1) if domain == "" else 1)
+        outer, self.place = self.place, here
+        wanted = tuple(name != "" for name in proto.output)
+        try:
+            inputs = [scope.find(name) for name in proto.input]
+            attrs = decode_attributes(proto.attribute, caller)
+            node = Node(
+                proto.op_type,
+                inputs,
+                attrs,
+                len(proto.output),
+                domain,
+                opset,
+                here,
+                scope,
+                version,
+                caller,
+                wanted,
+            )
+            results = self.build(node)
+        except (Refused, NeedsConstant) as refusal:
+            bindable = isinstance(refusal, NeedsConstant) and self.can_bind(refusal.value.sources)
+            if self.depth or bindable:
+                raise
+            self.refused.append(UnsupportedOperator(proto.op_type, str(refusal), here))
+            results = [POISON] * len(proto.output)
+        except KeyError as missing:
+            raise Refused(f"it reads {missing}, which nothing before it produces") from None
+        finally:
+            self.place = outer
+        for name, value in zip(proto.output, results):
+            if name:
+                scope.values[name] = value
+
+    def call(self, function: onnx.FunctionProto, node: Node, defaults: dict[str, Any]) -> list[Value]:
+        """Expands a function's body in place of a call."""
+        attrs = {**defaults, **decode_attributes(function.attribute_proto), **node.attrs}
+        inner = Scope()
+        for index, name in enumerate(function.input):
+            inner.values[name] = node.input(index)
+        opsets = {o.domain: o.version for o in function.opset_import} or {"": node.version}
+        self.run(function.node, inner, opsets, attrs, place=self.place)
+        results = [inner.find(name) for name in function.output]
+        return [POISON if value is None else value for value in results]
+
+    def _expand(self, node: Node) -> list[Value] | None:
+        local = self.functions.get((node.domain, node.op))
+        if local is not None:
+            return self.call(local, node, {})
+        schema = schema_of(node.op, max(node.version, 1) if node.domain else self.newest, node.domain)
+        if schema is None:
+            raise Refused(f"no operator of domain `{node.domain or 'ai.onnx'}` has this name")
+        text = b""
+        if schema.has_function:
+            text = schema.get_function_with_opset_version(max(schema.function_opset_versions))
+        elif schema.has_context_dependent_function:
+            proto, types, _ = self._proto(node)
+            listed = [types[n].SerializeToString() if n else b"" for n in proto.input]
+            version = max(schema.context_dependent_function_opset_versions)
+            text = schema.get_context_dependent_function_with_opset_version(
+                version, proto.SerializeToString(), listed
+            )
+        if not text:
+            return None
+        function = onnx.FunctionProto.FromString(text)
+        defaults = {
+            name: decode_attributes([attribute.default_value])[attribute.default_value.name]
+            for name, attribute in schema.attributes.items()
+            if attribute.default_value.type
+        }
+        return self.call(function, node, defaults)
+
+
+def _operand_name(op: str, index: int, version: int) -> str:
+    schema = schema_of(op, version)
+    return schema.inputs[index].name if schema and index < len(schema.inputs) else str(index)
+
+
+def _encode_attributes(attrs: dict[str, Any]) -> list[AttributeProto]:
+    encoded = []
+    for name, value in attrs.items():
+        if value is None:
+            continue
+        if isinstance(value, np.ndarray):
+            value = numpy_helper.from_array(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        if isinstance(value, list) and not value:
+            encoded.append(helper.make_attribute(name, value, attr_type=AttributeProto.INTS))
+            continue
+        encoded.append(helper.make_attribute(name, value))
+    return encoded
+
+
+def _evaluate(node: Node, version: int) -> list[np.ndarray] | None:
+    from onnx.reference import ReferenceEvaluator
+
+    names = [f"i{n}" if v is not None else "" for n, v in enumerate(node.inputs)]
+    proto = helper.make_node(node.op, names, [f"o{n}" for n in range(node.outputs)], domain=node.domain)
+    proto.attribute.extend(_encode_attributes(node.attrs))
+    feeds = {n: v.array for n, v in zip(names, node.inputs) if v is not None}
+    graph = helper.make_graph(
+        [proto],
+        "fold",
+        [
+            helper.make_tensor_value_info(n, v.dtype, v.shape)
+            for n, v in zip(names, node.inputs)
+            if v is not None
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in proto.output],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+    try:
+        with np.errstate(all="ignore"):
+            results = ReferenceEvaluator(model).run(None, feeds)
+    except Exception:  # whatever the evaluator does not know is left to the lowering
+        return None
+    if not all(isinstance(r, np.ndarray | np.generic) for r in results):
+        return None
+    return [np.asarray(r) for r in results]
