@@ -112,7 +112,7 @@ def render(diagnostic: Diagnostic, source: SourceText) -> str:
 
 @dataclass
 class Expectation:
-    """One `expected-…` comment: severity and text, on which line (None: no position), written at line, column."""
+    """One `expected-…` comment: severity and text, on which line (None: none), and where written."""
 
     severity: str
     text: str
