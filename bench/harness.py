@@ -1,4 +1,4 @@
-"""Runs a suite: every contender prepared, checked against eager and timed in interleaved rounds, case by case."""
+"""Runs cases: every contender prepared, checked against eager, then timed in interleaved rounds."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def count_flops(module, inputs: tuple) -> int | None:
 
 
 def relative_error(found: Sequence, expected: Sequence) -> float:
-    """The largest `|found - expected| / |expected|` (2-norms) over outputs; inf where shapes or counts differ."""
+    """The largest `|found - expected| / |expected|` (2-norms) over outputs; inf where shapes differ."""
     if len(found) != len(expected):
         return math.inf
     worst = 0.0
@@ -119,7 +119,7 @@ def run_case(
     opt: str = "O0",
     say: Callable[[str], None] = lambda text: None,
 ) -> CaseResult:
-    """Prepares, checks and times `contenders` on one case; a contender's failure is an outcome, not an error."""
+    """Prepares, checks and times `contenders` on one case; a contender's failure is an outcome."""
     module, inputs = case.build()
     outcomes: dict[str, Outcome] = {}
     ready: dict[str, Prepared] = {}

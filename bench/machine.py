@@ -1,4 +1,4 @@
-"""What a result must say of where it was taken: processor, cores, memory, load, and versions of everything timed."""
+"""What a result must say of where it was taken: processor, memory, load, versions of all that is timed."""
 
 from __future__ import annotations
 

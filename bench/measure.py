@@ -13,7 +13,7 @@ SETTLE_S = 0.01
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to measure: `rounds` of about `round_s` seconds per contender, at least `least_calls` calls."""
+    """How long to measure: `rounds` of about `round_s` seconds per contender, `least_calls` or more calls."""
 
     rounds: int = 5
     round_s: float = 0.3

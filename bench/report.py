@@ -27,7 +27,7 @@ def milliseconds(us: float | None) -> str:
 
 
 def table(suite: str, results: Sequence[CaseResult], contenders: Sequence[str], threads: int) -> Table:
-    """Ours in ms with its error and compile time; each competitor in ms and how many times longer it takes."""
+    """Ours in ms, its error and compile time; each competitor in ms and how many times longer it takes."""
     view = Table(title=f"{suite}, {threads} thread(s): ms, and times ours")
     view.add_column("case")
     view.add_column("GFLOP", justify="right")
