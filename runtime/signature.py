@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.program import TensorSpec
 
 _SCALARS = (bool, int, float, complex, str, type(None))
@@ -23,9 +24,10 @@ _SCALARS = (bool, int, float, complex, str, type(None))
 class Tree:
     """The structure of one argument or result: containers down to tensors (by number) and constants.
 
-    `kind` is one of tensor, constant, array, tuple, list, dict, record; a record is a named tuple, dataclass or
-    mapping subclass that is rebuilt from `type_name` ("module:QualName"). An array is an argument whose elements
-    were compiled in, because shapes depend on them: its value is [dtype name, nested lists].
+    `kind` is one of tensor, constant, array, tuple, list, dict, record; a record is a named tuple,
+    dataclass or mapping subclass that is rebuilt from `type_name` ("module:QualName"). An array is an
+    argument whose elements were compiled in, because shapes depend on them: its value is [dtype name,
+    nested lists].
     """
 
     kind: str
@@ -39,7 +41,7 @@ class Tree:
     def of(cls, value: Any, tensor: Callable[[Any, str], int | None], path: str = "") -> Tree:
         """Reads the structure of `value`; `tensor(leaf, path)` numbers a tensor, None for other leaves.
 
-        Whatever is neither a tensor nor a container is a constant, compared by identity or equality at a call.
+        Whatever is neither a tensor nor a container is a constant, to be met again at every call.
         """
         number = tensor(value, path)
         if number is not None:
@@ -58,11 +60,10 @@ class Tree:
             return cls("dict", tuple(item(inner, key) for key, inner in value.items()), tuple(value))
         if isinstance(value, tuple):
             # Named tuples have `_fields`; torch's structured results only `__match_args__`.
-            fields = tuple(getattr(value, "_fields", None) or getattr(value, "__match_args__", ()))
+            fields: tuple[str, ...] = getattr(value, "_fields", None) or getattr(value, "__match_args__", ())
             if fields:
-                return cls(
-                    "record", tuple(child(getattr(value, f), f) for f in fields), fields, _type_name(kind)
-                )
+                members = tuple(child(getattr(value, f), f) for f in fields)
+                return cls("record", members, tuple(fields), _type_name(kind))
             return cls("tuple", tuple(item(inner, i) for i, inner in enumerate(value)))
         if isinstance(value, Mapping):
             keys = tuple(value)
@@ -72,11 +73,7 @@ class Tree:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = tuple(f.name for f in dataclasses.fields(value))
             return cls("record", tuple(child(getattr(value, f), f) for f in fields), fields, _type_name(kind))
-        if isinstance(value, _SCALARS) or not isinstance(value, (set, bytes)):
-            return cls("constant", value=value)
-        raise TypeError(
-            f"`{path or 'argument'}`: expected tensors, Python constants or containers, found {kind}"
-        )
+        return cls("constant", value=value)
 
     def build(self, tensors: Sequence[Any]) -> Any:
         """The value with this structure over `tensors`."""
@@ -97,7 +94,7 @@ class Tree:
     def collect(self, value: Any, path: str, found: list[Any]) -> None:
         """Puts the tensors of `value` into `found` by number.
 
-        Raises TypeError when the structure differs and ValueError when a baked-in constant does.
+        Raises TypeError when the structure differs and ArgumentError when a baked-in constant does.
         """
         if self.kind == "tensor":
             found[self.index] = value
@@ -105,7 +102,7 @@ class Tree:
         if self.kind == "constant":
             same = value is self.value or (type(value) is type(self.value) and _equal(value, self.value))
             if not same:
-                raise ValueError(
+                raise ArgumentError(
                     f"argument `{path}` was compiled as the constant {self.value!r}, found {_show(value)}; "
                     "compile again for this value"
                 )
@@ -113,9 +110,9 @@ class Tree:
         if self.kind == "array":
             elements = value.tolist() if hasattr(value, "tolist") else value
             if not _equal(elements, self.value[1]):
-                raise ValueError(
-                    f"argument `{path}` was compiled with the elements {_show(self.value[1])}, which shapes depend "
-                    f"on, found {_show(elements)}; compile again for these"
+                raise ArgumentError(
+                    f"argument `{path}` was compiled with the elements {_show(self.value[1])}, which shapes "
+                    f"depend on, found {_show(elements)}; compile again for these"
                 )
             return
         for key, child in enumerate(self.children) if not self.keys else zip(self.keys, self.children):
@@ -193,8 +190,8 @@ class Signature:
     """The flat program's inputs are `inputs` then `state`; its results are `results`, in order.
 
     `positional` names the arguments by position and `arguments` gives each one's structure; `state` are
-    tensors that the model keeps between calls and updates (buffers in training mode). Dtypes are the model's own
-    (`u8` where the program computes on signless bytes).
+    tensors that the model keeps between calls and updates (buffers in training mode). Dtypes are the model's
+    own (`u8` where the program computes on signless bytes).
     """
 
     positional: tuple[str, ...]
@@ -237,7 +234,7 @@ class Signature:
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The input tensors, in order, of a call; raises TypeError or ValueError naming the argument."""
+        """The input tensors, in order, of a call; raises TypeError or ArgumentError naming the argument."""
         given = dict(zip(self.positional, args))
         if len(args) > len(self.positional):
             raise TypeError(

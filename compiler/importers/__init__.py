@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 class Imported:
     """A model in linalg-on-tensors, with all that is needed to call it.
 
-    `module` holds one public `func.func @main` whose arguments carry `tilewright.role` ("weight" or "input") and
-    `tilewright.name`. `weights` are the arrays of the weight arguments in order (torch tensors or numpy, not
-    copied). `state` are the tensors behind `signature.state`: kept between calls, updated by them, passed as the
-    last inputs.
+    `module` holds one public `func.func @main` whose arguments carry `tilewright.role` ("weight" or "input")
+    and `tilewright.name`. `weights` are the arrays of the weight arguments in order (torch tensors or numpy,
+    not copied). `state` are the tensors behind `signature.state`: kept between calls, updated by them, passed
+    as the last inputs.
     """
 
     module: ir.Module

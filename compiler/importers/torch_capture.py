@@ -1,0 +1,297 @@
+"""Traces an `nn.Module` (or any function of tensors) once into a functional ATen graph over flat tensors.
+
+One pass of fake tensors under C++ functionalisation does what `torch.export` plus `run_decompositions` do in
+several, and leaves parameters, buffers and plain tensor attributes as graph inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.fx import GraphModule, Interpreter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+from torch.utils import _pytree as pytree
+
+from tilewright.compiler.errors import (
+    ModelImportError,
+    TilewrightError,
+    UnsupportedError,
+    UnsupportedOperator,
+)
+from tilewright.compiler.importers.torch_decompositions import Table
+from tilewright.compiler.importers.torch_types import dtype_name
+from tilewright.runtime.signature import Mutation, Output, Tree
+
+_functional: Any = torch  # functionalisation has no public names
+
+
+@dataclass
+class Capture:
+    """A traced model: `graph_module` takes `tensors` then the user's inputs, and returns `results`.
+
+    `tensors` are the model's own (name, tensor); `outputs`, `returns` and `mutations` are as in `Signature`,
+    with sources and targets "tensor" for the model's own tensors.
+    """
+
+    graph_module: GraphModule
+    tensors: list[tuple[str, torch.Tensor]]
+    outputs: list[Output] = field(default_factory=list)
+    returns: Tree = field(default_factory=lambda: Tree("constant"))
+    mutations: list[Mutation] = field(default_factory=list)
+
+
+def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for prefix, module in model.named_modules():
+        own = {**module._parameters, **module._buffers}
+        own.update({key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)})
+        for key, value in own.items():
+            if value is not None:
+                found.setdefault(id(value), (f"{prefix}.{key}" if prefix else key, value))
+    return list(found.values())
+
+
+@contextlib.contextmanager
+def substituted(model: Any, replacement: dict[int, torch.Tensor]) -> Iterator[None]:
+    """Puts `replacement[id(tensor)]` in place of the model's tensors, wherever its modules hold them.
+
+    Everything the modules hold is put back at the end, also what `forward` assigned meanwhile.
+    """
+    if not isinstance(model, torch.nn.Module):
+        yield
+        return
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return replacement.get(id(value), value)
+        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            return type(value)(swap(v) for v in value)
+        return value
+
+    saved = []
+    for module in model.modules():
+        attributes = vars(module)
+        saved.append((attributes, dict(attributes), dict(module._parameters), dict(module._buffers)))
+        for store in (module._parameters, module._buffers):
+            for key, value in store.items():
+                store[key] = swap(value)
+        for key, value in list(attributes.items()):
+            swapped = swap(value)
+            if swapped is not value:
+                attributes[key] = swapped
+    try:
+        yield
+    finally:
+        for attributes, before, parameters, buffers in saved:
+            attributes.clear()
+            attributes.update(before)
+            for store, kept in ((attributes["_parameters"], parameters), (attributes["_buffers"], buffers)):
+                store.clear()
+                store.update(kept)
+
+
+def run_graph_module(module: GraphModule) -> Callable[..., Any]:
+    """Calls an exported graph module node by node, so that traced nodes inherit its source lines."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        spec = getattr(module, "_in_spec", None)
+        if spec is None:
+            return module(*args, **kwargs)
+        flat, found = pytree.tree_flatten((args, kwargs))
+        if found != spec:
+            return module(*args, **kwargs)
+        with preserve_node_meta():
+            out = Interpreter(module).run(*flat, enable_io_processing=False)
+        return pytree.tree_unflatten(out, cast(Any, module._out_spec))
+
+    return run
+
+
+def capture(
+    model: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inputs: list[torch.Tensor],
+    table: Table,
+) -> Capture:
+    """Traces `model(*args, **kwargs)`, whose tensor leaves are `inputs`, decomposing by `table`."""
+    tensors = own_tensors(model)
+    call = run_graph_module(model) if isinstance(model, GraphModule) else model
+    record: dict[str, Any] = {}
+
+    def flat(*values: torch.Tensor) -> list[torch.Tensor]:
+        wrapped = [_functional._to_functional_tensor(value) for value in values]
+        _functional._enable_functionalization(reapply_views=True)
+        try:
+            own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
+            replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
+            new_inputs = dict(zip(map(id, inputs), given))
+            new_args, new_kwargs = pytree.tree_map_only(
+                torch.Tensor, lambda t: new_inputs.get(id(t), t), (tuple(args), dict(kwargs))
+            )
+            with substituted(model, replacement):
+                returned = call(*new_args, **new_kwargs)
+            results = _Results(wrapped, len(tensors))
+            record["returns"] = Tree.of(returned, results.add)
+        finally:
+            _functional._disable_functionalization()
+        outs = results.finish(values)
+        record["outputs"], record["mutations"] = results.outputs, results.mutations
+        return outs
+
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [fake_mode.from_tensor(t.detach()) for t in [t for _, t in tensors] + inputs]
+    with torch.no_grad(), fake_mode, enable_python_dispatcher(), _without_collections():
+        traced = make_fx(flat, decomposition_table=table, tracing_mode="real", record_stack_traces=True)(
+            *fakes
+        )
+    traced.graph.eliminate_dead_code()
+    return Capture(traced, tensors, **record)
+
+
+def trace(
+    model: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    inputs: list[torch.Tensor],
+    table: Table,
+) -> Capture:
+    """`capture`, with failures as errors that say where in the model they arose.
+
+    A model that cannot be traced directly goes through torch.export first, which knows more of Python.
+    """
+    try:
+        return capture(model, args, kwargs, inputs, table)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        operator = UnsupportedOperator(
+            str(error.func), "its result depends on values, not only on shapes", _place(error)
+        )
+        raise UnsupportedError([operator]) from error
+    except TilewrightError:
+        raise
+    except Exception as direct:
+        if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
+            with contextlib.suppress(Exception):
+                exported = torch.export.export(model, tuple(args), dict(kwargs), strict=False)
+                return capture(exported.module(check_guards=False), args, kwargs, inputs, table)
+        raise ModelImportError(
+            f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
+        ) from direct
+
+
+def _place(error: BaseException) -> str:
+    """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/torch/" not in f.filename and f.filename != __file__]
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else "<unknown location>"
+
+
+class _Results:
+    """Collects a model's output tensors, and tells results from views of inputs and repeated objects."""
+
+    def __init__(self, wrapped: list[torch.Tensor], owned: int):
+        self.wrapped = wrapped
+        self.owned = owned
+        self.outputs: list[Output] = []
+        self.mutations: list[Mutation] = []
+        self._values: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._kept: list[torch.Tensor] = []
+        self._storages = {t.untyped_storage()._cdata: i for i, t in reversed(list(enumerate(wrapped)))}
+
+    def add(self, value: Any, path: str) -> int | None:
+        """The number of output tensor `value`, or None when it is no tensor."""
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.outputs)
+            self._kept.append(value)
+            self.outputs.append(self._output(value))
+        return self._numbers[id(value)]
+
+    def _output(self, value: torch.Tensor) -> Output:
+        if not _functional._is_functional_tensor(value):
+            value = _functional._to_functional_tensor(value)
+        _functional._sync(value)
+        shape = tuple(value.shape)
+        dtype = dtype_name(value.dtype)
+        source = self._storages.get(value.untyped_storage()._cdata)
+        whole = next((i for i, w in enumerate(self.wrapped) if w is value), None)
+        number = whole if whole is not None else source
+        if number is not None and not value.is_conj() and not value.is_neg():
+            base = self.wrapped[number]
+            if value.dtype == base.dtype:
+                kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
+                offset = int(value.storage_offset()) - int(base.storage_offset())
+                return Output(kind, index, dtype, shape, tuple(value.stride()), offset, whole is not None)
+        if value.numel() == 0:
+            return Output("empty", 0, dtype, shape, tuple(value.stride()))
+        dense, strides = physical(value)
+        _functional._sync(dense)
+        self._values.append(_functional._from_functional_tensor(dense))
+        return Output("result", len(self._values) - 1, dtype, shape, strides)
+
+    def finish(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """All results of the graph: output tensors, then the new values of mutated inputs."""
+        results = list(self._values)
+        for number, (wrapper, value) in enumerate(zip(self.wrapped, values)):
+            _functional._sync(wrapper)
+            new = _functional._from_functional_tensor(wrapper)
+            if new is value:
+                continue
+            if new.shape != value.shape:
+                raise NotImplementedError(f"input {number - self.owned} is resized in place")
+            owned = number < self.owned
+            target, index = ("tensor", number) if owned else ("input", number - self.owned)
+            self.mutations.append(Mutation(len(results), target, index))
+            results.append(new)
+        return results
+
+
+def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
+    """`value` with its dimensions in memory order and broadcast ones cut to one, and strides to view it by.
+
+    The strides are None when a dense row-major tensor of the same shape is what eager gives.
+    """
+    shape, eager = tuple(value.shape), tuple(value.stride())
+    if value.is_contiguous():
+        return value, None
+    broadcast = [d for d in range(len(shape)) if eager[d] == 0 and shape[d] > 1]
+    for d in broadcast:
+        value = value.narrow(d, 0, 1)
+    order = sorted(range(len(shape)), key=lambda d: -eager[d] if shape[d] > 1 else 0)
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = 0 if d in broadcast else step
+        step *= 1 if d in broadcast else shape[d]
+    if order != list(range(len(shape))):
+        value = value.permute(order)
+    return value, tuple(strides)
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Tracing allocates millions of objects that live on; collecting in between only costs time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

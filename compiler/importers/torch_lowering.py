@@ -1,0 +1,182 @@
+"""Lowers a functional ATen graph to linalg-on-tensors, and finds every node that cannot be lowered."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+
+from tilewright.compiler.errors import PassError, TilewrightError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.ir import context, ir, run_upstream
+
+TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
+TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
+
+RANDOM = (
+    "draws random numbers, which compiled code does not; call model.eval(), or pass the numbers as an input"
+)
+
+_verdicts: dict[Any, str | None] = {}
+
+
+def lower_graph(module: GraphModule) -> ir.Module:
+    """`@main` on linalg-on-tensors, one argument per placeholder and one result per output.
+
+    Raises UnsupportedError that lists every node which cannot be lowered.
+    """
+    refused = [node for node in module.graph.nodes if is_random(node)]
+    if refused:
+        raise unsupported(module.graph)
+    try:
+        return _lower(module.graph)
+    except (
+        PassError,
+        NotImplementedError,
+        AssertionError,
+        TypeError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+    ) as e:
+        error = unsupported(module.graph)
+        if error.operators:
+            raise error from e
+        raise PassError(f"torch-mlir cannot lower the graph, though each of its operators alone: {e}") from e
+
+
+def _lower(graph: Graph) -> ir.Module:
+    from tilewright.compiler.ir import fx_importer
+
+    importer = fx_importer.FxImporter(context=context(), config_check=False)
+    importer.import_stateless_graph(graph, func_name="main")
+    module = importer.module
+    run_upstream(module.operation, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})")
+    return module
+
+
+def is_random(node: Node) -> bool:
+    """True for operators whose result depends on a random number generator."""
+    target = node.target
+    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def refusal(node: Node) -> str | None:
+    """Why `node` cannot be lowered on its own, or None when it can; cached by operator and types."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return None
+    if is_random(node):
+        return RANDOM
+    key = _key(node)
+    if key not in _verdicts:
+        _verdicts[key] = _try_alone(node)
+    return _verdicts[key]
+
+
+def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> UnsupportedError:
+    """An error that lists every node of `graph` (or of `nodes`) that is refused, once per source line."""
+    found: dict[tuple[str, str], UnsupportedOperator] = {}
+    for node in graph.nodes if nodes is None else nodes:
+        reason = refusal(node)
+        if reason is not None:
+            entry = UnsupportedOperator(operator_name(node), reason, location(node))
+            found.setdefault((entry.operator, entry.location), entry)
+    return UnsupportedError(list(found.values()))
+
+
+def operator_name(node: Node) -> str:
+    """The operator as users know it, `aten.fft_fft.default`."""
+    return str(node.target)
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+def location(node: Node) -> str:
+    """The innermost source line of the model that led to `node`, as `file:line in function`."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if "/torch/" not in frame[0]]
+    if not (own or frames):
+        return "<unknown location>"
+    path, line, function = (own or frames)[-1]
+    return f"{path}:{line} in {function}"
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, Node):
+        return _describe(value.meta.get("val"))
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.dtype)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(_describe, value))
+    if isinstance(value, dict):
+        return tuple((key, _describe(inner)) for key, inner in sorted(value.items()))
+    return (type(value).__name__, repr(value))
+
+
+def _key(node: Node) -> Any:
+    return (str(node.target), _describe(node.args), _describe(node.kwargs))
+
+
+def _try_alone(node: Node) -> str | None:
+    try:
+        _lower(_graph_of(node))
+    except (
+        TilewrightError,
+        NotImplementedError,
+        AssertionError,
+        TypeError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+    ) as e:
+        return _first_line(str(e)) or type(e).__name__
+    return None
+
+
+def _first_line(text: str) -> str:
+    for line in text.splitlines():
+        match = re.search(r"error: [^:]*: ?(.*)|^(?!Failure|in `)(\S.*)", line)
+        if match:
+            return (match[1] or match[2] or "").strip()[:300]
+    return text.strip()[:300]
+
+
+def _graph_of(node: Node) -> Graph:
+    """A graph that computes `node` alone from placeholders."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for source in node.all_input_nodes:
+        copy = graph.placeholder(source.name)
+        copy.meta["val"] = source.meta["val"]
+        copies[source] = copy
+    alone = graph.node_copy(node, lambda source: copies[source])
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        parts = []
+        for index, part in enumerate(value):
+            if isinstance(part, torch.Tensor):
+                parts.append(graph.call_function(operator.getitem, (alone, index)))
+                parts[-1].meta["val"] = part
+        graph.output(tuple(parts))
+    else:
+        graph.output((alone,))
+    return graph
+
+
+def annotate(module: ir.Module, arguments: list[tuple[str, str]]) -> None:
+    """Sets `tilewright.role` and `tilewright.name` on the arguments of `@main`: (role, name) in order."""
+    function = next(op for op in module.body.operations if op.operation.name == "func.func")
+    with context():
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [
+                ir.DictAttr.get(
+                    {"tilewright.role": ir.StringAttr.get(role), "tilewright.name": ir.StringAttr.get(name)}
+                )
+                for role, name in arguments
+            ]
+        )

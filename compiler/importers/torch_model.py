@@ -1,0 +1,198 @@
+"""Imports PyTorch models: nn.Module, functions and ExportedProgram, stateless, with weights as arguments."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tilewright.compiler.errors import ModelImportError, UnsupportedError
+from tilewright.compiler.importers import Imported
+from tilewright.compiler.importers.torch_capture import Capture, trace
+from tilewright.compiler.importers.torch_decompositions import decomposition_table, second_chance
+from tilewright.compiler.importers.torch_lowering import annotate, lower_graph, refusal
+from tilewright.compiler.importers.torch_simplify import lift_constants, simplify
+from tilewright.compiler.importers.torch_types import dtype_name
+from tilewright.runtime.program import TensorSpec
+from tilewright.runtime.signature import Output, Signature, Tree
+
+_ROUNDS = 4
+"""How often operators that cannot be lowered are decomposed further before giving up."""
+
+
+def import_torch(
+    model: Any,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Traces `model` on `example_inputs` (a tuple, a mapping by name, or one tensor) and lowers it.
+
+    Shapes, dtypes and Python constants are those of the example. Raises UnsupportedError that lists every
+    operator which cannot be lowered, and ModelImportError when the model cannot be traced.
+    """
+    args, kwargs = _arguments(example_inputs, kwargs)
+    call, forward = _callable(model)
+    positional, arguments, inputs = _structure(forward, args, kwargs)
+    table = decomposition_table()
+    for _ in range(_ROUNDS):
+        captured = trace(call, args, kwargs, [tensor for _, tensor in inputs], table)
+        program = Program.of(captured, len(inputs))
+        try:
+            module = lower_graph(program.graph_module)
+        except UnsupportedError:
+            refused = {node.target for node in program.graph_module.graph.nodes if refusal(node)}
+            extra = second_chance(refused, table)
+            if not extra:
+                raise
+            table = {**table, **extra}
+            continue
+        return program.imported(module, positional, arguments, inputs)
+    raise ModelImportError(f"operators still cannot be lowered after {_ROUNDS} rounds of decomposition")
+
+
+def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), {**example, **(kwargs or {})}
+    if isinstance(example, (tuple, list)):
+        return tuple(example), dict(kwargs or {})
+    return (example,), dict(kwargs or {})
+
+
+def _callable(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What to trace, and the function whose parameters name the arguments."""
+    if isinstance(model, torch.export.ExportedProgram):
+        module = model.module(check_guards=False)
+        return module, module.forward
+    if isinstance(model, torch.nn.Module):
+        return model, model.forward
+    if callable(model):
+        return model, model
+    raise ModelImportError(
+        f"expected an nn.Module, an ExportedProgram or a function, found {type(model).__name__}"
+    )
+
+
+def _structure(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[tuple[str, Tree], ...], list[tuple[str, torch.Tensor]]]:
+    """Names of positional parameters, the structure of each given argument, and the tensors inside."""
+    names: list[str] = []
+    try:
+        for parameter in inspect.signature(forward).parameters.values():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{parameter.name}[{i}]" for i in range(max(0, len(args) - len(names)))]
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(parameter.name)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"arg{i}" for i in range(len(names), len(args))]
+    given = dict(zip(names, args))
+    inputs: list[tuple[str, torch.Tensor]] = []
+
+    def number(value: Any, path: str) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        inputs.append((path, value))
+        return len(inputs) - 1
+
+    ordered = [(name, given[name]) for name in names if name in given]
+    ordered += [(name, kwargs[name]) for name in names if name in kwargs and name not in given]
+    ordered += [(name, value) for name, value in kwargs.items() if name not in names]
+    return tuple(names), tuple((name, Tree.of(value, number, name)) for name, value in ordered), inputs
+
+
+@dataclasses.dataclass
+class Program:
+    """A captured graph whose placeholders are weights, then user inputs, then state (mutated own tensors)."""
+
+    graph_module: GraphModule
+    captured: Capture
+    weights: list[tuple[str, torch.Tensor]]
+    state: list[int]
+    """Numbers of own tensors that calls update."""
+
+    @classmethod
+    def of(cls, captured: Capture, num_inputs: int) -> Program:
+        """Simplifies the graph, makes constants weights, and orders the placeholders."""
+        graph = captured.graph_module.graph
+        owned = len(captured.tensors)
+        placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        mutated = [m.index for m in captured.mutations if m.target == "tensor"]
+        returned = {o.index for o in captured.outputs if o.source == "tensor"}
+        simplify(captured.graph_module)
+        constants = lift_constants(captured.graph_module)
+        weights, nodes = [], []
+        for number, ((name, tensor), node) in enumerate(zip(captured.tensors, placeholders[:owned])):
+            if number in mutated:
+                continue
+            if node.users or number in returned:
+                weights.append((name, tensor))
+                nodes.append(node)
+            else:
+                graph.erase_node(node)
+        for name, tensor, node in constants:
+            weights.append((name, tensor))
+            nodes.append(node)
+        nodes += placeholders[owned : owned + num_inputs]
+        nodes += [placeholders[number] for number in mutated]
+        for node in reversed(nodes):
+            first = next(iter(graph.nodes))
+            if node is not first:
+                first.prepend(node)
+        graph.lint()
+        return cls(captured.graph_module, captured, weights, mutated)
+
+    def imported(
+        self,
+        module: Any,
+        positional: tuple[str, ...],
+        arguments: tuple[tuple[str, Tree], ...],
+        inputs: list[tuple[str, torch.Tensor]],
+    ) -> Imported:
+        """The lowered module with its signature, weights and state."""
+        own = self.captured.tensors
+        state = [own[number] for number in self.state]
+        annotate(
+            module, [("weight", name) for name, _ in self.weights] + [("input", n) for n, _ in inputs + state]
+        )
+        output = next(node for node in self.graph_module.graph.nodes if node.op == "output")
+        results = [node.meta["val"] for node in output.args[0]]
+        signature = Signature(
+            positional=positional,
+            arguments=arguments,
+            inputs=tuple(_spec(name, tensor) for name, tensor in inputs),
+            results=tuple(_spec(f"result{i}", value) for i, value in enumerate(results)),
+            outputs=tuple(self._resolved(output) for output in self.captured.outputs),
+            returns=self.captured.returns,
+            state=tuple(_spec(name, tensor) for name, tensor in state),
+            mutations=tuple(
+                dataclasses.replace(m, target="state", index=self.state.index(m.index))
+                if m.target == "tensor"
+                else m
+                for m in self.captured.mutations
+            ),
+        )
+        return Imported(
+            module,
+            signature,
+            [tensor.detach() for _, tensor in self.weights],
+            [tensor for _, tensor in state],
+        )
+
+    def _resolved(self, output: Output) -> Output:
+        """`output` with a model's own tensor named as the weight or state that it became."""
+        if output.source != "tensor":
+            return output
+        if output.index in self.state:
+            return dataclasses.replace(output, source="state", index=self.state.index(output.index))
+        tensor = self.captured.tensors[output.index][1]
+        number = next(i for i, (_, weight) in enumerate(self.weights) if weight is tensor)
+        return dataclasses.replace(output, source="weight", index=number)
+
+
+def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    return TensorSpec(name, dtype_name(tensor.dtype), tuple(int(extent) for extent in tensor.shape))

@@ -1,0 +1,115 @@
+"""Rewrites of a captured ATen graph that lowering relies on: constants, and tensors without elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+
+def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
+    """Turns tensor attributes of the graph into placeholders: (name, tensor, placeholder), each tensor once.
+
+    A constant of one element becomes a `full`, which folds into its consumers.
+    """
+    graph = module.graph
+    lifted: dict[int, tuple[str, torch.Tensor, Node]] = {}
+    for node in [n for n in graph.nodes if n.op == "get_attr"]:
+        value = _attribute(module, node.target)
+        if not isinstance(value, torch.Tensor):
+            continue
+        with graph.inserting_before(node):
+            if value.numel() == 1 and not value.dtype.is_complex:
+                replacement = _full(module, node, value)
+            elif id(value) in lifted:
+                replacement = lifted[id(value)][2]
+            else:
+                with graph.inserting_before(next(iter(graph.nodes))):
+                    replacement = graph.placeholder(f"constant_{len(lifted)}")
+                replacement.meta.update(node.meta)
+                replacement.meta["val"] = node.meta.get("val", _as_fake(module, value))
+                lifted[id(value)] = (str(node.target), value, replacement)
+        node.replace_all_uses_with(replacement)
+        graph.erase_node(node)
+    return list(lifted.values())
+
+
+def _attribute(module: torch.nn.Module, target: str) -> Any:
+    value: Any = module
+    for part in target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _as_fake(module: GraphModule, value: torch.Tensor) -> torch.Tensor:
+    for node in module.graph.nodes:
+        known = node.meta.get("val")
+        if hasattr(known, "fake_mode"):
+            return known.fake_mode.from_tensor(value)
+    return torch._subclasses.FakeTensorMode().from_tensor(value)
+
+
+def _full(module: GraphModule, at: Node, value: torch.Tensor) -> Node:
+    arguments = (list(value.shape), value.item())
+    made = module.graph.call_function(aten.full.default, arguments, _placement(value))
+    made.meta.update(at.meta)
+    made.meta["val"] = at.meta.get("val", _as_fake(module, value))
+    return made
+
+
+def _placement(value: torch.Tensor) -> dict[str, Any]:
+    return {"dtype": value.dtype, "layout": torch.strided, "device": torch.device("cpu"), "pin_memory": False}
+
+
+def _empty(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 0
+
+
+def simplify(module: GraphModule) -> None:
+    """Computes nothing on tensors without elements: their values are known, and lowerings trip over them."""
+    graph = module.graph
+    if any(_empty(node.meta.get("val")) for node in graph.nodes):
+        for node in list(graph.nodes):
+            if node.op == "call_function":
+                _simplify_empty(module, node)
+    graph.eliminate_dead_code()
+
+
+def _simplify_empty(module: GraphModule, node: Node) -> None:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return
+    sources = [source.meta.get("val") for source in node.all_input_nodes]
+    replacement: Node | None = None
+    with module.graph.inserting_before(node):
+        if value.numel() == 0:
+            replacement = module.graph.call_function(
+                aten.full.default, (list(value.shape), 0), _placement(value)
+            )
+        elif node.target is aten.cat.default:
+            full = [part for part in node.args[0] if not _empty(part.meta["val"])]  # type: ignore[union-attr]
+            if len(full) == 1:
+                replacement = full[0]
+            elif len(full) < len(node.args[0]):  # type: ignore[arg-type]
+                node.args = (full, *node.args[1:])
+        elif sources and all(map(_empty, sources)):
+            replacement = _evaluated(module, node, value)
+    if replacement is not None and replacement is not node:
+        replacement.meta = (
+            {**node.meta, "val": value} if replacement.op == "call_function" else replacement.meta
+        )
+        node.replace_all_uses_with(replacement)
+        module.graph.erase_node(node)
+
+
+def _evaluated(module: GraphModule, node: Node, value: torch.Tensor) -> Node:
+    """The result of an operator whose inputs all have no elements, as a constant of the graph."""
+    real = {n: torch.empty(n.meta["val"].shape, dtype=n.meta["val"].dtype) for n in node.all_input_nodes}
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: real[n])
+    constant = node.target(*args, **kwargs)  # type: ignore[operator]
+    name = f"_of_empty_{len(list(module.named_buffers()))}"
+    module.register_buffer(name, constant)
+    return module.graph.get_attr(name)

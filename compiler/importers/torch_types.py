@@ -1,0 +1,31 @@
+"""Names of PyTorch dtypes in the runtime's tables, and which of them can be compiled."""
+
+from __future__ import annotations
+
+import torch
+
+_NAMES = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "i1",
+}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The runtime's name of `dtype`; raises NotImplementedError when it has none."""
+    try:
+        return _NAMES[dtype]
+    except KeyError:
+        raise NotImplementedError(f"tensors of {dtype} cannot be compiled") from None

@@ -1,0 +1,74 @@
+"""A compiled model as users call it: the model's own arguments in, its own structure out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.signature import Signature
+
+
+class CompiledModel:
+    """Calls `executable` with the arguments that `signature` describes.
+
+    Takes torch tensors or numpy arrays and returns the same kind; a model made from PyTorch returns torch
+    tensors when it has no tensor inputs either. `state` are the tensors behind `signature.state`, updated
+    by calls. `weights` are the bound arrays, which models that return a weight give back.
+
+    Raises ArgumentError (a ValueError) for a wrong shape, dtype, device or constant, and TypeError for
+    missing or unknown arguments. Results are not attached to an autograd graph.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        signature: Signature,
+        state: Sequence[Any] = (),
+        weights: Sequence[Any] | None = None,
+    ):
+        self.executable = executable
+        self.signature = signature
+        self.state = list(state)
+        self.weights = list(executable.weights if weights is None else weights)
+        self._flat = len(signature.inputs) if signature.is_flat else -1
+        self._torch: Any = None
+        self._numpy: Any = None
+        self._default: Any = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == self._flat and not kwargs:
+            tensors: Sequence[Any] = args
+        else:
+            tensors = self.signature.bind(args, kwargs)
+        calls = self._torch
+        if calls is None or self._numpy is not None:
+            calls = self._calls(tensors)
+        return calls(tensors)
+
+    def save(self, path: str) -> None:
+        """Writes the model as one file that `tilewright.load` reads without compiler, MLIR or torch."""
+        from tilewright.runtime import artifact
+
+        artifact.save(self, path)
+
+    def _calls(self, tensors: Sequence[Any]) -> Any:
+        """The adapter for the library that the arguments come from."""
+        library = next((type(t).__module__ for t in tensors if hasattr(t, "data_ptr")), "")
+        if library or (not tensors and self.signature.flavour == "torch" and _torch_is_loaded()):
+            if self._torch is None:
+                from tilewright.runtime.torch_calls import TorchCalls
+
+                self._torch = TorchCalls(self.executable, self.signature, self.state, self.weights)
+            return self._torch
+        if self._numpy is None:
+            from tilewright.runtime.numpy_calls import NumpyCalls
+
+            self._numpy = NumpyCalls(self.executable, self.signature, self.state, self.weights)
+        return self._numpy
+
+
+def _torch_is_loaded() -> bool:
+    import sys
+
+    return "torch" in sys.modules

@@ -1,0 +1,121 @@
+"""Calls of a compiled model on torch tensors; the one module of the runtime that imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tilewright.runtime.arrays import NUMPY_NAMES
+from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.program import TensorSpec
+from tilewright.runtime.signature import Output, Signature
+from tilewright.runtime.views import dense_strides, rebased
+
+_DTYPES = {name: getattr(torch, numpy_name) for name, numpy_name in NUMPY_NAMES.items()}
+
+
+class TorchCalls:
+    """Checks and addresses of torch arguments, and results as torch tensors over pooled memory."""
+
+    def __init__(
+        self, executable: Executable, signature: Signature, state: Sequence[Any], weights: Sequence[Any]
+    ):
+        self._run = executable.run
+        self._take = executable.pool.take
+        self._signature = signature
+        self._inputs = [(_DTYPES[spec.dtype], torch.Size(spec.shape)) for spec in signature.inputs]
+        self._state = [_tensor(array, spec) for array, spec in zip(state, signature.state)]
+        self._weights = weights
+        self._results = [(spec.nbytes, _DTYPES[spec.dtype], spec.shape) for spec in signature.results]
+        self._mutations = [(m.result, m.target == "state", m.index) for m in signature.mutations]
+        self._returns = signature.returns
+        # The common case, every output a whole result in order, needs no look at the outputs at all.
+        self._plain = not signature.mutations and [
+            (o.source, o.index, o.strides, o.offset, o.shape) for o in signature.outputs
+        ] == [("result", i, None, 0, spec.shape) for i, spec in enumerate(signature.results)]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        pointers, kept = [], []
+        for tensor, (dtype, shape) in zip(tensors, self._inputs):
+            try:
+                fits = tensor.dtype is dtype and tensor.shape == shape and tensor.is_cpu
+            except AttributeError:
+                fits = False
+            if not fits:
+                self._refuse(tensors)
+            if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+                tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+                kept.append(tensor)
+            pointers.append(tensor.data_ptr())
+        for tensor in self._state:
+            if not tensor.is_contiguous():
+                tensor = tensor.contiguous()
+                kept.append(tensor)
+            pointers.append(tensor.data_ptr())
+        results, addresses = [], []
+        for nbytes, dtype, shape in self._results:
+            lease = self._take(nbytes)
+            addresses.append(lease.address)
+            flat = torch.frombuffer(lease, dtype=dtype) if nbytes else torch.empty(0, dtype=dtype)
+            results.append(flat.view(shape))
+        self._run(pointers, addresses)
+        if self._plain:
+            return self._returns.build(results)
+        for result, of_state, index in self._mutations:
+            target = self._state[index] if of_state else tensors[index]
+            target.detach().copy_(results[result])
+        return self._returns.build([self._output(o, tensors, results) for o in self._signature.outputs])
+
+    def _output(self, output: Output, tensors: Sequence[Any], results: list[torch.Tensor]) -> torch.Tensor:
+        dtype = _DTYPES[output.dtype]
+        strides = dense_strides(output.shape) if output.strides is None else output.strides
+        if output.source == "result":
+            base = results[output.index]
+            if output.strides is None and output.offset == 0 and base.shape == output.shape:
+                return base
+            return base.as_strided(output.shape, strides, output.offset)
+        if output.source == "empty":
+            return torch.empty_strided(output.shape, strides, dtype=dtype)
+        base, spec = self._source(output, tensors)
+        if output.whole:
+            return base
+        actual = rebased(output, spec.shape, tuple(base.stride()))
+        if actual is None:
+            return base.contiguous().as_strided(output.shape, strides, output.offset)
+        return base.as_strided(output.shape, actual[0], base.storage_offset() + actual[1])
+
+    def _source(self, output: Output, tensors: Sequence[Any]) -> tuple[torch.Tensor, TensorSpec]:
+        if output.source == "input":
+            return tensors[output.index], self._signature.inputs[output.index]
+        if output.source == "state":
+            return self._state[output.index], self._signature.state[output.index]
+        weight = self._weights[output.index]
+        if not isinstance(weight, torch.Tensor):
+            weight = torch.as_tensor(weight)
+        return weight, TensorSpec("weight", output.dtype, tuple(weight.shape))
+
+    def _refuse(self, tensors: Sequence[Any]) -> None:
+        for tensor, spec in zip(tensors, self._signature.inputs):
+            who = f"argument `{spec.name}`"
+            if not isinstance(tensor, torch.Tensor):
+                raise ArgumentError(f"{who}: expected a torch tensor, found {type(tensor).__name__}")
+            if not tensor.is_cpu:
+                raise ArgumentError(f"{who}: expected a tensor on the CPU, found one on {tensor.device}")
+            if tensor.dtype is not _DTYPES[spec.dtype]:
+                expected = _DTYPES[spec.dtype]
+                raise ArgumentError(f"{who}: expected {expected}, found {tensor.dtype}; convert it first")
+            if tuple(tensor.shape) != spec.shape:
+                raise ArgumentError(
+                    f"{who}: expected shape {list(spec.shape)}, found {list(tensor.shape)}; "
+                    "shapes are fixed when a model is compiled"
+                )
+
+
+def _tensor(array: Any, spec: TensorSpec) -> torch.Tensor:
+    """A torch tensor over a state array's own memory."""
+    if isinstance(array, torch.Tensor):
+        return array.detach()
+    return torch.frombuffer(array, dtype=_DTYPES[spec.dtype]).view(spec.shape)
