@@ -1,0 +1,98 @@
+"""Reading affine index maps: which loops an operand depends on, and how it moves along one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.compiler.ir import ir
+
+
+def _children(expr: ir.AffineExpr) -> tuple[ir.AffineExpr, ...]:
+    if isinstance(expr, ir.AffineDimExpr) or isinstance(expr, ir.AffineConstantExpr):
+        return ()
+    return (expr.lhs, expr.rhs)
+
+
+def dims(expr: ir.AffineExpr) -> set[int]:
+    """Positions of the loops that `expr` depends on."""
+    if isinstance(expr, ir.AffineDimExpr):
+        return {expr.position}
+    return set[int]().union(*(dims(child) for child in _children(expr)))
+
+
+def map_dims(map_: ir.AffineMap) -> set[int]:
+    """Positions of the loops that any result of `map_` depends on."""
+    return set[int]().union(*(dims(expr) for expr in map_.results))
+
+
+def is_dim(expr: ir.AffineExpr, position: int | None = None) -> bool:
+    """Whether `expr` is a plain loop variable (the one at `position`, when given)."""
+    return isinstance(expr, ir.AffineDimExpr) and position in (None, expr.position)
+
+
+def terms(expr: ir.AffineExpr) -> Iterator[ir.AffineExpr]:
+    """The summands of `expr`."""
+    if isinstance(expr, ir.AffineAddExpr):
+        for child in _children(expr):
+            yield from terms(child)
+    else:
+        yield expr
+
+
+def evaluate(expr: ir.AffineExpr, values: list[int]) -> int:
+    """The value of `expr` at integer loop positions `values`."""
+    if isinstance(expr, ir.AffineDimExpr):
+        return values[expr.position]
+    if isinstance(expr, ir.AffineConstantExpr):
+        return expr.value
+    left, right = (evaluate(child, values) for child in _children(expr))
+    if isinstance(expr, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expr, ir.AffineMulExpr):
+        return left * right
+    if isinstance(expr, ir.AffineModExpr):
+        return left % right
+    if isinstance(expr, ir.AffineFloorDivExpr):
+        return left // right
+    return -(-left // right)
+
+
+def is_contiguous_along(map_: ir.AffineMap, position: int, lanes: int) -> bool:
+    """Whether `lanes` consecutive values of one loop, starting at a multiple of `lanes`, address consecutive elements.
+
+    True for `... , d + other` in the last result and for the packed form `(d floordiv p, ..., d mod p)` with
+    `lanes` dividing `p`; the loop may appear nowhere else.
+    """
+    *outer, last = map_.results
+    unit = False
+    for term in terms(last):
+        if is_dim(term, position):
+            unit = True
+        elif position in dims(term):
+            if not (isinstance(term, ir.AffineModExpr) and _packed(term, position, lanes)):
+                return False
+            unit = True
+    return unit and all(
+        position not in dims(expr)
+        or (isinstance(expr, ir.AffineFloorDivExpr) and _packed(expr, position, lanes))
+        for expr in outer
+    )
+
+
+def _packed(expr: ir.AffineExpr, position: int, lanes: int) -> bool:
+    left, right = _children(expr)
+    return is_dim(left, position) and isinstance(right, ir.AffineConstantExpr) and right.value % lanes == 0
+
+
+def loop_extents(maps: list[ir.AffineMap], shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Extents of all loops, read off the operands that index with the plain loop variable.
+
+    Loops that appear in no plain result (the window dims of a pooling without its window operand) are an
+    error for linalg itself, so every loop is found.
+    """
+    extents: list[int] = [-1] * maps[0].n_dims
+    for map_, shape in zip(maps, shapes):
+        for expr, size in zip(map_.results, shape):
+            if is_dim(expr):
+                extents[expr.position] = size
+    return tuple(extents)

@@ -1,0 +1,77 @@
+"""LLVM IR text as MLIR's LLVM prints it, made readable for the older LLVM that compiles it.
+
+The newer printer writes floating-point constants in forms the older parser does not know (`f0x3727C5AC`,
+`+inf`, `-qnan`, rounded decimals for half and bfloat); all of them become exact hexadecimal ones.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import numpy as np
+
+_TYPES = r"half|bfloat|float|double"
+_NUMBER = r"[-+]?\d+\.\d+(?:e[-+]\d+)?|f0x[0-9A-Fa-f]+|[-+](?:inf|qnan|s?nan(?:\(0x[0-9A-Fa-f]+\))?)"
+_TOKEN = re.compile(rf"(?<![\w.%@\"])(?:({_TYPES})\b|({_NUMBER})(?![\w.]))")
+_UNKNOWN = re.compile(r"\bnocreateundeforpoison\b ?")
+_BITS = {"half": 16, "bfloat": 16, "float": 32, "double": 64}
+
+
+def for_older_llvm(text: str) -> str:
+    """Rewrites every floating-point constant; the type of each is the last one named before it on its line."""
+    lines = _UNKNOWN.sub("", text).split("\n")
+    return "\n".join(_line(line) if _TOKEN.search(line) else line for line in lines)
+
+
+def _line(line: str) -> str:
+    if line.startswith(("source_filename", "!", ";", "attributes")):
+        return line
+    current = ["double"]
+
+    def replace(match: re.Match) -> str:
+        if match[1]:
+            current[0] = match[1]
+            return match[0]
+        return constant(match[2], current[0])
+
+    return _TOKEN.sub(replace, line)
+
+
+def constant(token: str, type_: str) -> str:
+    """The exact older form of one constant: `0x` double bits for float and double, `0xH` and `0xR` for 16 bits."""
+    bits = _bits(token, type_)
+    if type_ == "half":
+        return f"0xH{bits:04X}"
+    if type_ == "bfloat":
+        return f"0xR{bits:04X}"
+    if type_ == "double":
+        return f"0x{bits:016X}"
+    exponent, mantissa = bits >> 23 & 0xFF, bits & 0x7FFFFF
+    if exponent == 0xFF and mantissa:
+        return f"0x{(bits >> 31) << 63 | 0x7FF << 52 | mantissa << 29:016X}"
+    value = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def _bits(token: str, type_: str) -> int:
+    width = _BITS[type_]
+    if token.startswith("f0x"):
+        return int(token[3:], 16)
+    exponent_bits = {"half": 5, "bfloat": 8, "float": 8, "double": 11}[type_]
+    fraction = width - 1 - exponent_bits
+    if token[1:].startswith(("inf", "qnan", "snan", "nan")):
+        bits = ((1 << exponent_bits) - 1) << fraction | (token[0] == "-") << (width - 1)
+        if "nan" in token:
+            payload = int(token.split("(0x")[1].rstrip(")"), 16) if "(" in token else 0
+            bits |= 1 << (fraction - 1) | payload
+        return bits
+    value = float(token)
+    if type_ == "double":
+        return struct.unpack("<Q", struct.pack("<d", value))[0]
+    single = int(np.float32(value).view(np.uint32))
+    if type_ == "float":
+        return single
+    if type_ == "half":
+        return int(np.float16(value).view(np.uint16))
+    return (single + 0x7FFF + (single >> 16 & 1)) >> 16

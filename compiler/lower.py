@@ -1,0 +1,101 @@
+"""One dispatch to one kernel: the pipeline from linalg on tensors to machine code."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tilewright import __version__
+from tilewright.compiler import codegen
+from tilewright.compiler.codegen import CpuCode
+from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.pipeline import OnPass, run_pipeline
+from tilewright.compiler.target import Target
+from tilewright.runtime.program import Kernel
+
+
+def pipeline(target: Target) -> str:
+    """The passes that lower a module with one dispatch to the LLVM dialect."""
+    return f"""builtin.module(
+        func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
+        apply-schedule,canonicalize,cse,
+        form-kernels,eliminate-empty-tensors,
+        func.func(tm-tensor-bufferize),
+        one-shot-bufferize{{allow-unknown-ops=false}},
+        canonicalize,cse,
+        func.func(
+            map-tasks,
+            vectorize-reductions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},
+            tm-tensor-to-loops,
+            refback-munge-memref-copy,
+            convert-linalg-to-loops,
+            place-scratch,
+            report-asserts,
+            canonicalize,cse,
+            canonicalize),
+        func.func(refback-expand-ops-for-llvm),
+        lower-affine,
+        convert-scf-to-cf,
+        expand-strided-metadata,
+        lower-affine,
+        convert-vector-to-llvm,
+        convert-complex-to-libm,convert-complex-to-standard,
+        convert-math-to-llvm,convert-math-to-libm,
+        convert-complex-to-llvm,
+        finalize-memref-to-llvm,
+        convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
+        convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
+        canonicalize,cse,
+        reconcile-unrealized-casts)""".replace("\n", "").replace("        ", "")
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel, and how many rTasks its dispatch has."""
+
+    kernel: Kernel
+    tasks: int
+
+
+def kernel_key(function: ir.Operation, target: Target) -> str:
+    """What a kernel's code depends on, hashed: the dispatch without its name and locations, target and version."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    text = function.get_asm(enable_debug_info=False).replace(f"@{name}(", "@dispatch(")
+    facts = (
+        text,
+        target.llvm_cpu,
+        target.llvm_features,
+        str(target.vector_bits),
+        __version__,
+        pipeline(target),
+    )
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None) -> tuple[str, LoweredKernel]:
+    """LLVM IR text of a dispatch's kernel, and the kernel without its code."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    module = parse("module {}")
+    clone = function.clone().operation
+    del clone.attributes["sym_visibility"]
+    module.body.append(clone)
+    inputs = len(clone.attributes["function_type"].value.inputs)
+    outputs = len(clone.attributes["function_type"].value.results)
+    run_pipeline(module.operation, pipeline(target), on_pass)
+    lowered = next(
+        v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
+    )
+    tasks = lowered.attributes["tilewright.tasks"].value
+    scratch = lowered.attributes["tilewright.scratch_bytes"].value
+    asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
+    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))
+    return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
+
+
+def _named(view, name: str) -> bool:
+    return ir.StringAttr(view.operation.attributes["sym_name"]).value == name
+
+
+def cpu_code(target: Target) -> CpuCode:
+    """What LLVM is told of the target."""
+    return CpuCode(target.llvm_cpu, target.llvm_features, target.vector_bits)

@@ -1,0 +1,156 @@
+"""Cuts a dispatch into rTasks as its schedule says, and fuses every producer into the cut.
+
+    func @d(%a, %b) -> tensor<197x3072xf32>          scf.forall (%i, %j) = (0, 0) to (197, 3072) step (50, 64)
+      %0 = linalg.fill                                 %i' = affine.min(%i, 147)
+      %1 = linalg.generic  // matmul            =>     fill, matmul, bias on tensor<50x64xf32> slices at [%i', %j]
+      %2 = linalg.generic  // bias                     parallel_insert_slice into the result
+
+Upstream's tile-and-fuse gives the last, ragged tile a dynamic size. Here it is moved back to overlap its
+neighbour instead, so that every rTask computes one static shape; the elements computed twice get the same
+value twice. That asks of the sink that it only writes its result: where it reads it back (an accumulation),
+ragged loops are refused, and the schedule has to divide them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.affine_access import loop_extents
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.ir import (
+    affine,
+    arith,
+    functions,
+    ir,
+    parse,
+    run_upstream,
+    transform_interpreter,
+    walk,
+)
+from tilewright.compiler.passes.base import Pass
+
+_SINK = "tilewright.sink"
+
+
+@dataclass(frozen=True)
+class ApplySchedule(Pass):
+    """Applies `tilewright.schedule` of every function that has one."""
+
+    def run(self, op: ir.Operation) -> None:
+        module = op
+        for function in list(functions(module.opview if hasattr(module, "opview") else module)):
+            schedule = schedule_attribute.read(function)
+            if schedule is None or not any(schedule.tile):
+                continue
+            sink = sink_of(function)
+            if sink is None:
+                raise ScheduleError(
+                    f"{function.location}: the schedule tiles, but the dispatch has no sink that can be tiled"
+                )
+            loops = Loops.of(sink)
+            schedule_attribute.check(function, schedule, loops.extents, list(loops.kinds))
+            ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
+            if ragged and loops.accumulates:
+                raise ScheduleError(
+                    f"{function.location}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
+                    f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0"
+                )
+            _tile(module, sink, schedule.tile)
+            for forall in walk(function, "scf.forall"):
+                _overlap(forall)
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Extents and kinds of a sink's loops, and whether it reads the result that it writes."""
+
+    extents: tuple[int, ...]
+    kinds: tuple[str, ...]
+    accumulates: bool
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> Loops:
+        if op.name == "linalg.generic":
+            maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+            shapes = [
+                tuple(ir.ShapedType(operand.type).shape) if isinstance(operand.type, ir.ShapedType) else ()
+                for operand in op.operands
+            ]
+            kinds = tuple(
+                "reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]
+            )
+            body = op.regions[0].blocks[0]
+            outputs = len(op.results)
+            arguments = list(body.arguments)[len(body.arguments) - outputs :]
+            accumulates = "reduction" in kinds or any(len(list(argument.uses)) for argument in arguments)
+            return cls(loop_extents(maps, shapes), kinds, accumulates)
+        shape = tuple(ir.ShapedType(op.results[0].type).shape)
+        return cls(shape, ("parallel",) * len(shape), False)
+
+
+def sink_of(function: ir.Operation) -> ir.Operation | None:
+    """The tileable operation whose results the dispatch returns, None when there is no single one."""
+    block = function.regions[0].blocks[0]
+    *_, terminator = block.operations
+    owners = {
+        operand.owner if isinstance(operand.owner, ir.Block) else operand.owner.operation
+        for operand in terminator.operation.operands
+    }
+    if len(owners) != 1:
+        return None
+    (owner,) = owners
+    if isinstance(owner, ir.Block) or owner.name not in ("linalg.generic", "tensor.pad", "linalg.fill"):
+        return None
+    return owner
+
+
+def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> None:
+    sink.attributes[_SINK] = ir.UnitAttr.get()
+    script = parse(
+        f"""module attributes {{transform.with_named_sequence}} {{
+          transform.named_sequence @__transform_main(%module: !transform.any_op) {{
+            %sink = transform.structured.match attributes {{{_SINK}}} in %module : (!transform.any_op) -> !transform.any_op
+            %tiled, %loop = transform.structured.fuse %sink tile_sizes {list(tile)} {{use_forall}}
+              : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
+            transform.yield
+          }}
+        }}"""
+    )
+    sequence = script.body.operations[0]
+    transform_interpreter.apply_named_sequence(module, sequence, script)
+    for op in walk(module):
+        if _SINK in op.attributes:
+            del op.attributes[_SINK]
+    run_upstream(module, f"{module.name}(canonicalize,cse)")
+
+
+def _overlap(forall: ir.Operation) -> None:
+    """Moves ragged last tiles back to full size: `iv` becomes `min(iv, extent - step)`."""
+    uppers, steps = (list(forall.attributes[name]) for name in ("staticUpperBound", "staticStep"))
+    block = forall.regions[0].blocks[0]
+    for i, (upper, step) in enumerate(zip(uppers, steps)):
+        if upper % step == 0:
+            continue
+        induction = block.arguments[i]
+        users = [(use.owner.operation, use.operand_number) for use in induction.uses]
+        with ir.InsertionPoint.at_block_begin(block), forall.location:
+            d0 = ir.AffineExpr.get_dim(0)
+            start = affine.AffineMinOp(
+                ir.AffineMap.get(1, 0, [d0, ir.AffineExpr.get_constant(upper - step)]), [induction]
+            ).result
+            size = arith.constant(ir.IndexType.get(), step)
+        for user, operand in users:
+            if user.name == "affine.min" and _is_remaining(user, upper, step):
+                user.results[0].replace_all_uses_with(size)
+            else:
+                user.operands[operand] = start
+    run_upstream(forall.parent, f"{forall.parent.name}(canonicalize,cse)")
+
+
+def _is_remaining(op: ir.Operation, upper: int, step: int) -> bool:
+    """Whether `op` computes `min(upper - iv, step)`, the size of a ragged tile."""
+    map_ = ir.AffineMapAttr(op.attributes["map"]).value
+    d0 = ir.AffineExpr.get_dim(0)
+    expected = {str(ir.AffineExpr.get_constant(step)), str(d0 * -1 + upper)}
+    return map_.n_dims == 1 and {str(expr) for expr in map_.results} == expected

@@ -1,0 +1,54 @@
+"""Gives every returned tensor a buffer of its own: arguments, constants, slices and duplicates are copied.
+
+func @main(%x) { return %x, %x }   =>   %0 = linalg.generic // copy of %x ; %1 = ... ; return %0, %1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.ir import functions, ir, linalg, static_shape, tensor
+from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.views import element_count, is_view
+
+
+@dataclass(frozen=True)
+class MaterializeReturns(Pass):
+    """Rewrites the returns of all public functions; reshapes of a whole computed value stay views."""
+
+    def run(self, op: ir.Operation) -> None:
+        for function in functions(op.opview):
+            if not function.regions[0].blocks:
+                continue
+            *_, terminator = function.regions[0].blocks[0].operations
+            claimed: set[ir.Value] = set()
+            for i, value in enumerate(terminator.operation.operands):
+                root = _root(value)
+                owned = not isinstance(root.owner, ir.Block) and root.owner.name not in (
+                    "arith.constant",
+                    "tensor.empty",
+                )
+                if owned and root not in claimed and element_count(root.type) == element_count(value.type):
+                    claimed.add(root)
+                    continue
+                with ir.InsertionPoint(terminator), terminator.operation.location:
+                    terminator.operation.operands[i] = _copy(value)
+
+
+def _root(value: ir.Value) -> ir.Value:
+    while not isinstance(value.owner, ir.Block) and is_view(value.owner.operation):
+        value = value.owner.operands[0]
+    return value
+
+
+def _copy(value: ir.Value) -> ir.Value:
+    shape, element = static_shape(value.type), ir.RankedTensorType(value.type).element_type
+    empty = tensor.empty(list(shape), element)
+    identity = ir.AffineMap.get_identity(len(shape))
+    maps = ir.ArrayAttr.get([ir.AffineMapAttr.get(identity)] * 2)
+    kinds = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * len(shape))
+    generic = linalg.GenericOp([value.type], [value], [empty], maps, kinds)
+    block = generic.regions[0].blocks.append(element, element)
+    with ir.InsertionPoint(block):
+        linalg.YieldOp([block.arguments[0]])
+    return generic.results[0]

@@ -1,0 +1,235 @@
+"""The compiler: one table of phases, run in order, any of which can be the first or the last.
+
+import -> graph -> layout -> dispatch -> schedule -> lower -> package
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.compiler import debug, plan
+from tilewright.compiler.cache import KernelCache
+from tilewright.compiler.codegen import emit_object
+from tilewright.compiler.errors import PassError, TilewrightError
+from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
+from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.structure import Structured
+from tilewright.compiler.target import Target
+from tilewright.runtime.program import BufferRef, Kernel, Package, Program, TensorSpec
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named stretch of the pipeline; `passes(target)` is what it runs on the module."""
+
+    name: str
+    summary: str
+    passes: Callable[[Target], str]
+
+
+PHASES = (
+    Phase(
+        "graph",
+        "clean-ups, batch-norm folding, named operations made generic",
+        lambda target: "canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse",
+    ),
+    Phase(
+        "layout",
+        "layouts attached to convolutions, propagated and materialised; weights split off to @prepack; fusion",
+        lambda target: (
+            "func.func(linalg-generalize-named-ops),canonicalize,cse,"
+            "linalg-fuse-elementwise-ops,canonicalize,cse"
+        ),
+    ),
+    Phase(
+        "dispatch",
+        "fusion groups outlined, one sink each",
+        lambda target: "materialize-returns,outline-dispatches",
+    ),
+    Phase("schedule", "a schedule on every dispatch", lambda target: "assign-schedules"),
+)
+"""The phases on MLIR; `lower` and `package` follow in `package_module`."""
+
+
+@dataclass
+class Report:
+    """What compiling took: seconds per phase, and how kernels came about."""
+
+    phases_s: dict[str, float] = field(default_factory=dict)
+    kernels_compiled: int = 0
+    kernels_cached: int = 0
+
+    def add(self, phase: str, seconds: float) -> None:
+        self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
+
+
+def run_phases(
+    module: ir.Module,
+    target: Target,
+    first: str = "graph",
+    last: str = "schedule",
+    report: Report | None = None,
+) -> None:
+    """Runs the phases from `first` to `last` on the module in place; raises TilewrightError for unknown names."""
+    names = [phase.name for phase in PHASES]
+    for name in (first, last):
+        if name not in names:
+            raise TilewrightError(f"there is no phase `{name}`; the phases are {', '.join(names)}")
+    for number, phase in enumerate(PHASES[names.index(first) : names.index(last) + 1], names.index(first)):
+        start = time.perf_counter()
+        run_pipeline(module.operation, f"builtin.module({phase.passes(target)})")
+        if report:
+            report.add(phase.name, time.perf_counter() - start)
+        debug.dump_module(f"{number}-{phase.name}", module)
+
+
+def compile_module(
+    module: ir.Module, target: Target, report: Report | None = None, first: str = "graph"
+) -> Package:
+    """All phases: a module with @main on linalg-on-tensors to a package."""
+    report = report or Report()
+    run_phases(module, target, first, "schedule", report)
+    return package_module(module, target, report)
+
+
+def package_module(module: ir.Module, target: Target, report: Report) -> Package:
+    """Lowers every dispatch, places every tensor, and puts the tables together."""
+    dispatches = {
+        ir.StringAttr(f.attributes["sym_name"]).value: f
+        for f in functions(module)
+        if "tilewright.operator" in f.attributes
+    }
+    public = {
+        ir.StringAttr(f.attributes["sym_name"]).value: f
+        for f in functions(module)
+        if "tilewright.operator" not in f.attributes
+    }
+    if "main" not in public:
+        raise PassError(f"expected a public function @main, found {', '.join(public) or 'none'}")
+    start = time.perf_counter()
+    lowered = lower_all(dispatches, target, report)
+    report.add("lower", time.perf_counter() - start)
+
+    start = time.perf_counter()
+    constants = plan.Constants()
+    numbers: dict[str, int] = {}
+    kernels: list[Kernel] = []
+    table: dict[str, tuple[int, int]] = {}
+    for name, entry in lowered.items():
+        if entry.kernel.object not in numbers:
+            numbers[entry.kernel.object] = len(kernels)
+            kernels.append(entry.kernel)
+        table[name] = (numbers[entry.kernel.object], entry.tasks)
+    packed_bytes, prepack = 0, Program()
+    if "prepack" in public:
+        packed_bytes, prepack = _prepack(public["prepack"], public["main"], constants, table)
+    steps, arena_bytes = plan.plan_function(public["main"], constants)
+    main = plan.program(steps, arena_bytes, table)
+    inputs, weights = _arguments(public["main"])
+    if "prepack" in public:
+        weights = _arguments(public["prepack"])[1]
+    results = public["main"].attributes["function_type"].value.results
+    report.add("package", time.perf_counter() - start)
+    return Package(
+        target=target.name,
+        features=target.cpu_features,
+        inputs=inputs,
+        outputs=tuple(plan.tensor_spec(t, f"output{i}") for i, t in enumerate(results)),
+        weights=weights,
+        constants=tuple(constants.entries),
+        kernels=tuple(kernels),
+        main=main,
+        prepack=prepack,
+        packed_bytes=packed_bytes,
+        notes={
+            "dispatches": [_note(step, dispatches[step.dispatch], table) for step in steps],
+            "phases_s": dict(report.phases_s),
+            "arena_bytes": arena_bytes,
+        },
+    )
+
+
+def lower_all(
+    dispatches: dict[str, ir.Operation], target: Target, report: Report
+) -> dict[str, LoweredKernel]:
+    """Kernels of all dispatches, each distinct one compiled once or taken from the cache."""
+    cache = KernelCache.open()
+    lowered: dict[str, LoweredKernel] = {}
+    for name, function in dispatches.items():
+        key = kernel_key(function, target)
+        found = cache.find(key, name)
+        if found is None:
+            text, kernel = lower(function, target)
+            code, optimised = emit_object(text, cpu_code(target))
+            debug.dump_text(f"{name}.ll", optimised)
+            found = LoweredKernel(
+                Kernel(name, kernel.kernel.symbol, code, kernel.kernel.scratch_bytes, kernel.kernel.asserts),
+                kernel.tasks,
+            )
+            cache.store(key, found)
+            report.kernels_compiled += 1
+        else:
+            report.kernels_cached += 1
+        lowered[name] = found
+    return lowered
+
+
+def _prepack(prepack: ir.Operation, main: ir.Operation, constants, table) -> tuple[int, Program]:
+    """Places the results of @prepack one after the other in the packed block, and tells @main's arguments where."""
+    offsets, total = [], 0
+    for type_ in prepack.attributes["function_type"].value.results:
+        offsets.append(total)
+        total += plan.aligned(plan.tensor_spec(type_, "packed").nbytes)
+    i64 = ir.IntegerType.get_signless(64)
+    attributes, number = [], 0
+    for entry in main.attributes["arg_attrs"]:
+        fields = {named.name: named.attr for named in entry}
+        if ir.StringAttr(fields["tilewright.role"]).value == "packed":
+            fields["tilewright.offset"] = ir.IntegerAttr.get(i64, offsets[number])
+            number += 1
+        attributes.append(ir.DictAttr.get(fields))
+    main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+    outputs = {i: BufferRef("packed", 0, offset) for i, offset in enumerate(offsets)}
+    steps, arena_bytes = plan.plan_function(prepack, constants, outputs)
+    return total, plan.program(steps, arena_bytes, table)
+
+
+def _arguments(function: ir.Operation) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    inputs, weights = [], []
+    types = function.attributes["function_type"].value.inputs
+    for type_, attributes in zip(
+        types, function.attributes["arg_attrs"] if "arg_attrs" in function.attributes else ()
+    ):
+        name = ir.StringAttr(attributes["tilewright.name"]).value
+        role = ir.StringAttr(attributes["tilewright.role"]).value
+        if role in ("input", "weight"):
+            (inputs if role == "input" else weights).append(plan.tensor_spec(type_, name))
+    return tuple(inputs), tuple(weights)
+
+
+def _note(step: plan.CallStep, function: ir.Operation, table) -> dict:
+    """What `explain` shows of one step."""
+    group = [
+        s for v in function.regions[0].blocks[0].operations if (s := Structured.read(v.operation)) is not None
+    ]
+    types = function.attributes["function_type"].value
+    nbytes = sum(plan.tensor_spec(t, "").nbytes for t in (*types.inputs, *types.results))
+    schedule = (
+        function.attributes["tilewright.schedule"] if "tilewright.schedule" in function.attributes else ""
+    )
+    unfused = function.attributes["tilewright.unfused"] if "tilewright.unfused" in function.attributes else ()
+    return {
+        "name": step.dispatch,
+        "operator": ir.StringAttr(function.attributes["tilewright.operator"]).value,
+        "location": step.location,
+        "schedule": str(schedule),
+        "unfused": [ir.StringAttr(reason).value for reason in unfused],
+        "flops": sum(s.points * max(1, s.body_ops) for s in group),
+        "bytes": nbytes,
+        "tasks": table[step.dispatch][1],
+        "inputs": list(step.inputs),
+        "kernel": table[step.dispatch][0],
+    }

@@ -1,0 +1,230 @@
+"""From a module of dispatch calls to programs: every tensor gets a place, arena memory is reused by lifetime."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.ir import ir
+from tilewright.compiler.views import is_view, slice_offset
+from tilewright.runtime.program import (
+    ALIGNMENT_BYTES,
+    ITEM_BYTES,
+    BufferRef,
+    Constant,
+    Program,
+    Step,
+    TensorSpec,
+)
+
+
+def dtype_name(type_: ir.Type) -> str:
+    """The runtime's name of an element type; raises PassError for one it has none for."""
+    text = {"complex<f32>": "c64", "complex<f64>": "c128", "index": "i64"}.get(str(type_), str(type_))
+    text = text.replace("ui", "u").replace("si", "i")
+    if text not in ITEM_BYTES:
+        raise PassError(f"tensors of `{type_}` have no place in a compiled program")
+    return text
+
+
+def tensor_spec(type_: ir.Type, name: str) -> TensorSpec:
+    shaped = ir.RankedTensorType(type_)
+    if not shaped.has_static_shape:
+        raise PassError(f"`{name}`: expected a static shape, found {type_}")
+    return TensorSpec(name, dtype_name(shaped.element_type), tuple(shaped.shape))
+
+
+def _nbytes(type_: ir.Type) -> int:
+    return tensor_spec(type_, "").nbytes
+
+
+@dataclass
+class Arena:
+    """First-fit memory with coalescing; `peak` is how many bytes it ever took."""
+
+    peak: int = 0
+    free: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, nbytes: int) -> int:
+        """The offset of `nbytes` bytes, aligned."""
+        size = max(1, -(-nbytes // ALIGNMENT_BYTES)) * ALIGNMENT_BYTES
+        fitting = [(length, start) for start, length in self.free if length >= size]
+        if fitting:
+            length, start = min(fitting)
+            self.free.remove((start, length))
+            if length > size:
+                self.free.append((start + size, length - size))
+            return start
+        last = max(self.free, default=(0, 0))
+        if last[1] and last[0] + last[1] == self.peak:
+            self.free.remove(last)
+            self.peak = last[0] + size
+            return last[0]
+        start, self.peak = self.peak, self.peak + size
+        return start
+
+    def give(self, start: int, nbytes: int) -> None:
+        size = max(1, -(-nbytes // ALIGNMENT_BYTES)) * ALIGNMENT_BYTES
+        for other in list(self.free):
+            if other[0] + other[1] == start:
+                self.free.remove(other)
+                start, size = other[0], other[1] + size
+            elif start + size == other[0]:
+                self.free.remove(other)
+                size += other[1]
+        self.free.append((start, size))
+
+
+@dataclass
+class Constants:
+    """Constants of a package, each stored once."""
+
+    entries: list[Constant] = field(default_factory=list)
+    index: dict[ir.Attribute, int] = field(default_factory=dict)
+
+    def place(self, op: ir.Operation) -> BufferRef:
+        attribute = op.attributes["value"]
+        if attribute not in self.index:
+            self.index[attribute] = len(self.entries)
+            spec = tensor_spec(op.results[0].type, f"constant.{len(self.entries)}")
+            self.entries.append(Constant(spec, constant_bytes(attribute, spec)))
+        return BufferRef("constant", self.index[attribute])
+
+
+def constant_bytes(attribute: ir.Attribute, spec: TensorSpec) -> bytes:
+    """The dense row-major bytes of a constant; a boolean takes one byte."""
+    if (
+        isinstance(attribute, ir.DenseResourceElementsAttr)
+        if hasattr(ir, "DenseResourceElementsAttr")
+        else False
+    ):
+        data = bytes(memoryview(attribute))
+    elif spec.dtype == "i1":
+        data = np.asarray([bool(v) for v in attribute], dtype=np.uint8).tobytes()
+    else:
+        data = bytes(np.array(attribute).tobytes())
+    if len(data) != spec.nbytes:
+        raise PassError(
+            f"constant of {spec.dtype}{list(spec.shape)}: expected {spec.nbytes} bytes, found {len(data)}"
+        )
+    return data
+
+
+@dataclass(frozen=True)
+class Place:
+    """A tensor's buffer; `root` names the allocation whose lifetime it shares."""
+
+    ref: BufferRef
+    root: ir.Value
+
+
+@dataclass(frozen=True)
+class CallStep:
+    """A dispatch call with the buffers of its operands and results."""
+
+    dispatch: str
+    buffers: tuple[BufferRef, ...]
+    inputs: tuple[int | str, ...]
+    location: str
+
+
+def plan_function(
+    function: ir.Operation, constants: Constants, outputs: Mapping[int, BufferRef] | None = None
+):
+    """Places every tensor of `function`; returns its calls in order and the bytes of arena.
+
+    `outputs[i]` is where result `i` goes, by default the output of that number.
+    """
+    block = function.regions[0].blocks[0]
+    *ops, terminator = (view.operation for view in block.operations)
+    roots: dict[ir.Value, ir.Value] = {}
+
+    def root_of(value: ir.Value) -> ir.Value:
+        chain = []
+        while value not in roots and not isinstance(value.owner, ir.Block) and is_view(value.owner.operation):
+            chain.append(value)
+            value = value.owner.operation.operands[0]
+        root = roots.get(value, value)
+        for link in (*chain, value):
+            roots[link] = root
+        return root
+
+    last_use: dict[ir.Value, int] = {}
+    for number, op in enumerate(ops):
+        for value in (*op.operands, *op.results):
+            last_use[root_of(value)] = number
+    ends: dict[int, list[ir.Value]] = {}
+    for root, number in last_use.items():
+        ends.setdefault(number, []).append(root)
+
+    places: dict[ir.Value, BufferRef] = {}
+    producer: dict[ir.Value, int | str] = {}
+    counters = {"weight": 0, "input": 0, "packed": 0}
+    for position, argument in enumerate(block.arguments):
+        attributes = function.attributes["arg_attrs"][position]
+        role = ir.StringAttr(attributes["tilewright.role"]).value
+        producer[argument] = ir.StringAttr(attributes["tilewright.name"]).value
+        if role == "packed":
+            places[argument] = BufferRef("packed", 0, ir.IntegerAttr(attributes["tilewright.offset"]).value)
+        else:
+            places[argument] = BufferRef(role, counters[role])
+            counters[role] += 1
+    for i, value in enumerate(terminator.operands):
+        places[root_of(value)] = (outputs or {}).get(i, BufferRef("output", i))
+    returned = {root_of(value) for value in terminator.operands}
+
+    arena = Arena()
+    steps: list[CallStep] = []
+    for number, op in enumerate(ops):
+        if op.name == "arith.constant":
+            places[op.results[0]] = constants.place(op)
+            producer[op.results[0]] = "constant"
+        elif is_view(op):
+            base = places[op.operands[0]]
+            offset = 0
+            if op.name == "tensor.extract_slice":
+                element = ir.RankedTensorType(op.results[0].type).element_type
+                offset = (slice_offset(op) or 0) * ITEM_BYTES[dtype_name(element)]
+            places[op.results[0]] = BufferRef(base.space, base.index, base.offset + offset)
+        elif op.name == "func.call":
+            for result in op.results:
+                if result not in places:
+                    places[result] = BufferRef("arena", 0, arena.take(_nbytes(result.type)))
+                producer[result] = len(steps)
+            buffers = tuple(places[value] for value in (*op.operands, *op.results))
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            sources = tuple(producer.get(root_of(value), "") for value in op.operands)
+            steps.append(CallStep(callee, buffers, sources, location_text(op.location)))
+        else:
+            raise PassError(f"{op.location}: `{op.name}` is left outside of all dispatches")
+        for root in ends.get(number, ()):
+            if places[root].space == "arena" and root not in returned:
+                arena.give(places[root].offset, _nbytes(root.type))
+    return steps, arena.peak
+
+
+def location_text(location: ir.Location) -> str:
+    """`file:line` of the innermost source position, or the location as MLIR prints it."""
+    text = str(location)
+    for part in text.split('"')[1::2]:
+        after = text.split(f'"{part}":', 1)
+        if len(after) == 2:
+            return f"{part}:{after[1].split(':')[0]}"
+    return text
+
+
+def program(steps: list[CallStep], arena_bytes: int, kernels: Mapping[str, tuple[int, int]]) -> Program:
+    """The runtime's table for `steps`; `kernels[dispatch]` is (kernel index, tasks)."""
+    table = []
+    for step in steps:
+        kernel, tasks = kernels[step.dispatch]
+        table.append(Step(kernel, step.buffers, tasks, step.dispatch))
+    return Program(tuple(table), arena_bytes)
+
+
+def aligned(nbytes: int) -> int:
+    return math.ceil(max(1, nbytes) / ALIGNMENT_BYTES) * ALIGNMENT_BYTES

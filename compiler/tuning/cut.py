@@ -1,0 +1,73 @@
+"""Cuts of a dispatch into rTasks from sizes alone: enough tasks for the workers, each big enough to be worth one.
+
+The first heuristic, without a search; works on plain numbers, so it is the same for every target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cuttable:
+    """What deciding a cut needs to know of a dispatch.
+
+    `extents` are those of the sink's loops, of which `loops` may be cut, outer first; `steps[i]` is what the tile
+    of loop `i` should be a multiple of; `exact` demands tiles that divide; `work` is the dispatch's total in
+    scalar operations, `minimum_work` what one task should have at least.
+    """
+
+    extents: tuple[int, ...]
+    loops: tuple[int, ...]
+    steps: tuple[int, ...]
+    exact: bool
+    work: float
+    minimum_work: float
+
+
+def divisors(extent: int) -> list[int]:
+    """All divisors of `extent`, ascending."""
+    small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
+    return sorted({*small, *(extent // d for d in small)})
+
+
+def pieces(extent: int, step: int, exact: bool) -> list[int]:
+    """Tile sizes of a loop, descending: multiples of `step`, dividing the extent where `exact`, as even as they come."""
+    found = set()
+    for count in range(1, -(-extent // step) + 1):
+        size = min(extent, -(-extent // (count * step)) * step)
+        if (extent % size == 0 or not exact) and (size == extent or size % step == 0):
+            found.add(size)
+    if exact:
+        found.update(d for d in divisors(extent) if d % step == 0)
+    return sorted(found or {extent}, reverse=True)
+
+
+def cut(dispatch: Cuttable, max_tasks: int) -> tuple[int, ...]:
+    """Tile sizes of the sink's loops, 0 where a loop stays whole.
+
+    Halves the outermost loop that can still be cut until there are `max_tasks` tasks, or cutting further would
+    leave less than `minimum_work` in each.
+    """
+    target = max(1, min(max_tasks, int(dispatch.work / dispatch.minimum_work)))
+    tile = list(dispatch.extents)
+    tasks = 1
+    for loop in dispatch.loops:
+        if tasks >= target:
+            break
+        extent = dispatch.extents[loop]
+        sizes = pieces(extent, dispatch.steps[loop], dispatch.exact)
+        wanted = -(-target // tasks)
+        fitting = [size for size in sizes if -(-extent // size) <= wanted]
+        tile[loop] = fitting[-1]
+        tasks *= -(-extent // tile[loop])
+    return tuple(0 if size == extent else size for size, extent in zip(tile, dispatch.extents))
+
+
+def total(extents: Sequence[int], tile: Sequence[int]) -> int:
+    """The number of tasks that `tile` makes."""
+    count = 1
+    for extent, size in zip(extents, tile):
+        count *= -(-extent // size) if size else 1
+    return count
