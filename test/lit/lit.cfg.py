@@ -1,4 +1,4 @@
-"""How lit runs the files of this folder: each RUN line in a shell, with tools of this Python's own environment."""
+"""How lit runs the files here: each RUN line in a shell, with the tools of this Python's own environment."""
 
 import os
 import sys
