@@ -1,0 +1,56 @@
+"""Floats of newer LLVM text forms keep their bits when the older LLVM reads them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+
+import llvmlite.binding as llvm_binding
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.compiler.ir import llvm, parse, run_upstream
+from tilewright.compiler.llvm_text import for_older_llvm
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("  %1 = fadd float %0, f0x3F8CCCCD", "  %1 = fadd float %0, 0x3FF19999A0000000"),
+        ("  %1 = fadd float %0, 1.100000e+00", "  %1 = fadd float %0, 0x3FF19999A0000000"),
+        ("  %1 = fadd double %0, 1.100000e+00", "  %1 = fadd double %0, 0x3FF199999999999A"),
+        ("  %1 = fcmp olt double %0, +inf", "  %1 = fcmp olt double %0, 0x7FF0000000000000"),
+        ("  %1 = fcmp olt float %0, -inf", "  %1 = fcmp olt float %0, 0xFFF0000000000000"),
+        ("  ret float +qnan", "  ret float 0x7FF8000000000000"),
+        ("  ret half f0x3C66", "  ret half 0xH3C66"),
+        ("  ret half -5.000000e-01", "  ret half 0xHB800"),
+        ("  ret bfloat 1.003906e+00", "  ret bfloat 0xR3F80"),
+        ("  ret <2 x bfloat> splat (bfloat f0x7FC0)", "  ret <2 x bfloat> splat (bfloat 0xR7FC0)"),
+        ("  %1 = fpext half f0x3C00 to float", "  %1 = fpext half 0xH3C00 to float"),
+        ("define nocreateundeforpoison i32 @f()", "define i32 @f()"),
+        ('  call void @g(ptr @"a f0x12.5 b")', '  call void @g(ptr @"a f0x12.5 b")'),
+    ],
+)
+def test_lines(line: str, expected: str):
+    assert for_older_llvm(line) == expected
+
+
+@given(st.floats(width=32))
+def test_round_trip_through_both_llvms(number: float):
+    if math.isnan(number):
+        number = math.nan
+    bits = struct.unpack("I", struct.pack("f", number))[0]
+    module = parse(
+        f"func.func @constant() -> f32 {{ %r = arith.constant 0x{bits:08X} : f32 return %r : f32 }}"
+    )
+    run_upstream(module.operation, "builtin.module(convert-to-llvm)")
+    text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
+    llvm_binding.initialize_native_target()
+    llvm_binding.initialize_native_asmprinter()
+    machine = llvm_binding.Target.from_default_triple().create_target_machine(jit=True)
+    with llvm_binding.create_mcjit_compiler(llvm_binding.parse_assembly(text), machine) as engine:
+        engine.finalize_object()
+        call = ctypes.CFUNCTYPE(ctypes.c_float)(engine.get_function_address("constant"))
+        assert struct.pack("f", call()) == struct.pack("f", number)
