@@ -50,7 +50,9 @@ class Executable:
         self._close = weakref.finalize(self, lib.tw_destroy, self._handle)
         self._run = lib.tw_run
         self._pointers = ctypes.c_void_p * len(package.inputs), ctypes.c_void_p * len(package.outputs)
-        self._numpy_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.outputs]
+        self._input_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.inputs]
+        self._output_bytes = [spec.nbytes for spec in package.outputs]
+        self._output_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.outputs]
         self._storages: tuple[arrays.Storage, ...] = ()
         self.rebind(weights)
 
@@ -115,15 +117,17 @@ class Executable:
         Raises ArgumentError for a wrong count, dtype or shape. bf16 is `ml_dtypes.bfloat16` or uint16.
         """
         dense = self._checked(inputs)
-        outputs = [self.output(position) for position in range(len(self.outputs))]
-        self.run([array.ctypes.data for array in dense], [array.ctypes.data for array in outputs])
-        return outputs
+        leases = [self.pool.take(nbytes) for nbytes in self._output_bytes]
+        self.run([array.ctypes.data for array in dense], [lease.address for lease in leases])
+        return [
+            np.ndarray(spec.shape, dtype, lease)
+            for spec, dtype, lease in zip(self.outputs, self._output_dtypes, leases)
+        ]
 
     def output(self, position: int) -> np.ndarray:
         """An uninitialised array for output number `position`, from memory of earlier outputs where free."""
         spec = self.outputs[position]
-        lease = self.pool.take(spec.nbytes)
-        return np.ndarray(spec.shape, self._numpy_dtypes[position], lease)
+        return np.ndarray(spec.shape, self._output_dtypes[position], self.pool.take(spec.nbytes))
 
     def profile(self, *inputs: Any, repeats: int = 10) -> list[StepTime]:
         """Median microseconds of every step over `repeats` calls; inputs default to zeros."""
@@ -156,8 +160,13 @@ class Executable:
             names = ", ".join(spec.name for spec in self.inputs)
             raise ArgumentError(f"expected {len(self.inputs)} inputs ({names}), found {len(inputs)}")
         return [
-            arrays.checked_input(array, spec, position)
-            for position, (array, spec) in enumerate(zip(inputs, self.inputs))
+            array
+            if type(array) is np.ndarray
+            and array.dtype == dtype
+            and array.shape == spec.shape
+            and array.flags.c_contiguous
+            else arrays.checked_input(array, spec, position)
+            for position, (array, spec, dtype) in enumerate(zip(inputs, self.inputs, self._input_dtypes))
         ]
 
     def _fail(self, status: int, program: Program, which: str) -> None:
