@@ -37,6 +37,9 @@ class Diagnostic:
 
 def file_location(location: object) -> ir.FileLineColLoc | None:
     """The first file position inside a location: through call sites, names, fusions; None without one."""
+    if type(location) is ir.Location:
+        # Locations inside exceptions come as the base class.
+        location = ir.Location.from_attr(location.attr, location.context)
     if isinstance(location, ir.FileLineColLoc):
         return location
     if isinstance(location, ir.CallSiteLoc):

@@ -80,7 +80,8 @@ class Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the tool; returns its exit code: 0, or 1 on any failure."""
-    faulthandler.enable()
+    if argv is None:
+        faulthandler.enable()
     try:
         command = parse_command(list(sys.argv[1:] if argv is None else argv))
         return 0 if command is None else run(command)
@@ -119,7 +120,7 @@ def run(command: Command) -> int:
 def split(text: str) -> list[str]:
     """The buffers between `// -----` lines; blank lines in front keep line numbers those of the file."""
     buffers, line = [], 0
-    for part in re.split(rf"^{SPLIT_MARKER}[ \t]*\n?", text, flags=re.MULTILINE):
+    for part in re.split(rf"^{SPLIT_MARKER}[ \t]*(?:\n|\Z)", text, flags=re.MULTILINE):
         buffers.append("\n" * line + part)
         line += part.count("\n") + 1
     return buffers
