@@ -415,7 +415,7 @@ class Builder:
             inner.values[name] = node.input(index)
         opsets = {o.domain: o.version for o in function.opset_import} or {"": node.version}
         self.run(function.node, inner, opsets, attrs, place=self.place)
-        results = [inner.find(name) for name in function.output]
+        results = [inner.values.get(name) for name in function.output]
         return [POISON if value is None else value for value in results]
 
     def _expand(self, node: Node) -> list[Value] | None:

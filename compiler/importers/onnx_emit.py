@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import onnx
@@ -10,15 +11,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import PassError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.onnx_builder import DTYPES, STATIC_OPERANDS, Builder, Value
-from tilewright.compiler.ir import context, functions, ir, onnx_importer, run_upstream
+from tilewright.compiler.importers import onnx_scalar
+from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
 from tilewright.runtime.signature import Output
 
 CONSTANT_ELEMENTS = 16
 """A known integer or bool tensor of at most this many elements stays in the IR; see docs/onnx.md."""
 
-TO_LINALG = (
-    "builtin.module(torch-onnx-to-torch-backend-pipeline,torch-backend-to-linalg-on-tensors-backend-pipeline)"
-)
+TO_TORCH = "builtin.module(torch-onnx-to-torch-backend-pipeline)"
+TO_LINALG = "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline)"
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,11 @@ def finish(module: ir.Module, graph: Graph) -> Results:
     by_name = {v.name: v for v in graph.outputs}
     results = []
     for name, operand in zip(returned, terminator.operands):
-        argument = next((i for i, a in enumerate(block.arguments) if a == operand), None)
-        twin = next((i for i, other in enumerate(kept) if other == operand), None)
+        dtype = by_name[name].dtype
+        given = (i for i, a in enumerate(graph.arguments) if a.value.dtype == dtype)
+        argument = next((i for i in given if block.arguments[i] == operand), None)
+        equal = (i for i, (_, v) in enumerate(results) if v.dtype == dtype)
+        twin = next((i for i in equal if kept[i] == operand), None)
         if argument is not None:
             source[name] = source[graph.arguments[argument].value.name]
         elif twin is not None:
@@ -176,28 +180,89 @@ def finish(module: ir.Module, graph: Graph) -> Results:
     return Results(results, outputs)
 
 
-def torch_module(model: onnx.ModelProto) -> ir.Module:
-    """The model in torch-mlir's `torch.operator "onnx.*"` form."""
+class _Importer(onnx_importer.NodeImporter):
+    """Nodes given by a scalar body become calls; `definitions` collects what they call."""
+
+    __slots__ = ("definitions",)
+
+    def __init__(self, base: onnx_importer.NodeImporter):
+        super().__init__(
+            base._gi,
+            parent_op=base._p,
+            block=base._b,
+            context_cache=base._cc,
+            module_op=base._m,
+            module_cache=base._mc,
+        )
+        self._nv_map = base._nv_map
+        self.definitions: list[str] = []
+
+    def import_node(self, node: onnx.NodeProto) -> None:
+        if node.domain != onnx_scalar.DOMAIN:
+            return super().import_node(node)
+        graph = self._gi
+        types = {name: graph.find_type_proto_for_name(name) for name in (*node.input, *node.output)}
+        name = f"scalar_{len(self.definitions)}"
+        self.definitions.append(onnx_scalar.definition(name, node, types))
+        operands = [self._nv_map[n] for n in node.input]
+        result = self._cc.type_proto_to_type(types[node.output[0]])
+        func = onnx_importer.func_dialect
+        with context(), ir.Location.name(node.name):
+            type_ = ir.FunctionType.get([v.type for v in operands], [result])
+            declared = func.FuncOp(
+                name, type_, ip=ir.InsertionPoint(self._m.regions[0].blocks[0]), visibility="private"
+            )
+            self._populate_graph_attrs(declared)
+            with ir.InsertionPoint(self._b):
+                self._nv_map[node.output[0]] = func.CallOp(declared, operands).result
+        return None
+
+
+def torch_module(model: onnx.ModelProto) -> tuple[ir.Module, list[str]]:
+    """The model in torch-mlir's `torch.operator "onnx.*"` form, and the functions that its calls still lack."""
     info = onnx_importer.ModelInfo(model)
     module = info.create_module(context=context())
     cache = _Constants(context())
-    importer = onnx_importer.NodeImporter.define_function(
-        info.main_graph, module.operation, context_cache=cache
-    )
+    base = onnx_importer.NodeImporter.define_function(info.main_graph, module.operation, context_cache=cache)
+    importer = _Importer(base)
     importer.import_all()
+    return module, importer.definitions
+
+
+@cache
+def _load_conversion_dialect() -> None:
+    """`torch_c` is loaded by the pipeline that uses it, and only then parses."""
+    run_upstream(parse("").operation, TO_LINALG)
+
+
+def _define(module: ir.Module, definitions: list[str]) -> None:
+    """Gives the called functions their bodies and inlines them."""
+    if not definitions:
+        return
+    for op in list(functions(module)):
+        if not op.regions[0].blocks:
+            op.erase()
+    _load_conversion_dialect()
+    source = parse("".join(definitions))
+    for op in list(source.body.operations):
+        module.body.append(op)
+    run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
+
+
+def _lower(model: onnx.ModelProto) -> ir.Module:
+    module, definitions = torch_module(model)
+    run_upstream(module.operation, TO_TORCH)
+    _define(module, definitions)
+    run_upstream(module.operation, TO_LINALG)
     return module
 
 
 def lower(model: onnx.ModelProto) -> ir.Module:
     """linalg on tensors; raises UnsupportedError that lists every node torch-mlir does not lower."""
-    module = torch_module(model)
     try:
-        run_upstream(module.operation, TO_LINALG)
+        return _lower(model)
     except PassError as error:
-        raise UnsupportedError(
-            _culprits(model) or [UnsupportedOperator("graph", _first(str(error)))]
-        ) from None
-    return module
+        raise UnsupportedError(_culprits(model) or [UnsupportedOperator("graph", _first(str(error)))]) from None
 
 
 def _first(diagnostics: str) -> str:
@@ -228,7 +293,7 @@ def _culprits(model: onnx.ModelProto) -> list[UnsupportedOperator]:
         key = signature.SerializeToString() + b"|".join(shapes)
         if key not in tried:
             try:
-                run_upstream(torch_module(single).operation, TO_LINALG)
+                _lower(single)
                 tried[key] = ""
             except PassError as error:
                 tried[key] = _first(str(error))

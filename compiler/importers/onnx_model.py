@@ -11,7 +11,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers import Imported, onnx_emit
+from tilewright.compiler.importers import (
+    Imported,
+    onnx_arithmetic,
+    onnx_control,
+    onnx_emit,
+    onnx_recurrent,
+    onnx_rewrites,
+)
 from tilewright.compiler.importers.onnx_builder import (
     DTYPES,
     POISON,
@@ -25,6 +32,9 @@ from tilewright.compiler.importers.onnx_rules import LOWERED, RULES
 from tilewright.compiler.importers.onnx_upgrade import UPGRADES
 from tilewright.runtime.program import TensorSpec
 from tilewright.runtime.signature import Signature, Tree
+
+RULE_FILES = (onnx_arithmetic, onnx_control, onnx_recurrent, onnx_rewrites)
+"""Importing these registers their rules."""
 
 OLDEST_OPSET = 7
 """The oldest opset taken: from it on binary operators broadcast as numpy does."""
@@ -54,8 +64,8 @@ def load(model: onnx.ModelProto | str | Path) -> tuple[onnx.ModelProto, Path | N
         if "2GiB" not in str(error) and "2GB" not in str(error):
             raise ModelImportError(f"{name} is malformed: {error}") from None
     opset = {o.domain: o.version for o in model.opset_import}
-    version = opset.get("", opset.get("ai.onnx", 1))
-    if model.graph.node and version < OLDEST_OPSET:
+    version = opset.get("", opset.get("ai.onnx", OLDEST_OPSET))
+    if version < OLDEST_OPSET:
         raise ModelImportError(
             f"{name} uses opset {version}; opset {OLDEST_OPSET} is the oldest that is taken"
         )
