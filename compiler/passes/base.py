@@ -111,12 +111,13 @@ def _convert(text: str, type_: Any, place: str) -> Any:
         return False
     if type_ is str or (origin is Literal and text in inner):
         return text
-    if type_ in (int, float):
-        try:
-            return type_(text)
-        except ValueError:
-            pass
-    raise PipelineSyntaxError(f"`{place}`: expected {type_text(type_)}, found `{text}`")
+    problem = PipelineSyntaxError(f"`{place}`: expected {type_text(type_)}, found `{text}`")
+    if type_ not in (int, float):
+        raise problem
+    try:
+        return type_(text)
+    except ValueError:
+        raise problem from None
 
 
 def _text(value: object) -> str:

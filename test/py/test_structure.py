@@ -1,0 +1,255 @@
+"""The house rules that a program can check: who imports whom, what files are called, what each must have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler import passes
+from tilewright.compiler.passes.base import Pass
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", "tilewright": "tilewright"}
+NOUNS = ("target", "workload", "schedule", "layout")
+MAX_LINES = 500
+BANNED_NAMES = re.compile(r"(^|_)(util|utils|helper|helpers|manager|misc|common)(_|$)")
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+
+
+def sources() -> list[Path]:
+    """Python files of the product: what is installed, without tests, examples and benchmarks."""
+    return sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py"))
+
+
+def all_files(*suffixes: str) -> list[Path]:
+    folders = ("bench", "compiler", "docs", "examples", "runtime", "test", "tilewright")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
+    return sorted(path for path in found if not {"__pycache__", "Output", "build"} & set(path.parts))
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_name(path: Path) -> str:
+    """`compiler/passes/base.py` -> `tilewright.compiler.passes.base`."""
+    first, *rest = path.relative_to(ROOT).with_suffix("").parts
+    parts = [PACKAGES[first], *rest]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, top_level_only: bool = False) -> set[str]:
+    """Full names of everything that a file imports, inside functions too unless told otherwise."""
+    found: set[str] = set()
+    nodes = _outside_functions(tree(path)) if top_level_only else ast.walk(tree(path))
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)}: relative imports hide who imports whom"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) or _is_type_checking(child):
+            continue
+        yield child
+        yield from _outside_functions(child)
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def is_of(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def imported(path: Path, *packages: str) -> set[str]:
+    return {name for name in imports(path) for package in packages if is_of(name, package)}
+
+
+@pytest.mark.parametrize("path", sources(), ids=relative)
+class TestEveryModule:
+    def test_says_in_one_sentence_what_it_holds(self, path: Path) -> None:
+        first = (ast.get_docstring(tree(path)) or "").partition("\n\n")[0]
+        assert first, f"{relative(path)} has no docstring"
+        assert first.rstrip("`").endswith((".", ":", "!")), f"{relative(path)}: `{first}` is no sentence"
+
+    def test_has_a_name_that_says_something(self, path: Path) -> None:
+        assert not BANNED_NAMES.search(path.stem), f"{relative(path)}: name the file for what it holds"
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                snake = re.sub(r"(?<!^)(?=[A-Z])", "_", node.name).lower()
+                assert not BANNED_NAMES.search(snake), f"{relative(path)}: class {node.name}"
+
+    def test_swallows_no_exception_silently(self, path: Path) -> None:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                silent = all(isinstance(statement, ast.Pass) for statement in node.body)
+                assert not silent, f"{relative(path)}:{node.lineno}: an exception is dropped without a word"
+                assert node.type is not None, f"{relative(path)}:{node.lineno}: a bare `except:`"
+
+    def test_leaves_the_environment_to_settings(self, path: Path) -> None:
+        if path.name == "settings.py":
+            return
+        text = ast.unparse(tree(path))
+        assert not re.search(r"\bos\.environ\b|\bgetenv\(", text), f"{relative(path)}: read it in settings.py"
+
+    def test_goes_through_the_one_door_to_the_bindings(self, path: Path) -> None:
+        if relative(path) == "compiler/ir.py" or path.parent.name == "importers":
+            return
+        assert not imported(path, "torch_mlir"), f"{relative(path)}: import from tilewright.compiler.ir"
+
+
+@pytest.mark.parametrize("path", all_files(".py", ".cpp", ".h", ".cu"), ids=relative)
+def test_files_stay_readable(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= MAX_LINES, f"{relative(path)} has {lines} lines; split it by what its parts are about"
+
+
+@pytest.mark.parametrize("path", all_files(".py", ".cpp", ".h", ".md", ".mlir"), ids=relative)
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    assert not UNFINISHED.search(path.read_text(encoding="utf-8")), (
+        f"{relative(path)}: finish it or leave it out"
+    )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "runtime").rglob("*.py")), ids=relative)
+def test_the_runtime_never_imports_the_compiler(path: Path) -> None:
+    assert not imported(path, "tilewright.compiler", "torch_mlir", "llvmlite")
+    loaded = {name for name in imports(path, top_level_only=True) if is_of(name, "torch")}
+    assert not loaded, (
+        f"{relative(path)}: import torch where it is used, so that loading a model does not need it"
+    )
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_nouns_import_nothing_of_ours(noun: str) -> None:
+    path = ROOT / "compiler" / f"{noun}.py"
+    if not path.exists():
+        pytest.skip(f"{noun} is not part of this version")
+    allowed = {"tilewright.compiler.errors", *(f"tilewright.compiler.{other}" for other in NOUNS)}
+    extra = {
+        name for name in imported(path, "tilewright") if not any(is_of(name, package) for package in allowed)
+    }
+    assert not extra, f"{noun} imports {sorted(extra)}"
+    assert not imported(path, "torch", "torch_mlir", "llvmlite")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler/tuning").glob("*.py")), ids=relative)
+def test_tuning_imports_nouns_only(path: Path) -> None:
+    allowed = ("errors", "tuning", *NOUNS)
+    extra = {
+        name
+        for name in imported(path, "tilewright")
+        if not any(is_of(name, f"tilewright.compiler.{package}") for package in allowed)
+    }
+    assert not extra, f"{relative(path)} imports {sorted(extra)}"
+    assert not imported(path, "torch", "torch_mlir")
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for name in ("passes", "dialects") for path in (ROOT / "compiler" / name).glob("*.py")),
+    ids=relative,
+)
+def test_passes_and_dialects_know_no_front_end(path: Path) -> None:
+    above = ("importers", "driver", "phases", "pipeline", "opt", "opt_run", "cli", "torch_backend", "cache")
+    extra = imported(path, "torch", *(f"tilewright.compiler.{package}" for package in above))
+    assert not extra, f"{relative(path)} imports {sorted(extra)}"
+
+
+def closure(module: str) -> set[str]:
+    """All modules of ours that importing `module` loads at once."""
+    files = {module_name(path): path for path in sources()}
+    seen: set[str] = set()
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in files:
+            continue
+        seen.add(name)
+        for found in imports(files[name], top_level_only=True):
+            pending += [found, found.rpartition(".")[0]]
+    return seen
+
+
+def test_the_opt_tool_never_reaches_torch() -> None:
+    files = {module_name(path): path for path in sources()}
+    reached = closure("tilewright.compiler.opt")
+    for name in passes.names():
+        reached |= closure(f"tilewright.compiler.passes.{name.replace('-', '_')}")
+    assert "tilewright.compiler.pipeline" in reached
+    for module in sorted(reached):
+        torch = {name for name in imports(files[module], top_level_only=True) if is_of(name, "torch")}
+        assert not torch, f"{module} imports {sorted(torch)}"
+
+
+@pytest.mark.parametrize("name", passes.names())
+class TestEveryPass:
+    def path(self, name: str) -> Path:
+        return ROOT / "compiler/passes" / f"{name.replace('-', '_')}.py"
+
+    def test_is_one_class_called_like_its_file(self, name: str) -> None:
+        loaded = passes.load(name)
+        assert loaded is not None
+        assert issubclass(loaded, Pass)
+        assert loaded.name() == name
+        own = [node for node in tree(self.path(name)).body if isinstance(node, ast.ClassDef)]
+        derived = [node.name for node in own if any(ast.unparse(base) == "Pass" for base in node.bases)]
+        assert derived == [loaded.__name__]
+
+    def test_documents_what_it_claims(self, name: str) -> None:
+        loaded = passes.load(name)
+        assert loaded is not None
+        assert loaded.__doc__, f"{name} has no docstring"
+        assert not loaded.__doc__.startswith(f"{loaded.__name__}("), (
+            f"{name} has the dataclass's own docstring"
+        )
+        assert loaded.options() is not None
+
+    def test_has_a_lit_test(self, name: str) -> None:
+        test = ROOT / "test/lit/passes" / f"{name}.mlir"
+        assert test.exists(), f"write {relative(test)}"
+        text = test.read_text(encoding="utf-8")
+        assert name in re.findall(r"[\w-]+", "".join(re.findall(r"RUN:.*", text))), (
+            f"{relative(test)} never runs {name}"
+        )
+
+    def test_refusals_have_a_lit_test(self, name: str) -> None:
+        refuses = any(isinstance(node, ast.Raise) for node in ast.walk(tree(self.path(name))))
+        test = ROOT / "test/lit/passes" / f"{name}-invalid.mlir"
+        if refuses:
+            assert test.exists(), f"{name} raises errors: show each in {relative(test)}"
+
+
+def test_lit_tests_of_passes_belong_to_one() -> None:
+    known = set(passes.names())
+    for test in (ROOT / "test/lit/passes").glob("*.mlir"):
+        stem = test.stem.removesuffix("-invalid")
+        assert any(stem == name or stem.startswith(f"{name}-") for name in known), (
+            f"{relative(test)} tests no pass"
+        )
+
+
+@pytest.mark.parametrize("path", [*all_files(".md"), *sorted(ROOT.glob("*.md"))], ids=relative)
+def test_links_in_documents_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target) or target.startswith("#"):
+            continue
+        file, _, _anchor = target.partition("#")
+        assert (path.parent / file).exists(), f"{relative(path)} links to `{target}`, which does not exist"
