@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
 from tilewright.compiler.target import Target
@@ -103,11 +103,13 @@ def explain(
     step_times_us: Sequence[float],
     target: Target,
     threads: int,
+    input_names: Collection[str] = (),
     packed_bytes: int = 0,
 ) -> Report:
     """Joins what the compiler noted of each dispatch with the measured time of each step.
 
-    `notes` is `Package.notes`; raises ValueError when it has no dispatches or not one per step.
+    `notes` is `Package.notes`; of what a dispatch reads, earlier steps and `input_names` are kept, weights are
+    not. Raises ValueError when the notes have no dispatches, or not one per step.
     """
     rows = notes.get("dispatches")
     if rows is None:
@@ -130,7 +132,11 @@ def explain(
                 tasks=int(row.get("tasks") or 1),
                 flops=flops,
                 bytes=bytes_,
-                inputs=tuple(row.get("inputs") or ()),
+                inputs=tuple(
+                    source
+                    for source in row.get("inputs") or ()
+                    if not isinstance(source, str) or source in input_names
+                ),
                 measured_us=float(us),
                 share=float(us) / total,
                 bound=roofline(flops, bytes_, target, threads, row.get("dtype") or "f32"),
