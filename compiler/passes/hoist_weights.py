@@ -1,0 +1,325 @@
+"""hoist-weights: what depends on weights alone is computed once, at load, by a function of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.ir import func, ir, walk
+from tilewright.compiler.passes.base import Pass
+from tilewright.runtime.program import ITEM_BYTES
+
+ROLE, NAME, INDEX = "tilewright.role", "tilewright.name", "tilewright.index"
+_PURE_DIALECTS = frozenset(
+    {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
+)
+_RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"})
+_TRIVIAL = frozenset({"arith.constant", "tensor.empty", "linalg.fill"})
+_CHEAP_MATH = frozenset(
+    f"math.{name}"
+    for name in ["absf", "absi", "ceil", "copysign", "floor", "fma", "round", "roundeven", "trunc"]
+)
+
+
+@dataclass(frozen=True)
+class HoistWeights(Pass):
+    """Splits @main at the last values that depend on weights and constants only; @prepack computes those once.
+
+    Before:
+
+        func.func @main(%w {tilewright.role = "weight"}, %x {tilewright.role = "input"}) {
+          %t = linalg.transpose ins(%w)
+          %y = linalg.matmul ins(%x, %t)
+
+    After:
+
+        func.func @main(%w {... "weight"}, %x {... "input"}, %p {tilewright.role = "packed", tilewright.index = 0}) {
+          %y = linalg.matmul ins(%x, %p)
+        func.func @prepack(%w {... "weight"}) -> tensor<...> {
+          %t = linalg.transpose ins(%w)
+          return %t
+
+    @prepack takes all weights, in @main's order. Argument `tilewright.index` of @main is result `index` of
+    @prepack; packed arguments come last. What costs nothing stays in @main, computed from what crosses: fills,
+    reshapes, scalars, index arithmetic without elementary functions, and copies that make their source more than
+    `max-growth` times larger. Ops that may fail (an assert inside or outside a body) stay too. The pass may run
+    again after others: it then extends @prepack, and drops results that @main no longer reads.
+    """
+
+    anchor: ClassVar[str] = "builtin.module"
+    max_growth: float = 4.0
+
+    def run(self, op: ir.Operation) -> None:
+        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions_of(op)}
+        main = named.get("main")
+        if main is None or "arg_attrs" not in main.attributes:
+            return
+        if len(main.regions[0].blocks) != 1:
+            raise PassError("`hoist-weights`: @main must be one block of tensor operations, found several")
+        roles = [_role(attributes) for attributes in main.attributes["arg_attrs"]]
+        cut = decide(main, roles, self.max_growth)
+        if cut.crossing:
+            prepack = named.get("prepack") or _empty_prepack(main, roles)
+            _move(cut, main, prepack, roles)
+        elif "prepack" in named:
+            _drop_unread(main, named["prepack"])
+
+
+@dataclass
+class Cut:
+    """The values that cross from @prepack to @main, in order, and the ops that compute them, in order."""
+
+    crossing: list[ir.Value] = field(default_factory=list)
+    slice: list[ir.Operation] = field(default_factory=list)
+
+
+def functions_of(module: ir.Operation) -> list[ir.Operation]:
+    block = module.regions[0].blocks[0]
+    return [op.operation for op in block.operations if op.operation.name == "func.func"]
+
+
+def _role(attributes: ir.DictAttr) -> str:
+    return ir.StringAttr(attributes[ROLE]).value if ROLE in attributes else ""
+
+
+@dataclass
+class _Facts:
+    """What is known of a value computed from weights and constants: whether a weight is among its sources, and
+    whether constants alone went through something worth computing once."""
+
+    weight: bool
+    costly: bool
+
+
+def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
+    """Where to cut @main, whose arguments have `roles`; does not change the IR. Linear in the number of ops."""
+    block = main.regions[0].blocks[0]
+    facts: dict[ir.Value, _Facts] = {
+        argument: _Facts(weight=True, costly=False)
+        for argument, role in zip(block.arguments, roles)
+        if role in ("weight", "packed")
+    }
+    others = {argument for argument in block.arguments if argument not in facts}
+    known: dict[ir.Operation, list[ir.Value]] = {}
+    wanted: list[ir.Value] = []
+    for view in block.operations:
+        op = view.operation
+        values, pure = _reads(op)
+        sources = [value for value in values if value in facts]
+        if not pure or any(value in others for value in values):
+            wanted.extend(sources)
+            others.update(op.results)
+            continue
+        known[op] = sources
+        weight = any(facts[value].weight for value in sources)
+        # Only of constants is it asked whether they are worth keeping.
+        costly = not weight and (any(facts[value].costly for value in sources) or _is_costly(op))
+        fact = _Facts(weight, costly)
+        for result in op.results:
+            facts[result] = fact
+
+    crossing: set[ir.Value] = set()
+    settled: set[ir.Value] = set()
+    while wanted:
+        value = wanted.pop()
+        if value in settled or isinstance(value.owner, ir.Block):
+            continue
+        settled.add(value)
+        if _crosses(value, facts[value], known[value.owner], max_growth):
+            crossing.add(value)
+        else:
+            wanted.extend(known[value.owner])
+
+    needed = {value.owner for value in crossing}
+    pending = list(needed)
+    while pending:
+        for value in known[pending.pop()]:
+            if not isinstance(value.owner, ir.Block) and value.owner not in needed:
+                needed.add(value.owner)
+                pending.append(value.owner)
+    cut = Cut()
+    for op in known:
+        if op in needed:
+            cut.slice.append(op)
+            cut.crossing.extend(result for result in op.results if result in crossing)
+    return cut
+
+
+def _reads(op: ir.Operation) -> tuple[list[ir.Value], bool]:
+    """What `op` reads, the captures of its regions included, and whether it neither writes nor fails."""
+    values = list(op.operands)
+    pure = len(op.results) > 0 and op.name.partition(".")[0] in _PURE_DIALECTS
+    if len(op.regions):
+        for inner in walk(op):
+            values.extend(inner.operands)
+            pure = pure and inner.name.partition(".")[0] in _PURE_DIALECTS
+    return values, pure
+
+
+def _is_costly(op: ir.Operation) -> bool:
+    """Whether `op`, of constants alone, is worth doing once: elementary functions, reductions, sorts, products."""
+    dialect, _, name = op.name.partition(".")
+    if dialect != "linalg":
+        return dialect == "tm_tensor"
+    if name != "generic":
+        return name not in ("fill", "broadcast", "transpose")
+    if "reduction" in str(op.attributes["iterator_types"]):
+        return True
+    return any(
+        inner.operation.name.startswith("math.") and inner.operation.name not in _CHEAP_MATH
+        for inner in op.regions[0].blocks[0].operations
+    )
+
+
+def _crosses(value: ir.Value, fact: _Facts, sources: list[ir.Value], max_growth: float) -> bool:
+    """Whether `value` is kept in memory for @main; otherwise @main computes it from its sources."""
+    op = value.owner
+    if op.name in _TRIVIAL or op.name in _RESHAPES or not isinstance(value.type, ir.RankedTensorType):
+        return False
+    if not fact.weight and not fact.costly:
+        return False
+    if not value.type.has_static_shape or str(value.type.element_type) not in _STORED:
+        return False
+    if _is_copy(op):
+        read = sum(_nbytes(source.type) for source in set(sources) if not _is_uninitialised(source))
+        return _nbytes(value.type) <= max_growth * read
+    return True
+
+
+def _is_copy(op: ir.Operation) -> bool:
+    """Whether `op` only moves elements: a broadcast, a pad, or a body that yields what it reads."""
+    if op.name in ("linalg.broadcast", "tensor.pad"):
+        return True
+    return op.name == "linalg.generic" and len(op.regions[0].blocks[0].operations) == 1
+
+
+def _is_uninitialised(value: ir.Value) -> bool:
+    return not isinstance(value.owner, ir.Block) and value.owner.name == "tensor.empty"
+
+
+_STORED = frozenset(ITEM_BYTES) | {"complex<f32>", "complex<f64>"}
+
+
+def _nbytes(type_: ir.Type) -> int:
+    """Bytes of a tensor in memory; 0 for anything else."""
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        return 0
+    element = str(type_.element_type)
+    item = {"complex<f32>": 8, "complex<f64>": 16, "index": 8}.get(element) or ITEM_BYTES.get(element, 1)
+    count = 1
+    for extent in type_.shape:
+        count *= extent
+    return count * item
+
+
+def _empty_prepack(main: ir.Operation, roles: list[str]) -> ir.Operation:
+    """A @prepack behind @main that takes all weights and gives nothing yet."""
+    block = main.regions[0].blocks[0]
+    weights = [i for i, role in enumerate(roles) if role == "weight"]
+    types = [block.arguments[i].type for i in weights]
+    with main.location, ir.InsertionPoint.after(main):
+        prepack = func.FuncOp("prepack", (types, [])).operation
+    attributes = main.attributes["arg_attrs"]
+    prepack.attributes["arg_attrs"] = ir.ArrayAttr.get([attributes[i] for i in weights])
+    with main.location:
+        entry = ir.Block.create_at_start(prepack.regions[0], types, [main.location] * len(types))
+        with ir.InsertionPoint(entry):
+            func.ReturnOp([])
+    return prepack
+
+
+def _move(cut: Cut, main: ir.Operation, prepack: ir.Operation, roles: list[str]) -> None:
+    """Computes the slice in @prepack, and gives @main the crossing values as arguments."""
+    block, entry = main.regions[0].blocks[0], prepack.regions[0].blocks[0]
+    terminator = entry.operations[len(entry.operations) - 1].operation
+    kept = list(terminator.operands)
+    inside: dict[ir.Value, ir.Value] = {}
+    weights = iter(entry.arguments)
+    for argument, role, attributes in zip(block.arguments, roles, main.attributes["arg_attrs"]):
+        if role == "weight":
+            inside[argument] = next(weights)
+        elif role == "packed":
+            inside[argument] = kept[ir.IntegerAttr(attributes[INDEX]).value]
+    for op in cut.slice:
+        clone = op.clone(ip=ir.InsertionPoint(terminator)).operation
+        for inner in walk(clone):
+            for number, value in enumerate(inner.operands):
+                if value in inside:
+                    inner.operands[number] = inside[value]
+        inside.update(zip(op.results, clone.results))
+
+    types = list(_function_type(main).inputs)
+    attributes = list(main.attributes["arg_attrs"])
+    for number, value in enumerate(cut.crossing, len(kept)):
+        argument = block.add_argument(value.type, value.owner.location)
+        kept.append(inside[value])
+        value.replace_all_uses_with(argument)
+        types.append(value.type)
+        attributes.append(_packed_attributes(number))
+    for op in reversed(cut.slice):
+        if not any(True for result in op.results for _ in result.uses):
+            op.erase()
+    _retype(main, types, list(_function_type(main).results), attributes)
+    _return(prepack, terminator, kept)
+    _drop_unread(main, prepack)
+
+
+def _drop_unread(main: ir.Operation, prepack: ir.Operation) -> None:
+    """Removes packed arguments that @main does not read, what computed them, and numbers the others anew."""
+    block, entry = main.regions[0].blocks[0], prepack.regions[0].blocks[0]
+    terminator = entry.operations[len(entry.operations) - 1].operation
+    results = list(terminator.operands)
+    types, attributes, kept = [], [], []
+    unread = []
+    for number, entry_attributes in enumerate(main.attributes["arg_attrs"]):
+        argument = block.arguments[number]
+        if _role(entry_attributes) == "packed":
+            if not any(True for _ in argument.uses):
+                unread.append(number)
+                continue
+            kept.append(results[ir.IntegerAttr(entry_attributes[INDEX]).value])
+            entry_attributes = _packed_attributes(len(kept) - 1)
+        types.append(argument.type)
+        attributes.append(entry_attributes)
+    if not unread:
+        return
+    for number in reversed(unread):
+        block.erase_argument(number)
+    _retype(main, types, list(_function_type(main).results), attributes)
+    _return(prepack, terminator, kept)
+    for view in reversed(list(entry.operations)):
+        op = view.operation
+        if len(op.results) and not any(True for result in op.results for _ in result.uses):
+            op.erase()
+    if not kept:
+        prepack.erase()
+
+
+def _packed_attributes(number: int) -> ir.DictAttr:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.DictAttr.get(
+        {
+            ROLE: ir.StringAttr.get("packed"),
+            NAME: ir.StringAttr.get(f"packed{number}"),
+            INDEX: ir.IntegerAttr.get(i64, number),
+        }
+    )
+
+
+def _function_type(function: ir.Operation) -> ir.FunctionType:
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+
+
+def _retype(function: ir.Operation, inputs: list, results: list, arg_attrs: list) -> None:
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)
+
+
+def _return(function: ir.Operation, terminator: ir.Operation, values: list[ir.Value]) -> None:
+    """Makes `function` return `values`."""
+    with terminator.location, ir.InsertionPoint(terminator):
+        func.ReturnOp(values)
+    terminator.erase()
+    inputs = list(_function_type(function).inputs)
+    _retype(function, inputs, [value.type for value in values], list(function.attributes["arg_attrs"]))
