@@ -17,6 +17,9 @@ from tilewright.bench.machine import machine, versions
 
 SCHEMA = 1
 
+_OURS_COLOUR = "#c8452c"
+_COLOURS = ("#4f7cac", "#8fb3d9", "#6aa57a", "#b59bd1", "#d9b14a", "#7d8794")
+
 
 def milliseconds(us: float | None) -> str:
     """A time in us as text in ms with three digits that mean something."""
@@ -122,8 +125,8 @@ def plot(path: Path, data: dict) -> None:
     if not cases or not contenders:
         return
     height = 0.8 / len(contenders)
-    figure, axes = plt.subplots(figsize=(9, 1.2 + 0.22 * len(cases) * max(2, len(contenders))))
-    palette = plt.get_cmap("tab10")
+    size = (9, 1.8 + 0.2 * len(cases) * max(2, len(contenders)))
+    figure, axes = plt.subplots(figsize=size, layout="constrained")
     for index, name in enumerate(contenders):
         speeds = []
         for case in cases:
@@ -131,7 +134,7 @@ def plot(path: Path, data: dict) -> None:
             usable = outcome.get("status") == "ok" and outcome.get("median_us")
             speeds.append(case["outcomes"][base]["median_us"] / outcome["median_us"] if usable else 0)
         places = [row + (index - (len(contenders) - 1) / 2) * height for row in range(len(cases))]
-        colour = palette(3) if name == OURS else palette((index + 4) % 10)
+        colour = _OURS_COLOUR if name == OURS else _COLOURS[index % len(_COLOURS)]
         bars = axes.barh(places, speeds, height * 0.92, label=name, color=colour)
         axes.bar_label(bars, [f"{s:.2f}" if s else "n/a" for s in speeds], padding=2, fontsize=7)
     axes.axvline(1, color="black", linewidth=0.8)
@@ -141,9 +144,8 @@ def plot(path: Path, data: dict) -> None:
     axes.set_title(
         f"{data['suite']}, {data['settings']['threads']} thread(s), {data['machine']['processor']}"
     )
-    axes.legend(loc="lower right", fontsize=8)
+    figure.legend(loc="outside lower center", fontsize=8, ncols=min(4, len(contenders)))
     axes.margins(x=0.08)
-    figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
