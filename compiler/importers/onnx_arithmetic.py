@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from tilewright.compiler.importers.onnx_builder import DTYPES, Builder, Node, Refused
+from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, Builder, Node, Refused
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_scalar import carrier, elementwise, is_unsigned
+from tilewright.compiler.importers.onnx_small_types import cast_small
 
 BITS = {name: int(name.lstrip("biuf")) for name in DTYPES.values() if name[0] in "biuf"}
 
@@ -136,6 +137,8 @@ def cast(b: Builder, node: Node):
     x, to = node.operand(0), node.attrs["to"]
     if to == x.dtype:
         return x
+    if x.dtype in CARRIERS or to in CARRIERS:
+        return cast_small(b, x, to, bool(node.attrs.get("saturate", 1)), node.attrs.get("round_mode", "up"))
     if x.dtype not in DTYPES or to not in DTYPES:
         raise Refused(f"there is no cast from {_name(x.dtype)} to {_name(to)}")
     return elementwise(b, cast_body(x.dtype, to), [x], to)
@@ -168,10 +171,33 @@ def cast_body(source: int, target: int) -> str:
     return f"%r = arith.{'extui' if is_unsigned(source) else 'extsi'} %a0 : {s} to {t}"
 
 
+ODD = [
+    "%near = arith.truncf %a0 : f64 to f32",
+    "%back = arith.extf %near : f32 to f64",
+    "%inexact = arith.cmpf one, %back, %a0 : f64",
+    "%exactsize = math.absf %a0 : f64",
+    "%nearsize = math.absf %back : f64",
+    "%away = arith.cmpf ogt, %nearsize, %exactsize : f64",
+    "%nearbits = arith.bitcast %near : f32 to i32",
+    "%one = arith.constant 1 : i32",
+    "%below = arith.subi %nearbits, %one : i32",
+    "%chopped = arith.select %away, %below, %nearbits : i32",
+    "%marked = arith.ori %chopped, %one : i32",
+    "%oddbits = arith.select %inexact, %marked, %nearbits : i32",
+    "%odd = arith.bitcast %oddbits : i32 to f32",
+]
+"""f64 rounded to an odd f32: rounding that again, to 16 bits, gives what rounding once gives.
+
+There is no instruction for f64 to f16, and the library function that stands for it is in no C library.
+"""
+
+
 def _float_to_float(s: str, t: str) -> str:
     width = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
     if width[s] < width[t]:
         return f"%r = arith.extf %a0 : {s} to {t}"
+    if width[s] == 64 and width[t] == 16:
+        return "\n".join([*ODD, f"%r = arith.truncf %odd : f32 to {t}"])
     if width[s] > width[t]:
         return f"%r = arith.truncf %a0 : {s} to {t}"
     return f"%w = arith.extf %a0 : {s} to f32\n%r = arith.truncf %w : f32 to {t}"

@@ -26,8 +26,22 @@ DTYPES = {
 }  # fmt: skip
 """Element types that kernels compute on, by TensorProto code, as the runtime names them."""
 
+CARRIERS = {
+    TensorProto.FLOAT8E4M3FN: TensorProto.UINT8, TensorProto.FLOAT8E4M3FNUZ: TensorProto.UINT8,
+    TensorProto.FLOAT8E5M2: TensorProto.UINT8, TensorProto.FLOAT8E5M2FNUZ: TensorProto.UINT8,
+    TensorProto.FLOAT8E8M0: TensorProto.UINT8, TensorProto.FLOAT4E2M1: TensorProto.UINT8,
+    TensorProto.UINT4: TensorProto.UINT8, TensorProto.INT4: TensorProto.INT8,
+    TensorProto.UINT2: TensorProto.UINT8, TensorProto.INT2: TensorProto.INT8,
+}  # fmt: skip
+"""Small element types and the byte type that carries one element of them: a float's code, an integer's value."""
+
 FOLD_ELEMENTS = 1 << 16
 """Largest number of elements, in and out, of a node that is evaluated while importing."""
+
+MOVES = {"Reshape", "Transpose", "Slice", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Split", "Tile",
+         "Squeeze", "Unsqueeze", "Flatten", "Where", "ScatterElements", "ScatterND", "DepthToSpace",
+         "SpaceToDepth"}  # fmt: skip
+"""Operators that move elements and never look at them."""
 
 SKIP_FOLD = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "If", "Loop", "Scan", "SequenceMap", "Constant", "Identity"}  # fmt: skip
@@ -246,6 +260,9 @@ class Builder:
     def keep(self, node: Node) -> list[Value]:
         """Emits the node as it stands, for the lowering to take."""
         inferred = self.infer(node)
+        small = {v.dtype for v in node.inputs if v is not None} & set(CARRIERS)
+        if small and node.op not in MOVES:
+            raise Refused(f"it computes on {TensorProto.DataType.Name(small.pop())}; cast to a wider type first")
         sources = frozenset().union(*(v.sources for v in node.inputs if v is not None))
         outputs = [self.fresh(dtype, shape, sources=sources) for dtype, shape in inferred]
         self.emit(node, outputs)

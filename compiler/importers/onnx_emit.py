@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import PassError, UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers.onnx_builder import DTYPES, STATIC_OPERANDS, Builder, Value
+from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, STATIC_OPERANDS, Builder, Value
 from tilewright.compiler.importers import onnx_scalar
 from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
 from tilewright.runtime.signature import Output
@@ -50,6 +50,21 @@ class _Constants(onnx_importer.ContextCache):
             return ir.DenseElementsAttr.get(carrier, shape=list(array.shape), type=element)
 
 
+def carried(array: np.ndarray, dtype: int) -> np.ndarray:
+    """The array as its bytes when its element type is carried by one; otherwise itself."""
+    if dtype not in CARRIERS:
+        return array
+    target = helper.tensor_dtype_to_np_dtype(CARRIERS[dtype])
+    if dtype in (TensorProto.INT4, TensorProto.UINT4, TensorProto.INT2, TensorProto.UINT2):
+        return array.astype(target)
+    return array.view(target)
+
+
+def dtype_name(dtype: int) -> str:
+    """The runtime's name of an element type."""
+    return DTYPES[CARRIERS.get(dtype, dtype)]
+
+
 def is_constant(value: Value) -> bool:
     """Whether a known tensor stays in the IR: a single element, few integers, or one element repeated."""
     array = value.array
@@ -73,6 +88,12 @@ class Graph:
     proto: onnx.ModelProto
     arguments: list[Argument]
     outputs: list[Value]
+
+    @property
+    def weights(self) -> list[np.ndarray]:
+        """The arrays of the weight arguments in order, small types as bytes."""
+        found = [a.value for a in self.arguments if a.role == "weight"]
+        return [carried(v.array, v.dtype) for v in found if v.array is not None]
 
     @classmethod
     def of(
@@ -116,7 +137,7 @@ def _proto_of(builder: Builder, live, arguments, constants, outputs: list[Value]
     graph = onnx.GraphProto(name="main")
     for value in constants:
         assert value.array is not None
-        tensor = numpy_helper.from_array(value.array, value.name)
+        tensor = numpy_helper.from_array(carried(value.array, value.dtype), value.name)
         graph.node.append(helper.make_node("Constant", [], [value.name], value=tensor))
     graph.node.extend(live)
     given = {a.value.name for a in arguments}
@@ -125,7 +146,7 @@ def _proto_of(builder: Builder, live, arguments, constants, outputs: list[Value]
     typed = [(graph.input, a.value) for a in arguments] + [(graph.output, v) for v in returned.values()]
     typed += [(graph.value_info, builder.values[name]) for name in produced]
     for target, value in typed:
-        target.append(helper.make_tensor_value_info(value.name, value.dtype, value.shape))
+        target.append(helper.make_tensor_value_info(value.name, CARRIERS.get(value.dtype, value.dtype), value.shape))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", builder.newest)])
     model.ir_version = 10
     return model
@@ -176,7 +197,7 @@ def finish(module: ir.Module, graph: Graph) -> Results:
                 for a in graph.arguments
             ]
         )
-    outputs = tuple(Output(*source[v.name], DTYPES[v.dtype], v.shape) for v in graph.outputs)
+    outputs = tuple(Output(*source[v.name], dtype_name(v.dtype), v.shape) for v in graph.outputs)
     return Results(results, outputs)
 
 

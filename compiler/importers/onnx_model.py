@@ -20,6 +20,7 @@ from tilewright.compiler.importers import (
     onnx_rewrites,
 )
 from tilewright.compiler.importers.onnx_builder import (
+    CARRIERS,
     DTYPES,
     POISON,
     Builder,
@@ -152,7 +153,7 @@ def _tensor_type(name: str, type_: onnx.TypeProto, example: np.ndarray | None) -
     dtype = tensor.elem_type
     if dtype == TensorProto.STRING:
         raise Refused(f"input `{name}` holds strings")
-    if dtype not in DTYPES:
+    if dtype not in DTYPES and dtype not in CARRIERS:
         raise Refused(f"input `{name}` holds {TensorProto.DataType.Name(dtype)}, which no kernel computes on")
     if example is None:
         if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
@@ -242,7 +243,7 @@ class Rebuilt:
             raise Refused(f"input `{path}` is a {kind}, which is not taken")
         dtype, shape = _tensor_type(path, type_, example)
         if name in self.bound:
-            return b.const(example), Tree("array", value=[DTYPES[dtype], example.tolist()])
+            return b.const(example), Tree("array", value=[onnx_emit.dtype_name(dtype), example.tolist()])
         value = b.fresh(dtype, shape, sources=frozenset([name]))
         self.names[value.name] = path
         self.inputs.append((path, value))
@@ -255,7 +256,7 @@ class Rebuilt:
             return Tree(
                 "list", tuple(self._output(f"{name}[{i}]", item) for i, item in enumerate(value.items))
             )
-        if value is not POISON and value.dtype not in DTYPES:
+        if value is not POISON and value.dtype not in DTYPES and value.dtype not in CARRIERS:
             reason = f"the output holds {TensorProto.DataType.Name(value.dtype)}, which no kernel computes on"
             self.builder.refused.append(UnsupportedOperator("graph output", reason, f"output {name}"))
         self.outputs.append(value)
@@ -294,9 +295,9 @@ def import_onnx(model: onnx.ModelProto | str | Path, example_inputs=None) -> Imp
         returns=rebuilt.returns,
         flavour="numpy",
     )
-    return Imported(module, signature, [a.value.array for a in graph.arguments if a.role == "weight"])
+    return Imported(module, signature, graph.weights)
 
 
 def spec_of(name: str, value: Value) -> TensorSpec:
     """The runtime's description of a value."""
-    return TensorSpec(name, DTYPES[value.dtype], value.shape)
+    return TensorSpec(name, onnx_emit.dtype_name(value.dtype), value.shape)

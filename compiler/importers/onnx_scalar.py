@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from tilewright.compiler.importers.onnx_builder import DTYPES, Builder, Node, Refused, Value
+from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, Builder, Node, Refused, Value
 
 DOMAIN = "tilewright"
 OPERATOR = "Elementwise"
@@ -17,13 +17,13 @@ OPERATOR = "Elementwise"
 
 def carrier(dtype: int) -> str:
     """The signless MLIR type that holds an element."""
-    name = DTYPES[dtype]
+    name = DTYPES[CARRIERS.get(dtype, dtype)]
     return f"i{name[1:]}" if name[0] == "u" else name
 
 
 def torch_type(dtype: int, shape: tuple[int, ...]) -> str:
     """The tensor's type in the torch dialect, where integers have signs."""
-    name = DTYPES[dtype]
+    name = DTYPES[CARRIERS.get(dtype, dtype)]
     if name != "i1" and name[0] in "iu":
         name = f"{'s' if name[0] == 'i' else 'u'}i{name[1:]}"
     return f"!torch.vtensor<[{','.join(map(str, shape))}],{name}>"
