@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 
 from rich.console import Console
 
@@ -10,8 +10,8 @@ PIPED_WIDTH = 180
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on standard output or error; a pipe or file gets PIPED_WIDTH columns unless COLUMNS is set."""
+    """A console on standard output or error; a pipe or file gets PIPED_WIDTH columns unless COLUMNS says else."""
     made = Console(stderr=stderr)
-    if not made.is_terminal and "COLUMNS" not in os.environ:
-        made = Console(stderr=stderr, width=PIPED_WIDTH)
-    return made
+    if made.is_terminal:
+        return made
+    return Console(stderr=stderr, width=shutil.get_terminal_size((PIPED_WIDTH, 50)).columns)
