@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 import tilewright.runtime
 from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import SPACES, Package, Program, TensorSpec
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """TW_ABI_VERSION of csrc/abi.h."""
 
 ERROR_MEMORY, ERROR_UNBOUND = -1, -2
@@ -94,6 +96,9 @@ def library() -> ctypes.CDLL:
     lib.tw_reserve.argtypes = (u64,)
     lib.tw_release.restype = None
     lib.tw_release.argtypes = (pointer, u64)
+    for crc in (lib.tw_crc32c, lib.tw_crc32c_portable):
+        crc.restype = ctypes.c_uint32
+        crc.argtypes = (pointer, u64)
     return lib
 
 
@@ -111,6 +116,12 @@ def create(package: Package) -> int:
     if not handle:
         raise PackageError(error.value.decode(errors="replace"))
     return handle
+
+
+def crc32c(data) -> int:
+    """CRC-32C of a buffer object's bytes, read-only ones included."""
+    view = np.frombuffer(data, np.uint8)
+    return library().tw_crc32c(view.ctypes.data, view.nbytes)
 
 
 def _flatten(package: Package) -> _Package:

@@ -45,7 +45,10 @@ MXCSR = """
 #include <xmmintrin.h>
 KERNEL(kernel) {
   int32_t *y = b[0];
-  for (int64_t i = first; i < end; ++i) { for (volatile int k = 0; k < 50000; ++k) {} y[i] = _mm_getcsr() & 0x8000; }
+  for (int64_t i = first; i < end; ++i) {
+    for (volatile int k = 0; k < 50000; ++k) {}
+    y[i] = _mm_getcsr() & 0x8000;
+  }
   return 0;
 }
 """
@@ -221,7 +224,8 @@ def test_the_process_exits_while_helpers_sleep_and_spin(compile_c, tmp_path):
 import numpy as np
 from package_builder import kernel, package, step
 from tilewright.runtime.executable import Executable
-run = Executable(package([kernel(open({str(path)!r}, "rb").read())], [step(0, 1000, "input", "output")]), num_threads=4)
+built = package([kernel(open({str(path)!r}, "rb").read())], [step(0, 1000, "input", "output")])
+run = Executable(built, num_threads=4)
 y = run(np.zeros(1000, np.float32))
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=os.path.dirname(__file__), timeout=60)

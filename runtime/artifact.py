@@ -1,0 +1,151 @@
+"""A compiled model as one file: a safetensors file whose metadata is the manifest.
+
+The file holds weights, kernels' objects, constants and step tables as tensors, so any safetensors reader
+lists them. Loading maps the file, parses, checks, and runs `prepack`; nothing in it is ever executed or
+unpickled before its checksum matched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+import tilewright
+from tilewright.runtime import arrays, container, cpu_features, native
+from tilewright.runtime.container import Entry
+from tilewright.runtime.errors import ArtifactError, PackageError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.manifest import Reader, package_from_json, package_to_json
+from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import TensorSpec
+from tilewright.runtime.signature import Signature
+
+FORMAT = "tilewright artifact"
+FORMAT_VERSION = 1
+"""Raised by changes that older readers would misread."""
+
+
+def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
+    """Writes a compiled model, its weights included; an existing file is replaced only by a whole new one."""
+    executable, package = model.executable, model.executable.package
+    tensors: dict[str, Entry] = {}
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "tilewright": tilewright.__version__,
+        **package_to_json(package, tensors),
+        "signature": json.loads(model.signature.to_json()),
+    }
+    manifest["weight_tensors"] = _add_tensors(
+        tensors, "weights", zip(package.weights, executable.weight_storages)
+    )
+    states = (
+        (spec, arrays.weight_storage(array, spec)) for spec, array in zip(model.signature.state, model.state)
+    )
+    manifest["state_tensors"] = _add_tensors(tensors, "state", states)
+    manifest["crc32c"] = {key: native.crc32c(entry.data) for key, entry in tensors.items()}
+    text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    checksum = f"{native.crc32c(text.encode()):08x}"
+    container.write(path, tensors, {"format": FORMAT, "manifest": text, "manifest_crc32c": checksum})
+
+
+def _add_tensors(
+    tensors: dict[str, Entry], folder: str, storages: Iterable[tuple[TensorSpec, arrays.Storage]]
+) -> list[str]:
+    """Adds each storage once, under its first name; returns the key of each."""
+    keys: dict[tuple[int, int, str], str] = {}
+    found = []
+    for number, (spec, storage) in enumerate(storages):
+        place = (storage.address, storage.nbytes, spec.dtype) if storage.nbytes else (number, 0, "")
+        if place not in keys:
+            key = f"{folder}/{spec.name}"
+            key = key if key not in tensors else f"{folder}/{number:04}/{spec.name}"
+            keys[place] = key
+            tensors[key] = Entry(spec.dtype, spec.shape, storage.view())
+        found.append(keys[place])
+    return found
+
+
+def load(path: str | os.PathLike[str], num_threads: int | None = None, verify: bool = True) -> CompiledModel:
+    """Reads a model that `save` wrote, without compiler, MLIR or torch; weights stay in the mapped file.
+
+    Raises ArtifactError when the file is missing, foreign, damaged, truncated, of a later format, or compiled
+    for CPU features that this machine lacks. `verify=False` skips the checksums of the weights, and with
+    them reading weights that no `prepack` step needs; everything else is always verified.
+    """
+    file = container.read(path)
+    try:
+        manifest = _manifest(file)
+        _check_machine(manifest)
+        _verify(manifest, file.tensors, verify)
+        package = package_from_json(manifest, file.tensors)
+        signature = _signature(manifest)
+        weights = _arrays(manifest["weight_tensors"], package.weights, file)
+        state = [array.copy() for array in _arrays(manifest["state_tensors"], signature.state, file)]
+        executable = Executable(package, weights, num_threads)
+    except (ArtifactError, PackageError) as error:
+        raise ArtifactError(f"{os.fspath(path)}: {error}") from None
+    return CompiledModel(executable, signature, state)
+
+
+def _manifest(file: container.Container) -> Reader:
+    if file.metadata.get("format") != FORMAT:
+        raise ArtifactError("not an artifact: a safetensors file, but not one that tilewright wrote")
+    text, checksum = file.metadata.get("manifest"), file.metadata.get("manifest_crc32c")
+    if not isinstance(text, str) or f"{native.crc32c(text.encode(errors='replace')):08x}" != checksum:
+        raise ArtifactError("damaged: the manifest does not match its checksum")
+    try:
+        manifest = Reader(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"damaged: the manifest is no JSON ({error})") from None
+    version = manifest["format_version"].size()
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"format version {version}, written by tilewright {manifest['tilewright'].text()}; tilewright "
+            f"{tilewright.__version__} reads version {FORMAT_VERSION}: load it with the tilewright that wrote it"
+        )
+    return manifest
+
+
+def _check_machine(manifest: Reader) -> None:
+    lacking = cpu_features.missing(manifest["features"].texts())
+    if lacking:
+        raise ArtifactError(
+            f"compiled for target `{manifest['target'].text()}`, and this machine lacks the CPU features "
+            f"{', '.join(lacking)}; compile the model for a target without them"
+        )
+
+
+def _verify(manifest: Reader, tensors: dict[str, memoryview], with_weights: bool) -> None:
+    sums = manifest["crc32c"]
+    for key, data in tensors.items():
+        expected = sums[key].size()
+        if (with_weights or not key.startswith("weights/")) and native.crc32c(data) != expected:
+            raise ArtifactError(f"damaged: `{key}` does not match its checksum")
+
+
+def _signature(manifest: Reader) -> Signature:
+    data = manifest["signature"].object()
+    try:
+        return Signature.from_json(json.dumps(data))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise ArtifactError(f"damaged: manifest.signature: {error!r}") from None
+
+
+def _arrays(
+    keys: Reader, specs: tuple[TensorSpec, ...], file: container.Container
+) -> list[np.ndarray[Any, Any]]:
+    """Read-only arrays over the mapped file, one per spec."""
+    entries = keys.items()
+    if len(entries) != len(specs):
+        raise keys.fail(f"{len(specs)} names")
+    found = []
+    for entry, spec in zip(entries, specs):
+        data = entry.tensor(file.tensors)
+        if len(data) != spec.nbytes:
+            raise entry.fail(f"a tensor of {spec.nbytes} B, not {len(data)} B")
+        found.append(np.frombuffer(data, arrays.numpy_dtype(spec.dtype)).reshape(spec.shape))
+    return found
