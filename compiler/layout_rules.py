@@ -131,13 +131,14 @@ class Structured(Rule):
             if value in seen:
                 continue
             seen.add(value)
-            if isinstance(value.owner, ir.Block):
+            source = producer(value)
+            if source is None:
                 if value.owner == block:
                     loops |= map_dims(self.maps[ir.BlockArgument(value).arg_number])
-            elif value.owner.name == "linalg.index":
-                loops.add(ir.IntegerAttr(value.owner.attributes["dim"]).value)
-            elif value.owner.block == block:
-                pending.extend(value.owner.operands)
+            elif source.name == "linalg.index":
+                loops.add(ir.IntegerAttr(source.attributes["dim"]).value)
+            elif source.block == block:
+                pending.extend(source.operands)
         return min((loop for loop in loops if self.parallel[loop]), default=None)
 
     def rebuild(self, chosen: Assignment, operands: list[ir.Value], orders: list[Order]) -> list[ir.Value]:
@@ -347,7 +348,7 @@ def _structured_rule(op: ir.Operation) -> Rule | None:
     if not op.name.startswith("linalg.") or short.startswith(_FIXED) or len(op.regions) != 1:
         return None
     blocks = list(op.regions[0].blocks)
-    if len(blocks) != 1 or len(blocks[0].arguments) != len(op.operands) or _shape(op.operands[0]) == ():
+    if len(blocks) != 1 or len(blocks[0].arguments) != len(op.operands):
         return None
     if short == "generic" and linalg.isa_contraction_op(op):
         return None
@@ -379,6 +380,11 @@ def _transposes(op: ir.Operation) -> Order | None:
     return tuple(loops.index(ir.AffineDimExpr(expr).position) for expr in written.results)
 
 
+def producer(value: ir.Value) -> ir.Operation | None:
+    """The operation that computes `value`; None for a block argument."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
 def maps_of(op: ir.Operation) -> list[ir.AffineMap]:
     """The indexing maps of a structured operation, one per operand."""
     return [ir.AffineMapAttr(attribute).value for attribute in linalg.get_indexing_maps(op)]
@@ -390,8 +396,8 @@ def extracts_from_outside(op: ir.Operation) -> list[ir.Operation]:
     found = []
     for inner in block.operations:
         if inner.operation.name == "tensor.extract":
-            owner = inner.operation.operands[0].owner
-            if isinstance(owner, ir.Block) or owner.block != block:
+            source = producer(inner.operation.operands[0])
+            if source is None or source.block != block:
                 found.append(inner.operation)
     return found
 

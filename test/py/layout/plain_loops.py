@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+
 from tilewright.compiler.ir import context, execution_engine, ir, run_upstream
 
 _LOWER = (

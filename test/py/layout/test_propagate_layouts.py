@@ -1,0 +1,170 @@
+"""Propagated layouts change where numbers are stored, never which: networks agree with eager PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from plain_loops import run
+from torch import nn
+from torch.nn import functional as F
+from torch_linalg import import_linalg
+
+from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.pipeline import run_pipeline
+
+LAYOUT = "builtin.module(assign-layouts,propagate-layouts)"
+
+
+def activation_transposes(module: ir.Module, weights: int) -> list[str]:
+    """Transposes of what depends on an argument behind the first `weights` ones."""
+    main = next(op.operation for op in module.body.operations if op.operation.name == "func.func")
+    block = main.regions[0].blocks[0]
+    activations, found = set(list(block.arguments)[weights:]), []
+    for op in (op.operation for op in block.operations):
+        if any(operand in activations for inner in walk(op) for operand in inner.operands):
+            activations.update(op.results)
+            if op.name == "linalg.transpose":
+                found.append(str(op))
+    return found
+
+
+def check(model: nn.Module, *inputs: torch.Tensor) -> list[str]:
+    """Runs `model` with propagated layouts; returns the transposes of activations that were needed."""
+    module, arguments = import_linalg(model, *inputs)
+    run_pipeline(module.operation, LAYOUT)
+    assert module.operation.verify()
+    assert "tilewright.layouts" not in str(module)
+    expected = model(*inputs)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    results = run(module, arguments)
+    for result, reference in zip(results, expected, strict=True):
+        reference = reference.detach().numpy()
+        scale = max(1.0, float(np.abs(reference).max()))
+        np.testing.assert_allclose(result, reference, atol=2e-5 * scale, rtol=1e-4)
+    return activation_transposes(module, len(arguments) - len(inputs))
+
+
+class Net(nn.Module):
+    """A function of the input over layers given by name."""
+
+    def __init__(self, forward, **layers: nn.Module):
+        super().__init__()
+        self.compute = forward
+        self.layers = nn.ModuleDict(layers)
+
+    def forward(self, *inputs):
+        return self.compute(self.layers, *inputs)
+
+
+def batch_norm(channels: int) -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(channels)
+    nn.init.uniform_(norm.running_mean, -1, 1)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    return norm
+
+
+@st.composite
+def networks(draw):
+    """A chain of two to five random layers over a [N, C, H, W] input."""
+    channels, steps = draw(st.sampled_from([1, 2, 4, 6])), []
+    shape = (draw(st.integers(1, 2)), channels, draw(st.integers(5, 9)), draw(st.integers(5, 9)))
+    kinds = [
+        "conv",
+        "conv",
+        "grouped",
+        "depthwise",
+        "transposed",
+        "norm",
+        "relu",
+        "residual",
+        "concat",
+        "scale",
+    ]
+    kinds += ["max", "average", "shuffle", "split", "gate", "crop", "upsample", "rotate"]
+    for _ in range(draw(st.integers(2, 5))):
+        kind = draw(st.sampled_from(kinds))
+        kernel, stride = draw(st.sampled_from([(1, 1), (3, 1), (3, 2), ((1, 3), 1), (2, 2)]))
+        padding = draw(st.integers(0, 1)) if kernel != 1 else 0
+        if kind in ("conv", "grouped", "depthwise", "transposed"):
+            groups = {"grouped": 2 if channels % 2 == 0 else 1, "depthwise": channels}.get(kind, 1)
+            out = groups * draw(st.sampled_from([1, 2, 3])) if kind != "depthwise" else channels
+            options = {"stride": stride, "padding": padding, "groups": groups, "bias": draw(st.booleans())}
+            if kind == "transposed":
+                layer = nn.ConvTranspose2d(channels, out, kernel, **options)
+            else:
+                layer = nn.Conv2d(channels, out, kernel, dilation=draw(st.integers(1, 2)), **options)
+            steps.append((kind, layer))
+            channels = out
+        elif kind == "norm":
+            steps.append((kind, batch_norm(channels)))
+        elif kind == "gate":
+            steps.append((kind, nn.Conv2d(channels, channels, 1)))
+        elif kind in ("max", "average"):
+            options = {
+                "stride": stride,
+                "padding": padding if kernel == 3 else 0,
+                "ceil_mode": draw(st.booleans()),
+            }
+            pool = nn.MaxPool2d if kind == "max" else nn.AvgPool2d
+            steps.append((kind, pool(kernel, **options)))
+        else:
+            if kind in ("shuffle", "split") and channels % 2:
+                continue
+            steps.append((kind, nn.Identity()))
+            channels *= 2 if kind == "concat" else 1
+    return steps, draw(st.sampled_from(["map", "mean", "flatten", "pool", "both"])), shape
+
+
+def forward(steps, end):
+    def compute(layers, x):
+        for number, (kind, _) in enumerate(steps):
+            y = layers[str(number)](x)
+            if kind == "relu":
+                y = x.relu()
+            elif kind == "residual":
+                y = x + torch.tanh(x)
+            elif kind == "concat":
+                y = torch.cat([x, x * 2], 1)
+            elif kind == "scale":
+                y = x * torch.arange(x.shape[3], dtype=x.dtype) + torch.arange(x.shape[1])[:, None, None]
+            elif kind == "shuffle":
+                n, c, h, w = x.shape
+                y = x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+            elif kind == "split":
+                left, right = x.chunk(2, 1)
+                y = torch.cat([right, left.sigmoid()], 1)
+            elif kind == "gate":
+                y = x * layers[str(number)](F.adaptive_avg_pool2d(x, 1)).sigmoid()
+            elif kind == "crop":
+                y = x[:, :, 1:, :-1]
+            elif kind == "upsample":
+                y = F.interpolate(x, scale_factor=2)
+            elif kind == "rotate":
+                y = x.transpose(2, 3)
+            x = y
+        if end == "mean":
+            return x.mean((2, 3))
+        if end == "flatten":
+            return x.flatten(1)
+        if end == "pool":
+            return F.adaptive_avg_pool2d(x, 1).flatten(1)
+        return (x, x.sum(1)) if end == "both" else x
+
+    return compute
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(), st.integers(0, 1000))
+def test_random_networks_agree_with_eager(network, seed):
+    steps, end, shape = network
+    torch.manual_seed(seed)
+    layers = {str(number): layer for number, (_, layer) in enumerate(steps)}
+    model, x = Net(forward(steps, end), **layers), torch.randn(shape)
+    try:
+        expected = model.eval()(x)
+    except RuntimeError:
+        assume(False)  # a kernel larger than its input
+    assume(all(result.numel() for result in (expected if end == "both" else [expected])))
+    check(model, x)
