@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tilewright.compiler.errors import PassError
+from tilewright.compiler.generics import is_read
 from tilewright.compiler.ir import func, ir, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.weight_flow import ROLE, WeightFlow, argument_roles
 from tilewright.runtime.program import ITEM_BYTES
 
-ROLE, NAME, INDEX = "tilewright.role", "tilewright.name", "tilewright.index"
+NAME, INDEX = "tilewright.name", "tilewright.index"
 _PURE_DIALECTS = frozenset(
     {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
 )
@@ -57,7 +59,7 @@ class HoistWeights(Pass):
             return
         if len(main.regions[0].blocks) != 1:
             raise PassError("`hoist-weights`: @main must be one block of tensor operations, found several")
-        roles = [_role(attributes) for attributes in main.attributes["arg_attrs"]]
+        roles = argument_roles(main)
         cut = decide(main, roles, self.max_growth)
         if cut.crossing:
             prepack = named.get("prepack") or _empty_prepack(main, roles)
@@ -79,10 +81,6 @@ def functions_of(module: ir.Operation) -> list[ir.Operation]:
     return [op.operation for op in block.operations if op.operation.name == "func.func"]
 
 
-def _role(attributes: ir.DictAttr) -> str:
-    return ir.StringAttr(attributes[ROLE]).value if ROLE in attributes else ""
-
-
 @dataclass
 class _Facts:
     """What is known of a value computed from weights and constants: whether a weight is among its sources, and
@@ -94,67 +92,43 @@ class _Facts:
 
 def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
     """Where to cut @main, whose arguments have `roles`; does not change the IR. Linear in the number of ops."""
-    block = main.regions[0].blocks[0]
-    facts: dict[ir.Value, _Facts] = {
-        argument: _Facts(weight=True, costly=False)
-        for argument, role in zip(block.arguments, roles)
-        if role in ("weight", "packed")
-    }
-    others = {argument for argument in block.arguments if argument not in facts}
-    known: dict[ir.Operation, list[ir.Value]] = {}
-    wanted: list[ir.Value] = []
-    for view in block.operations:
-        op = view.operation
-        values, pure = _reads(op)
-        sources = [value for value in values if value in facts]
-        if not pure or any(value in others for value in values):
-            wanted.extend(sources)
-            others.update(op.results)
-            continue
-        known[op] = sources
+    flow = WeightFlow.of(main, roles)
+    facts: dict[ir.Value, _Facts] = {}
+    for argument in main.regions[0].blocks[0].arguments:
+        facts[argument] = _Facts(weight=True, costly=False)
+    for op, sources in flow.sources.items():
         weight = any(facts[value].weight for value in sources)
         # Only of constants is it asked whether they are worth keeping.
         costly = not weight and (any(facts[value].costly for value in sources) or _is_costly(op))
-        fact = _Facts(weight, costly)
         for result in op.results:
-            facts[result] = fact
+            facts[result] = _Facts(weight, costly)
 
     crossing: set[ir.Value] = set()
     settled: set[ir.Value] = set()
+    wanted = flow.read_elsewhere
     while wanted:
         value = wanted.pop()
         if value in settled or isinstance(value.owner, ir.Block):
             continue
         settled.add(value)
-        if _crosses(value, facts[value], known[value.owner], max_growth):
+        if _crosses(value, facts[value], flow.sources[value.owner], max_growth):
             crossing.add(value)
         else:
-            wanted.extend(known[value.owner])
+            wanted.extend(flow.sources[value.owner])
 
     needed = {value.owner for value in crossing}
     pending = list(needed)
     while pending:
-        for value in known[pending.pop()]:
+        for value in flow.sources[pending.pop()]:
             if not isinstance(value.owner, ir.Block) and value.owner not in needed:
                 needed.add(value.owner)
                 pending.append(value.owner)
     cut = Cut()
-    for op in known:
+    for op in flow.sources:
         if op in needed:
             cut.slice.append(op)
             cut.crossing.extend(result for result in op.results if result in crossing)
     return cut
-
-
-def _reads(op: ir.Operation) -> tuple[list[ir.Value], bool]:
-    """What `op` reads, the captures of its regions included, and whether it neither writes nor fails."""
-    values = list(op.operands)
-    pure = len(op.results) > 0 and op.name.partition(".")[0] in _PURE_DIALECTS
-    if len(op.regions):
-        for inner in walk(op):
-            values.extend(inner.operands)
-            pure = pure and inner.name.partition(".")[0] in _PURE_DIALECTS
-    return values, pure
 
 
 def _is_costly(op: ir.Operation) -> bool:
@@ -258,7 +232,7 @@ def _move(cut: Cut, main: ir.Operation, prepack: ir.Operation, roles: list[str])
         types.append(value.type)
         attributes.append(_packed_attributes(number))
     for op in reversed(cut.slice):
-        if not any(True for result in op.results for _ in result.uses):
+        if not any(is_read(result) for result in op.results):
             op.erase()
     _retype(main, types, list(_function_type(main).results), attributes)
     _return(prepack, terminator, kept)
@@ -272,10 +246,12 @@ def _drop_unread(main: ir.Operation, prepack: ir.Operation) -> None:
     results = list(terminator.operands)
     types, attributes, kept = [], [], []
     unread = []
-    for number, entry_attributes in enumerate(main.attributes["arg_attrs"]):
+    for number, (role, entry_attributes) in enumerate(
+        zip(argument_roles(main), main.attributes["arg_attrs"])
+    ):
         argument = block.arguments[number]
-        if _role(entry_attributes) == "packed":
-            if not any(True for _ in argument.uses):
+        if role == "packed":
+            if not is_read(argument):
                 unread.append(number)
                 continue
             kept.append(results[ir.IntegerAttr(entry_attributes[INDEX]).value])
@@ -290,7 +266,7 @@ def _drop_unread(main: ir.Operation, prepack: ir.Operation) -> None:
     _return(prepack, terminator, kept)
     for view in reversed(list(entry.operations)):
         op = view.operation
-        if len(op.results) and not any(True for result in op.results for _ in result.uses):
+        if len(op.results) and not any(is_read(result) for result in op.results):
             op.erase()
     if not kept:
         prepack.erase()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.generics import elementwise, indexing_maps
 from tilewright.compiler.ir import arith, ir, linalg, static_shape, tensor, walk
 from tilewright.compiler.passes.base import Pass
 
@@ -87,6 +88,8 @@ def _broadcast_source(producer: ir.Operation | None) -> tuple[ir.Value, ir.Affin
     """What a pure broadcast reads and through which map; None when `producer` is not one."""
     if producer is None:
         return None
+    if producer.name == "tensor.expand_shape":
+        return _expanded_broadcast(producer)
     if producer.name == "linalg.broadcast":
         added = set(ir.DenseI64ArrayAttr(producer.attributes["dimensions"]))
         rank = ir.RankedTensorType(producer.results[0].type).rank
@@ -95,7 +98,7 @@ def _broadcast_source(producer: ir.Operation | None) -> tuple[ir.Value, ir.Affin
     if producer.name != "linalg.generic" or len(producer.operands) != 2 or len(producer.results) != 1:
         return None
     operations = producer.regions[0].blocks[0].operations
-    maps = [ir.AffineMapAttr(attribute).value for attribute in producer.attributes["indexing_maps"]]
+    maps = indexing_maps(producer)
     if len(operations) != 1 or len(maps) != 2 or maps[1] != ir.AffineMap.get_identity(maps[1].n_dims):
         return None
     yielded = operations[0].operation.operands[0]
@@ -104,26 +107,34 @@ def _broadcast_source(producer: ir.Operation | None) -> tuple[ir.Value, ir.Affin
     return (producer.operands[0], maps[0]) if yielded.owner == producer.regions[0].blocks[0] else None
 
 
+def _expanded_broadcast(expand: ir.Operation) -> tuple[ir.Value, ir.AffineMap] | None:
+    """The same for an `expand_shape` of a broadcast, whose source is expanded instead: `[O]` to `[G, O/G]`."""
+    source = expand.operands[0]
+    if isinstance(source.owner, ir.Block):
+        return None
+    found = _broadcast_source(source.owner.operation)
+    if found is None or not all(isinstance(expr, ir.AffineDimExpr) for expr in found[1].results):
+        return None
+    value, map_ = found
+    groups = [[ir.IntegerAttr(i).value for i in group] for group in expand.attributes["reassociation"]]
+    type_ = ir.RankedTensorType(expand.results[0].type)
+    loops = [groups[expr.position] for expr in map_.results]
+    flat = [loop for group in loops for loop in group]
+    bounds = [sum(map(len, loops[:i])) for i in range(len(loops) + 1)]
+    shape = [type_.shape[loop] for loop in flat]
+    with expand.location, ir.InsertionPoint(expand):
+        expanded = tensor.expand_shape(
+            ir.RankedTensorType.get(shape, type_.element_type),
+            value,
+            [list(range(bounds[i], bounds[i + 1])) for i in range(len(loops))],
+            output_shape=[],
+            static_output_shape=shape,
+        )
+    return expanded, ir.AffineMap.get(type_.rank, 0, [ir.AffineDimExpr.get(loop) for loop in flat])
+
+
 def _add(sum_: ir.Value, bias: ir.Value, bias_map: ir.AffineMap, empty: ir.Value) -> ir.Operation:
     """`sum_ + bias`, the bias read through `bias_map`, as an elementwise generic."""
     type_ = ir.RankedTensorType(sum_.type)
-    identity = ir.AffineMap.get_identity(type_.rank)
-    maps = [ir.AffineMapAttr.get(map_) for map_ in (identity, bias_map, identity)]
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    generic = ir.Operation.create(
-        "linalg.generic",
-        results=[type_],
-        operands=[sum_, bias, empty],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get(maps),
-            "iterator_types": ir.ArrayAttr.get([parallel] * type_.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-        },
-        regions=1,
-    )
-    element = type_.element_type
-    block = ir.Block.create_at_start(generic.regions[0], [element] * 3)
-    with ir.InsertionPoint(block):
-        add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
-        linalg.YieldOp([add(block.arguments[0], block.arguments[1])])
-    return generic
+    add = arith.addf if isinstance(type_.element_type, ir.FloatType) else arith.addi
+    return elementwise(type_, [sum_, bias], [ir.AffineMap.get_identity(type_.rank), bias_map], add, empty)

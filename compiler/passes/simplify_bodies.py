@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.generics import body, drop_operands, input_count, is_read, terminator
 from tilewright.compiler.ir import arith, ir, linalg, transform_interpreter, walk
 from tilewright.compiler.ir import math as math_dialect
 from tilewright.compiler.passes.base import Pass
@@ -55,7 +56,7 @@ class SimplifyBodies(Pass):
             _generalize(op)
         # Consumers first: a result that loses its last reader there is seen as unread here.
         for generic in reversed(walk(op, "linalg.generic")):
-            block = generic.regions[0].blocks[0]
+            block = body(generic)
             for inner in list(block.operations):
                 _simplify(inner.operation)
             _erase_dead(block)
@@ -143,21 +144,21 @@ def _is_pure(op: ir.Operation) -> bool:
 def _erase_dead(block: ir.Block) -> None:
     for inner in reversed(list(block.operations)):
         op = inner.operation
-        if _is_pure(op) and not any(True for result in op.results for _ in result.uses):
+        if _is_pure(op) and not any(is_read(result) for result in op.results):
             op.erase()
 
 
 def read_results(generic: ir.Operation) -> list[bool]:
     """Which results of a `linalg.generic` are read: by an op outside, or inside for a result that is."""
-    block = generic.regions[0].blocks[0]
+    block = body(generic)
     num_results = len(generic.results)
     first_out = len(block.arguments) - num_results
-    terminator = block.operations[len(block.operations) - 1].operation
-    read = [any(True for _ in result.uses) for result in generic.results]
+    yielded = terminator(block)
+    read = [is_read(result) for result in generic.results]
     visited: set[ir.Operation] = set()
-    pending = [terminator.operands[i] for i in range(num_results) if read[i]]
+    pending = [yielded.operands[i] for i in range(num_results) if read[i]]
     for op in block.operations:
-        if op.operation != terminator and not _is_pure(op.operation):
+        if op.operation != yielded and not _is_pure(op.operation):
             pending.extend(operand for inner in walk(op.operation) for operand in inner.operands)
     while pending:
         value = pending.pop()
@@ -165,7 +166,7 @@ def read_results(generic: ir.Operation) -> list[bool]:
             index = ir.BlockArgument(value).arg_number - first_out if value.owner == block else -1
             if index >= 0 and not read[index]:
                 read[index] = True
-                pending.append(terminator.operands[index])
+                pending.append(yielded.operands[index])
         elif value.owner not in visited:
             visited.add(value.owner)
             pending.extend(value.owner.operands)
@@ -174,60 +175,15 @@ def read_results(generic: ir.Operation) -> list[bool]:
 
 def _keep_read_results(generic: ir.Operation) -> None:
     """Rebuilds `generic` without unread results, and without the inputs that only they used."""
-    if not len(generic.results) or len(generic.results) != _num_outs(generic):
+    if not len(generic.results) or len(generic.results) != len(generic.operands) - input_count(generic):
         return
     read = read_results(generic)
     if all(read) or not any(read):
         return
-    block = generic.regions[0].blocks[0]
-    terminator = block.operations[len(block.operations) - 1].operation
-    with generic.location, ir.InsertionPoint(terminator):
-        linalg.YieldOp([value for value, keep in zip(terminator.operands, read) if keep])
-    terminator.erase()
-    num_ins = len(generic.operands) - len(read)
+    block = body(generic)
+    old = terminator(block)
+    with generic.location, ir.InsertionPoint(old):
+        linalg.YieldOp([value for value, keep in zip(old.operands, read) if keep])
+    old.erase()
     _erase_dead(block)
-    maps = [ir.AffineMapAttr(attribute).value for attribute in generic.attributes["indexing_maps"]]
-    keep = _needed_inputs(block, maps, num_ins, read) + read
-    attributes = {a.name: a.attr for a in _named(generic)}
-    attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m, k in zip(maps, keep) if k])
-    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([sum(keep[:num_ins]), sum(read)])
-    with generic.location, ir.InsertionPoint(generic):
-        rebuilt = ir.Operation.create(
-            "linalg.generic",
-            results=[result.type for result, kept in zip(generic.results, read) if kept],
-            operands=[operand for operand, kept in zip(generic.operands, keep) if kept],
-            attributes=attributes,
-            regions=1,
-        )
-    block.append_to(rebuilt.regions[0])
-    for index in reversed(range(len(keep))):
-        if not keep[index]:
-            block.erase_argument(index)
-    survivors = [result for result, kept in zip(generic.results, read) if kept]
-    for old, new in zip(survivors, rebuilt.results):
-        old.replace_all_uses_with(new)
-    generic.erase()
-
-
-def _needed_inputs(block: ir.Block, maps: list[ir.AffineMap], num_ins: int, read: list[bool]) -> list[bool]:
-    """Which inputs stay: those the body uses, and unused ones that alone give a loop its extent."""
-    keep = [any(True for _ in block.arguments[i].uses) for i in range(num_ins)]
-
-    def loops(index: int) -> set[int]:
-        exprs = maps[index].results
-        return {expr.position for expr in exprs if isinstance(expr, ir.AffineDimExpr)}
-
-    bound = {loop for i, kept in enumerate(keep + read) if kept for loop in loops(i)}
-    for index in range(num_ins):
-        if not keep[index] and loops(index) - bound:
-            keep[index] = True
-            bound |= loops(index)
-    return keep
-
-
-def _num_outs(generic: ir.Operation) -> int:
-    return ir.DenseI32ArrayAttr(generic.attributes["operandSegmentSizes"])[1]
-
-
-def _named(op: ir.Operation) -> list[ir.NamedAttribute]:
-    return [op.attributes[i] for i in range(len(op.attributes))]
+    drop_operands(generic, read)

@@ -90,3 +90,20 @@ func.func @boolean_stays(%x: tensor<4x8xi1>, %w: tensor<8x5xi1>, %c: tensor<4x5x
   } -> tensor<4x5xi1>
   return %r : tensor<4x5xi1>
 }
+
+// A grouped convolution gets its broadcast bias expanded: the bias itself is expanded instead.
+// CHECK-LABEL: func.func @expanded_broadcast
+// CHECK: %[[B:.+]] = tensor.expand_shape %arg2 {{\[\[}}0, 1]] output_shape [2, 4] : tensor<8xf32> into tensor<2x4xf32>
+// CHECK: linalg.conv_2d_ngchw_gfchw
+// CHECK: linalg.generic {{.*}}ins(%{{.+}}, %[[B]] : tensor<1x2x4x6x6xf32>, tensor<2x4xf32>)
+func.func @expanded_broadcast(%x: tensor<1x2x2x8x8xf32>, %w: tensor<2x4x2x3x3xf32>, %b: tensor<8xf32>)
+    -> tensor<1x2x4x6x6xf32> {
+  %e = tensor.empty() : tensor<1x8x6x6xf32>
+  %i = linalg.broadcast ins(%b : tensor<8xf32>) outs(%e : tensor<1x8x6x6xf32>) dimensions = [0, 2, 3]
+  %g = tensor.expand_shape %i [[0], [1, 2], [3], [4]] output_shape [1, 2, 4, 6, 6]
+      : tensor<1x8x6x6xf32> into tensor<1x2x4x6x6xf32>
+  %r = linalg.conv_2d_ngchw_gfchw {dilations = dense<1> : vector<2xi64>, strides = dense<1> : vector<2xi64>}
+      ins(%x, %w : tensor<1x2x2x8x8xf32>, tensor<2x4x2x3x3xf32>) outs(%g : tensor<1x2x4x6x6xf32>)
+      -> tensor<1x2x4x6x6xf32>
+  return %r : tensor<1x2x4x6x6xf32>
+}
