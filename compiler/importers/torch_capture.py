@@ -32,7 +32,7 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_decompositions import Table
-from tilewright.compiler.importers.torch_types import dtype_name
+from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 
 _functional: Any = torch  # functionalisation has no public names
@@ -198,7 +198,7 @@ def trace(
 def _place(error: BaseException) -> str:
     """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "/torch/" not in f.filename and f.filename != __file__]
+    own = [f for f in frames if not f.filename.startswith(TORCH_FOLDER) and f.filename != __file__]
     return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else "<unknown location>"
 
 
@@ -278,7 +278,7 @@ def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]
     order = sorted(range(len(shape)), key=lambda d: -eager[d] if shape[d] > 1 else 0)
     strides, step = [0] * len(shape), 1
     for d in reversed(order):
-        strides[d] = 0 if d in broadcast else step
+        strides[d] = 0 if d in broadcast else step if shape[d] > 1 else eager[d]
         step *= 1 if d in broadcast else shape[d]
     if order != list(range(len(shape))):
         value = value.permute(order)

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import global_decomposition_table
+
+from tilewright.compiler.importers import torch_special
 
 aten = torch.ops.aten
 
@@ -51,11 +52,64 @@ def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
     return y.to(x.dtype), x.new_empty([0]), x.new_empty([0])
 
 
+def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps):
+    """Batch statistics, the normalised tensor, and the running statistics that follow from them."""
+    dtype = _compute_dtype(x)
+    per_channel = [1, x.shape[1]] + [1] * (x.dim() - 2)
+    if not training:
+        y = batch_norm_inference(x, weight, bias, mean, variance, momentum, eps)[0]
+        nothing = x.new_empty([0])
+        return y, nothing, nothing, mean, variance
+    axes = [d for d in range(x.dim()) if d != 1]
+    wide = x.to(dtype)
+    batch_mean = torch.mean(wide, axes)
+    centred = wide - batch_mean.reshape(per_channel)
+    batch_variance = torch.mean(centred * centred, axes)
+    rstd = torch.rsqrt(batch_variance + eps)
+    scale = rstd if weight is None else rstd * weight.to(dtype)
+    y = centred * scale.reshape(per_channel)
+    if bias is not None:
+        y = y + bias.to(dtype).reshape(per_channel)
+    if mean is not None:
+        count = x.numel() // x.shape[1]
+        unbiased = batch_variance * (count / max(count - 1, 1))
+        mean = (momentum * batch_mean + (1 - momentum) * mean).to(mean.dtype)
+        variance = (momentum * unbiased + (1 - momentum) * variance).to(variance.dtype)
+    return y.to(x.dtype), batch_mean, rstd, mean, variance
+
+
+def batch_norm_without_statistics(x, weight, bias, training, momentum, eps):
+    """Normalises by the batch's own statistics, keeping none."""
+    return batch_norm_training(x, weight, bias, None, None, training, momentum, eps)[:3]
+
+
 def native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps):
-    """Inference form of `native_batch_norm`; the training form keeps PyTorch's decomposition."""
-    if training or mean is None:
+    """Like `_native_batch_norm_legit` where no statistics are updated."""
+    if training and mean is not None:
         return NotImplemented
-    return batch_norm_inference(x, weight, bias, mean, variance, momentum, eps)
+    return batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps)[:3]
+
+
+def var_mean(x, dim=None, *, correction=None, keepdim=False):
+    """Mean of the squared distances from the mean, in the tensor's own precision."""
+    if x.dtype.is_complex:
+        return NotImplemented
+    axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
+    wide = x.to(_compute_dtype(x))
+    mean = torch.mean(wide, axes, keepdim=True)
+    centred = wide - mean
+    count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
+    degrees = max(count - (1 if correction is None else correction), 0)
+    squares = torch.sum(centred * centred, axes, keepdim=keepdim)
+    if not keepdim:
+        mean = mean.reshape(squares.shape)
+    return (squares / degrees).to(x.dtype), mean.to(x.dtype)
+
+
+def var(x, dim=None, *, correction=None, keepdim=False):
+    """The variance of `var_mean`."""
+    found = var_mean(x, dim, correction=correction, keepdim=keepdim)
+    return found if found is NotImplemented else found[0]
 
 
 def native_layer_norm(x, normalized_shape, weight, bias, eps):
@@ -115,18 +169,17 @@ def scaled_dot_product_attention(
     """matmul(q * scale, k^T), mask, softmax, matmul; rows that see nothing give zeros, as eager's do."""
     if dropout_p:
         return NotImplemented
-    if enable_gqa:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    return flash_attention_for_cpu(query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale)[
-        0
-    ]
+    attended = flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)
+    return attended[0]
 
 
 def flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
     """Attention with the row-wise logsumexp that its gradient needs."""
     if dropout_p:
         return NotImplemented
+    if query.dim() > 2 and key.shape[-3] != query.shape[-3] and key.shape[-3] > 1:
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     q, k, v = _widened(query, key, value)
     scores = _scores(q, k, attn_mask, is_causal, scale)
     top = torch.amax(scores, -1, keepdim=True)
@@ -137,9 +190,11 @@ def flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *
     weights = powers / total
     if attn_mask is not None:
         weights = torch.where(total == 0, 0.0, weights)
-    # The kernel's result lies as [batch, sequence, heads, size]: what follows may need that to be a view.
     out = torch.matmul(weights, v).to(query.dtype)
-    out = out.transpose(1, 2).contiguous().transpose(1, 2) if out.dim() == 4 else out
+    if query.dim() == 4 and not query.is_contiguous() and query.transpose(1, 2).is_contiguous():
+        out = (
+            out.transpose(1, 2).contiguous().transpose(1, 2)
+        )  # the kernel lays its result out like the query
     return out, (top + torch.log(total)).squeeze(-1)
 
 
@@ -153,6 +208,8 @@ def flash_attention_for_cpu_backward(
     grad, q, k, v, out = _widened(grad, query, key, value, out)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights = torch.exp(_scores(q, k, attn_mask, is_causal, scale) - logsumexp.unsqueeze(-1))
+    if attn_mask is not None:
+        weights = torch.where(torch.isinf(logsumexp).unsqueeze(-1), 0.0, weights)
     grad_value = torch.matmul(weights.transpose(-2, -1), grad)
     grad_weights = torch.matmul(grad, v.transpose(-2, -1))
     grad_scores = weights * (grad_weights - torch.sum(grad * out, -1, keepdim=True)) * scale
@@ -164,6 +221,11 @@ def flash_attention_for_cpu_backward(
 _OURS: Table = {
     aten.addmm.default: addmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
+    aten._native_batch_norm_legit_functional.default: batch_norm_training,
+    aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
+    aten.native_batch_norm.default: native_batch_norm,
+    aten.var_mean.correction: var_mean,
+    aten.var.correction: var,
     aten.native_layer_norm.default: native_layer_norm,
     aten.native_group_norm.default: native_group_norm,
     aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
@@ -180,13 +242,8 @@ def decomposition_table() -> Table:
     keep = set(_KEEP)
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     table.update(_OURS)
+    table.update(torch_special.TABLE)
     return table
-
-
-def second_chance(operators: set[Any], table: Table) -> Table:
-    """Decompositions that PyTorch has beyond `table` for `operators` which cannot be lowered whole."""
-    known = global_decomposition_table["post_autograd"]
-    return {op: known[op] for op in operators if op in known and op not in table}
 
 
 def _packet(op: Any) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch._decomp import global_decomposition_table
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tilewright.compiler.errors import PassError, TilewrightError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 from tilewright.compiler.ir import context, ir, run_upstream
 
 TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
@@ -99,7 +103,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 def location(node: Node) -> str:
     """The innermost source line of the model that led to `node`, as `file:line in function`."""
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if "/torch/" not in frame[0]]
+    own = [frame for frame in frames if not frame[0].startswith(TORCH_FOLDER)]
     if not (own or frames):
         return "<unknown location>"
     path, line, function = (own or frames)[-1]
@@ -180,3 +184,37 @@ def annotate(module: ir.Module, arguments: list[tuple[str, str]]) -> None:
                 for role, name in arguments
             ]
         )
+
+
+def second_chance(graph: Graph, table: dict[Any, Any]) -> dict[Any, Any]:
+    """Decompositions beyond `table` that turn refused nodes of `graph` into ones that can be lowered."""
+    known = global_decomposition_table["post_autograd"]
+    found = {}
+    for node in graph.nodes:
+        target = node.target
+        if target in known and target not in table and target not in found and refusal(node):
+            trial = {**table, target: known[target]}
+            if _lowers_decomposed(node, trial):
+                found[target] = known[target]
+    return found
+
+
+def _lowers_decomposed(node: Node, table: dict[Any, Any]) -> bool:
+    """True when every operator that `node` decomposes into by `table` can be lowered."""
+    if is_random(node):
+        return False
+    sources = list(node.all_input_nodes)
+
+    def alone(*values: Any) -> Any:
+        given = dict(zip(sources, values))
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: given[n])
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    values = [source.meta["val"] for source in sources]
+    mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
+    with mode or contextlib.nullcontext(), torch.no_grad():
+        try:
+            traced = make_fx(alone, decomposition_table=table)(*values)
+        except Exception:
+            return False
+    return all(refusal(inner) is None for inner in traced.graph.nodes)

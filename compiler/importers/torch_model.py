@@ -13,8 +13,8 @@ from torch.fx import GraphModule
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch_capture import Capture, trace
-from tilewright.compiler.importers.torch_decompositions import decomposition_table, second_chance
-from tilewright.compiler.importers.torch_lowering import annotate, lower_graph, refusal
+from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.importers.torch_lowering import annotate, lower_graph, second_chance
 from tilewright.compiler.importers.torch_simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch_types import dtype_name
 from tilewright.runtime.program import TensorSpec
@@ -44,8 +44,7 @@ def import_torch(
         try:
             module = lower_graph(program.graph_module)
         except UnsupportedError:
-            refused = {node.target for node in program.graph_module.graph.nodes if refusal(node)}
-            extra = second_chance(refused, table)
+            extra = second_chance(program.graph_module.graph, table)
             if not extra:
                 raise
             table = {**table, **extra}
@@ -55,6 +54,8 @@ def import_torch(
 
 
 def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if example is None:
+        return (), dict(kwargs or {})
     if isinstance(example, Mapping):
         return (), {**example, **(kwargs or {})}
     if isinstance(example, (tuple, list)):
@@ -176,12 +177,7 @@ class Program:
                 for m in self.captured.mutations
             ),
         )
-        return Imported(
-            module,
-            signature,
-            [tensor.detach() for _, tensor in self.weights],
-            [tensor for _, tensor in state],
-        )
+        return Imported(module, signature, [t for _, t in self.weights], [t for _, t in state])
 
     def _resolved(self, output: Output) -> Output:
         """`output` with a model's own tensor named as the weight or state that it became."""

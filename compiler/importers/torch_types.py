@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
+
+TORCH_FOLDER = str(Path(torch.__file__).parent)
+"""Where PyTorch's own sources lie: lines there are not the user's."""
 
 _NAMES = {
     torch.float64: "f64",

@@ -1,0 +1,341 @@
+"""Decompositions of operators that torch-mlir does not lower: special functions, order statistics, cells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_LANCZOS = (
+    0.99999999999980993,
+    676.5203681218851,
+    -1259.1392167224028,
+    771.32342877765313,
+    -176.61502916214059,
+    12.507343278686905,
+    -0.13857109526572012,
+    9.9843695780195716e-6,
+    1.5056327351493116e-7,
+)
+"""Lanczos coefficients for g = 7, n = 9.
+
+Source: P. Godfrey, "A note on the computation of the convergent Lanczos complex Gamma approximation",
+2001."""
+
+LARGEST_SQUARE = 1 << 24
+"""Most elements of the [n, n] comparison that stands in for a scan without a lowering of its own."""
+
+
+def erfc(x):
+    """1 - erf(x)."""
+    return 1 - torch.erf(x)
+
+
+def erfinv(x):
+    """Giles' single-precision formula, then Newton steps on erf. Source: GPU Computing Gems, 2011, ch. 10."""
+    w = -torch.log((1 - x) * (1 + x))
+    small, large = w - 2.5, torch.sqrt(torch.clamp_min(w, 0)) - 3
+    p = _polynomial(
+        small,
+        (
+            2.81022636e-08,
+            3.43273939e-07,
+            -3.5233877e-06,
+            -4.39150654e-06,
+            0.00021858087,
+            -0.00125372503,
+            -0.00417768164,
+            0.246640727,
+            1.50140941,
+        ),
+    )
+    q = _polynomial(
+        large,
+        (
+            -0.000200214257,
+            0.000100950558,
+            0.00134934322,
+            -0.00367342844,
+            0.00573950773,
+            -0.0076224613,
+            0.00943887047,
+            1.00167406,
+            2.83297682,
+        ),
+    )
+    y = torch.where(w < 5, p, q) * x
+    if x.dtype == torch.float64:
+        for _ in range(2):
+            y = y - (torch.erf(y) - x) * (math.sqrt(math.pi) / 2) * torch.exp(y * y)
+    return torch.where(torch.abs(x) == 1, torch.sign(x) * math.inf, y)
+
+
+def _polynomial(x, coefficients):
+    total = torch.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        total = total * x + c
+    return total
+
+
+def lgamma(x):
+    """Lanczos' approximation, reflected for arguments below one half."""
+    reflected = torch.where(x < 0.5, 1 - x, x) - 1
+    total = torch.full_like(x, _LANCZOS[0])
+    for i, c in enumerate(_LANCZOS[1:], 1):
+        total = total + c / (reflected + i)
+    t = reflected + 7.5
+    value = 0.5 * math.log(2 * math.pi) + (reflected + 0.5) * torch.log(t) - t + torch.log(total)
+    fraction = x - torch.floor(x)
+    mirrored = math.log(math.pi) - torch.log(torch.abs(torch.sin(math.pi * fraction))) - value
+    return torch.where(x < 0.5, mirrored, value)
+
+
+def digamma(x):
+    """Recurrence up to 6, then the asymptotic series; reflected for negative arguments."""
+    z = torch.where(x < 0, 1 - x, x)
+    shifted, correction = z, torch.zeros_like(x)
+    for _ in range(6):
+        step = shifted < 6
+        correction = torch.where(step, correction - 1 / shifted, correction)
+        shifted = torch.where(step, shifted + 1, shifted)
+    inverse = 1 / (shifted * shifted)
+    series = _polynomial(inverse, (-1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)) * inverse
+    value = torch.log(shifted) - 0.5 / shifted + series + correction
+    return torch.where(x < 0, value - math.pi / torch.tan(math.pi * x), value)
+
+
+def i0(x):
+    """Abramowitz and Stegun 9.8.1 and 9.8.2."""
+    a = torch.abs(x)
+    t = (a / 3.75) * (a / 3.75)
+    small = _polynomial(t, (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0))
+    u = 3.75 / torch.clamp_min(a, 3.75)
+    large = _polynomial(
+        u,
+        (
+            0.00392377,
+            -0.01647633,
+            0.02635537,
+            -0.02057706,
+            0.00916281,
+            -0.00157565,
+            0.00225319,
+            0.01328592,
+            0.39894228,
+        ),
+    )
+    return torch.where(a < 3.75, small, torch.exp(a) / torch.sqrt(torch.clamp_min(a, 3.75)) * large)
+
+
+def signbit(x):
+    """True for negative numbers and the negative zero."""
+    if not x.dtype.is_floating_point:
+        return x < 0
+    return (x < 0) | ((x == 0) & (1 / x < 0))
+
+
+def copysign(x, y):
+    """The magnitude of `x` with the sign of `y`."""
+    x, y = torch.broadcast_tensors(x, y) if isinstance(y, torch.Tensor) else (x, torch.full_like(x, y))
+    magnitude = torch.abs(x if x.dtype.is_floating_point else x.to(torch.get_default_dtype()))
+    return torch.where(torch.signbit(y), -magnitude, magnitude)
+
+
+def fmax(x, y):
+    """The maximum that prefers numbers to NaN."""
+    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, torch.maximum(x, y)))
+
+
+def fmin(x, y):
+    """The minimum that prefers numbers to NaN."""
+    return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, torch.minimum(x, y)))
+
+
+def hypot(x, y):
+    """sqrt(x^2 + y^2), scaled by the larger so that squares do not overflow."""
+    x, y = torch.abs(x), torch.abs(y)
+    top, low = torch.maximum(x, y), torch.minimum(x, y)
+    ratio = low / torch.where(top == 0, 1.0, top)
+    return torch.where(top == math.inf, math.inf, top * torch.sqrt(1 + ratio * ratio))
+
+
+def angle(x):
+    """0 or pi for real numbers."""
+    if x.dtype.is_complex:
+        return torch.atan2(x.imag, x.real)
+    if not x.dtype.is_floating_point:
+        x = x.to(torch.get_default_dtype())
+    return torch.where(torch.isnan(x), x, torch.where(x < 0, math.pi, 0.0))
+
+
+def median_dim(x, dim, keepdim=False):
+    """The lower median along `dim`, NaN where there is one."""
+    values, indices = torch.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    if x.dtype.is_floating_point:
+        values = torch.where(torch.isnan(x).any(dim, keepdim), math.nan, values)
+    return values, indices
+
+
+def median(x):
+    """The lower median of all elements."""
+    return torch.median(x.reshape(-1), 0)[0]
+
+
+def _running(x, dim: int, largest: bool):
+    """Running extreme and the last index that met it, by comparing every element with all earlier ones."""
+    n = x.shape[dim]
+    if x.numel() * n > LARGEST_SQUARE or not x.dim():
+        return NotImplemented
+    worst = (-math.inf if largest else math.inf) if x.dtype.is_floating_point else None
+    if worst is None:
+        worst = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
+    moved = x.movedim(dim, -1)
+    position = torch.arange(n)
+    seen = position.unsqueeze(0) <= position.unsqueeze(1)
+    spread = torch.where(seen, moved.unsqueeze(-2), worst)
+    values = (torch.amax if largest else torch.amin)(spread, -1)
+    met = seen & (moved.unsqueeze(-2) == values.unsqueeze(-1))
+    indices = torch.amax(torch.where(met, position, 0), -1)
+    return values.movedim(-1, dim), indices.movedim(-1, dim)
+
+
+def cummax(x, dim):
+    """Running maximum and its index."""
+    return _running(x, dim, True)
+
+
+def cummin(x, dim):
+    """Running minimum and its index."""
+    return _running(x, dim, False)
+
+
+def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
+    """How many elements of the sorted sequence come before each value."""
+    if sorter is not None or sorted_sequence.shape[-1] * values.numel() > LARGEST_SQUARE:
+        return NotImplemented
+    sequence, sought = sorted_sequence.unsqueeze(-2), values.unsqueeze(-1)
+    before = sequence <= sought if right or side == "right" else sequence < sought
+    return torch.sum(before, -1, dtype=torch.int32 if out_int32 else torch.int64)
+
+
+def cdist_forward(x, y, p, compute_mode=None):
+    """Distances between all rows in the p-norm."""
+    difference = torch.abs(x.unsqueeze(-2) - y.unsqueeze(-3))
+    if difference.numel() > LARGEST_SQUARE:
+        return NotImplemented
+    if p == 2:
+        return torch.sqrt(torch.sum(difference * difference, -1))
+    if p == math.inf:
+        return torch.amax(difference, -1)
+    if p == 1:
+        return torch.sum(difference, -1)
+    if p == 0:
+        return torch.sum((difference != 0).to(x.dtype), -1)
+    return torch.sum(difference**p, -1) ** (1 / p)
+
+
+def constant_pad_nd(x, pad, value=0):
+    """Cuts where the padding is negative, then pads where it is not."""
+    if all(width >= 0 for width in pad):
+        return NotImplemented
+    for i in range(len(pad) // 2):
+        d = x.dim() - 1 - i
+        cut = max(-pad[2 * i], 0), max(-pad[2 * i + 1], 0)
+        if any(cut):
+            x = x.narrow(d, cut[0], x.shape[d] - sum(cut))
+    widths = [max(width, 0) for width in pad]
+    return aten.constant_pad_nd(x, widths, value) if any(widths) else x.clone()
+
+
+def rrelu(x, noise, lower=0.125, upper=1 / 3, training=False, generator=None):
+    """A leaky relu with the mean slope, outside of training."""
+    if training:
+        return NotImplemented
+    return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise
+
+
+def rrelu_with_noise(x, noise, lower=0.125, upper=1 / 3, training=False, generator=None):
+    """A leaky relu with the mean slope, outside of training."""
+    found = rrelu(x, noise, lower, upper, training)
+    return found if found is NotImplemented else found[0]
+
+
+def embedding_bag(
+    weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding_idx=None
+):
+    """Rows gathered, then reduced per bag (mode 0 sum, 1 mean, 2 maximum); padding rows count nowhere."""
+    bags = offsets.shape[0] - (1 if last else 0)
+    starts = offsets[:bags]
+    position = torch.arange(indices.shape[0])
+    bag = torch.sum(starts.unsqueeze(0) <= position.unsqueeze(1), 1) - 1
+    inside = (bag.unsqueeze(0) == torch.arange(bags).unsqueeze(1)).unsqueeze(-1)
+    if padding_idx is not None and padding_idx >= 0:
+        inside = inside & (indices != padding_idx).unsqueeze(-1)
+    rows = aten.embedding(weight, indices)
+    if per_sample is not None:
+        rows = rows * per_sample.unsqueeze(-1)
+    count = torch.sum(inside, 1, dtype=torch.int64)
+    if mode == 2:
+        top = torch.amax(torch.where(inside, rows, -math.inf), 1)
+        out = torch.where(count == 0, 0.0, top)
+    else:
+        out = torch.matmul(inside.squeeze(-1).to(rows.dtype), rows)
+        if mode == 1:
+            out = out / torch.clamp_min(count, 1)
+    return out, bag, count.squeeze(-1), torch.zeros_like(offsets)
+
+
+def mkldnn_rnn_layer(
+    x, w_input, w_hidden, b_input, b_hidden, h, c, reverse, batch_sizes, mode, hidden_size, layers, has_biases,
+    bidirectional, batch_first, train,
+):  # fmt: skip
+    """One LSTM layer over [time, batch, features]: the input product for all steps, then the recurrence."""
+    if mode != 2 or layers != 1 or bidirectional or batch_first:
+        return NotImplemented
+    projected = torch.matmul(x, w_input.t())
+    if has_biases:
+        projected = projected + (b_input + b_hidden)
+    h, c = h.squeeze(0), c.squeeze(0)
+    w = w_hidden.t()
+    steps: list[Any] = [None] * x.shape[0]
+    for t in reversed(range(x.shape[0])) if reverse else range(x.shape[0]):
+        gates = projected[t] + torch.mm(h, w)
+        enter, forget, cell, leave = torch.split(gates, hidden_size, 1)
+        c = torch.sigmoid(forget) * c + torch.sigmoid(enter) * torch.tanh(cell)
+        h = torch.sigmoid(leave) * torch.tanh(c)
+        steps[t] = h
+    return torch.stack(steps), h.unsqueeze(0), c.unsqueeze(0), x.new_empty([0])
+
+
+TABLE: dict[Any, Any] = {
+    aten.erfc.default: erfc,
+    aten.erfinv.default: erfinv,
+    aten.lgamma.default: lgamma,
+    aten.digamma.default: digamma,
+    aten.i0.default: i0,
+    aten.special_i0.default: i0,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: copysign,
+    aten.copysign.Scalar: copysign,
+    aten.fmax.default: fmax,
+    aten.fmin.default: fmin,
+    aten.hypot.default: hypot,
+    aten.angle.default: angle,
+    aten.median.default: median,
+    aten.median.dim: median_dim,
+    aten.cummax.default: cummax,
+    aten.cummin.default: cummin,
+    aten.searchsorted.Tensor: searchsorted,
+    aten._cdist_forward.default: cdist_forward,
+    aten.constant_pad_nd.default: constant_pad_nd,
+    aten.rrelu_with_noise.default: rrelu_with_noise,
+    aten.rrelu_with_noise_functional.default: rrelu,
+    aten.embedding_bag.padding_idx: embedding_bag,
+    aten._embedding_bag.default: embedding_bag,
+    aten._embedding_bag_forward_only.default: embedding_bag,
+    aten.mkldnn_rnn_layer.default: mkldnn_rnn_layer,
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""
