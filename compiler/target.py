@@ -341,7 +341,7 @@ def a100() -> Target:
 
 
 def h100() -> Target:
-    """H100 SXM5 80 GB at 1.83 GHz (the boost clock its peaks are quoted at).
+    """H100 SXM5 80 GB at 1.83 GHz, where its tensor peaks are quoted (f32 and f64 at 1.98 GHz).
 
     Sources: H100 whitepaper V1.04 (132 SMs, 50 MB L2, 3,352 GB/s; dense TFLOP/s: 66.9 f32, 33.5 f64, 494.7
     tf32, 989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory

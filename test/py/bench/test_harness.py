@@ -1,0 +1,195 @@
+"""The harness: errors by norm, interleaving, outcomes of every kind, means, documents and tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tilewright.bench import adapters, harness, measure, report
+from tilewright.bench.adapters import OURS, Prepared, Task, Unavailable
+from tilewright.bench.harness import CaseResult, Outcome, geometric_means, relative_error, run_case
+from tilewright.bench.suites import Case
+
+QUICK = measure.Budget(rounds=2, round_s=0.001, least_calls=2, warm_up_s=0.001)
+
+
+class TestRelativeError:
+    def test_is_by_norm_over_the_worst_output(self) -> None:
+        expected = [np.array([3.0, 4.0]), np.array([1.0])]
+        assert relative_error([np.array([3.0, 4.5]), np.array([1.0])], expected) == pytest.approx(0.1)
+
+    @pytest.mark.parametrize(
+        "found", [[], [np.ones((2, 1))], [np.array([1.0, np.nan])], [np.ones(2), np.ones(2)]]
+    )
+    def test_is_infinite_for_another_shape_count_or_nan(self, found: list) -> None:
+        assert relative_error(found, [np.ones(2)]) == math.inf
+
+    def test_zeros_are_compared_absolutely(self) -> None:
+        assert relative_error([np.array([0.5])], [np.zeros(1)]) == 0.5
+
+    def test_shared_infinities_are_no_error(self) -> None:
+        assert relative_error([np.array([np.inf, 1.0])], [np.array([np.inf, 1.0])]) == 0
+
+
+class TestInterleaving:
+    def test_contenders_take_turns_in_every_round(self) -> None:
+        order: list[str] = []
+        times = measure.interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, QUICK)
+        turns = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
+        # Once each to calibrate, then twice for the rounds.
+        assert turns == ["a", "b"] * 3
+        assert {name: len(rounds) for name, rounds in times.items()} == {"a": 2, "b": 2}
+
+    def test_the_ratio_is_the_median_of_rounds(self) -> None:
+        assert measure.ratio([2.0, 30.0, 4.0], [1.0, 1.0, 1.0]) == 4.0
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, **contenders) -> list[str]:
+    """Replaces contenders' `prepare` functions; eager stays."""
+    real = adapters.load
+    monkeypatch.setattr(adapters, "load", lambda name: contenders[name] if name in contenders else real(name))
+    return list(contenders)
+
+
+def doubling(factor: float, note: str = ""):
+    """A contender that computes `factor` times the right result."""
+
+    def prepare(task: Task) -> Prepared:
+        def outputs() -> list:
+            with torch.no_grad():
+                return [factor * task.module(*task.inputs).numpy()]
+
+        return Prepared(outputs, outputs, note)
+
+    return prepare
+
+
+CASE = Case("linear", lambda: (torch.nn.Linear(4, 2).eval(), (torch.ones(3, 4),)))
+
+
+class TestOutcomes:
+    def test_of_every_kind_are_kept_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(task: Task) -> Prepared:
+            raise Unavailable("not installed (pip install b)")
+
+        def broken(task: Task) -> Prepared:
+            raise KeyError("operator")
+
+        names = fake(monkeypatch, tilewright=doubling(1.0, "fine"), a=doubling(1.01), b=missing, c=broken)
+        result = run_case(CASE, [*names, "eager"], 1, QUICK)
+        assert {n: o.status for n, o in result.outcomes.items()} == {
+            "tilewright": "ok", "a": "wrong", "b": "unavailable", "c": "failed", "eager": "ok",
+        }  # fmt: skip
+        assert result.outcomes["a"].error == pytest.approx(0.01, rel=1e-3)
+        assert result.outcomes["c"].note == "KeyError: 'operator'"
+        assert result.outcomes["b"].median_us is None
+        assert result.outcomes["eager"].speed and result.outcomes["eager"].speed > 0
+        assert result.flops == 2 * 3 * 4 * 2
+
+    def test_every_reason_is_given_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(task: Task) -> Prepared:
+            raise Unavailable("not installed")
+
+        names = fake(monkeypatch, tilewright=doubling(1.0), b=missing)
+        results = [run_case(CASE, names, 1, QUICK) for _ in range(2)]
+        assert report.notes(results) == ["b (all cases): unavailable: not installed"]
+
+
+def result(name: str, ours: str, theirs: str, speed: float) -> CaseResult:
+    return CaseResult(
+        name, 10, {}, {OURS: Outcome(ours, median_us=1.0), "eager": Outcome(theirs, median_us=1, speed=speed)}
+    )
+
+
+def test_means_are_geometric_and_leave_out_what_was_wrong() -> None:
+    rows = [
+        result("a", "ok", "ok", 2.0),
+        result("b", "ok", "ok", 8.0),
+        result("c", "wrong", "ok", 100.0),
+        result("d", "ok", "wrong", 100.0),
+    ]
+    assert geometric_means(rows) == {"eager": 4.0}
+    assert geometric_means([rows[2]]) == {}
+
+
+class TestDocument:
+    def test_goes_to_disk_whole_and_is_drawn(self, tmp_path: Path) -> None:
+        rows = [result("a", "ok", "ok", 2.0), result("b", "failed", "ok", 1.0)]
+        settings = {"threads": 1}
+        data = report.document("gemm", rows, [OURS, "eager"], settings, datetime.now(UTC))
+        path = tmp_path / "deep" / "r.json"
+        report.write_json(path, data)
+        read = json.loads(path.read_text())
+        assert read["geometric_mean_times_ours"] == {"eager": 2.0}
+        assert read["machine"]["processor"] and read["versions"]["torch"] == torch.__version__
+        assert read["command"].startswith("tilewright")
+        assert list(path.parent.iterdir()) == [path]
+        report.plot(tmp_path / "r.png", read)
+        assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_a_table_has_a_row_per_case_and_the_mean(self) -> None:
+        rows = [result("a", "ok", "ok", 2.0)]
+        assert report.table("gemm", rows, [OURS, "eager"], 1).row_count == 2
+
+
+@pytest.mark.parametrize(
+    ("us", "text"), [(None, "-"), (812.4, "0.812"), (12_345.0, "12.35"), (123_456.0, "123")]
+)
+def test_times_keep_three_digits(us: float | None, text: str) -> None:
+    assert report.milliseconds(us) == text
+
+
+def test_ours_comes_first_and_inductor_runs_twice() -> None:
+    assert adapters.expand(["inductor", "eager", "inductor"]) == [
+        OURS, "inductor", "inductor-frozen", "eager",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="unknown competitor `xla`; there are: eager, inductor"):
+        adapters.expand(["xla"])
+
+
+def test_a_missing_package_says_how_to_get_it() -> None:
+    with pytest.raises(Unavailable, match=r"not installed \(pip install nothing-like-it\)"):
+        adapters.require("nothing_like_it", "nothing-like-it")
+
+
+@pytest.mark.parametrize(("name", "package"), [("onnxruntime", "onnxscript"), ("openvino", "openvino")])
+def test_competitors_agree_with_eager(name: str, package: str) -> None:
+    pytest.importorskip(package)
+    pytest.importorskip("onnxscript")
+    outcome = run_case(CASE, [name], 1, QUICK).outcomes[name]
+    assert outcome.status == "ok", outcome.note
+
+
+def test_a_run_s_cache_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.compiler.settings import settings
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "before")
+    with harness.cold_cache() as folder:
+        assert folder in settings().cache_dir.parents
+    assert str(settings().cache_dir) == "before"
+
+
+def test_the_tool_writes_results_and_fails_when_ours_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from click.testing import CliRunner
+
+    from tilewright.compiler.cli import main
+
+    monkeypatch.setattr(harness, "pin_threads", lambda threads: None)
+    fake(monkeypatch, tilewright=doubling(1.0))
+    arguments = ["bench", "--suite", "gemm", "--cases", "1x256x1024", "--rounds", "1", "--quick", "-o"]
+    right = CliRunner().invoke(main, [*arguments, str(tmp_path / "r.json")])
+    assert right.exit_code == 0, right.output
+    assert json.loads((tmp_path / "r.json").read_text())["cases"][0]["outcomes"][OURS]["status"] == "ok"
+    assert (tmp_path / "r.png").exists()
+    fake(monkeypatch, tilewright=doubling(2.0))
+    wrong = CliRunner().invoke(main, [*arguments, str(tmp_path / "w.json")])
+    assert wrong.exit_code == 1
+    assert "failed or was wrong on: 1x256x1024" in wrong.output

@@ -1,0 +1,132 @@
+"""Targets: presets hold together, the host is read from any machine's files, features are what both sources say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler import target as targets
+from tilewright.compiler.target import PRESETS, Target, resolve
+
+
+@pytest.mark.parametrize("name", PRESETS)
+class TestEveryPreset:
+    def test_goes_through_json(self, name: str) -> None:
+        target = resolve(name)
+        assert Target.from_json(json.loads(json.dumps(target.to_json()))) == target
+
+    def test_can_be_a_key(self, name: str) -> None:
+        assert {resolve(name): 1}[resolve(name)] == 1
+
+    def test_orders_memory_from_slow_and_large_to_fast(self, name: str) -> None:
+        bandwidths = [level.bandwidth_gbps for level in resolve(name).memory]
+        assert bandwidths == sorted(bandwidths)
+        assert resolve(name).memory[-1].name == "registers"
+
+    def test_has_a_peak_for_f32_that_f64_does_not_exceed(self, name: str) -> None:
+        peak = resolve(name).peak_gflops
+        assert peak["f32"] >= peak.get("f64", 0) > 0 or name == "graphcore-ipu"
+
+
+def test_names_are_found_in_any_case() -> None:
+    assert resolve("V100") == resolve("v100")
+
+
+def test_an_unknown_name_lists_the_presets() -> None:
+    with pytest.raises(targets.UnknownTargetError, match=r"unknown target `z80`.*cpu.*v100.*mi50"):
+        resolve("z80")
+
+
+def test_a_missing_level_lists_those_there_are() -> None:
+    with pytest.raises(KeyError, match="v100 has no memory level `L3`; it has DRAM, L2, shared, registers"):
+        resolve("v100").level("L3")
+
+
+def test_published_figures_of_the_v100() -> None:
+    v100 = resolve("v100")
+    assert (v100.num_cores, v100.warp_size, v100.level("DRAM").bandwidth_gbps) == (80, 32, 900.0)
+    # 80 SMs of 64 FMA lanes at 1.53 GHz.
+    assert v100.peak_gflops["f32"] == pytest.approx(80 * 64 * 2 * 1.53, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "gflops"), [("a100", 108 * 64 * 2 * 1.41), ("h100", 132 * 128 * 2 * 1.98)])
+def test_f32_peaks_follow_from_cores_and_clock(name: str, gflops: float) -> None:
+    assert resolve(name).peak_gflops["f32"] == pytest.approx(gflops, rel=0.01)
+
+
+CPUINFO = """\
+processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+physical id\t: 0
+core id\t\t: 0
+flags\t\t: fpu pni ssse3 avx avx2 fma avx512f avx512_vnni
+
+processor\t: 1
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+physical id\t: 0
+core id\t\t: 0
+flags\t\t: fpu pni ssse3 avx avx2 fma avx512f avx512_vnni
+
+processor\t: 2
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+physical id\t: 0
+core id\t\t: 1
+flags\t\t: fpu pni ssse3 avx avx2 fma avx512f avx512_vnni
+"""
+
+
+@pytest.mark.parametrize(("usable", "cores"), [({0, 1, 2}, 2), ({0, 1}, 1), ({1, 2}, 2), ({2}, 1)])
+def test_hyperthreads_are_not_cores_and_only_usable_ones_count(usable: set[int], cores: int) -> None:
+    info, flags, found = targets.read_cpuinfo(CPUINFO, usable)
+    assert (info["vendor_id"], found) == ("GenuineIntel", cores)
+    assert "avx512_vnni" in flags
+
+
+def test_an_empty_cpuinfo_still_gives_a_core() -> None:
+    assert targets.read_cpuinfo("", {0})[1:] == (set(), 1)
+
+
+def test_a_feature_needs_both_cpuid_and_the_kernel() -> None:
+    llvm = {"avx2": True, "avx512f": True, "avx512vnni": True, "amx-tile": True, "fma": False}
+    found = targets.usable_features(llvm, {"avx2", "fma", "avx512_vnni", "avx512f"})
+    assert found == ("avx2", "avx512f", "avx512vnni")
+
+
+def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
+    rows = [
+        ("Data", "1", "48K"),
+        ("Instruction", "1", "32K"),
+        ("Unified", "2", "2M"),
+        ("Unified", "3", "105M"),
+    ]
+    for index, row in enumerate(rows):
+        folder = tmp_path / "cpu0" / "cache" / f"index{index}"
+        folder.mkdir(parents=True)
+        for name, value in zip(("type", "level", "size"), row):
+            (folder / name).write_text(value + "\n")
+    assert targets.read_caches(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20, "L3": 105 << 20}
+
+
+def test_the_feature_string_switches_off_what_a_cpu_name_would_imply() -> None:
+    v3 = resolve("x86-64-v3").llvm_features.split(",")
+    assert "+avx2" in v3 and "-avx512f" in v3 and "-amx-tile" in v3
+    assert resolve("v100").llvm_features == ""
+
+
+def test_the_host_has_a_vector_width_its_features_allow() -> None:
+    host = resolve("cpu")
+    assert host.vector_bits == (512 if "avx512f" in host.cpu_features else 256)
+    assert host.num_cores >= 1 and host.kind == "cpu"
+
+
+def test_wide_registers_halve_when_the_multiplier_is_narrow() -> None:
+    features = resolve("x86-64-v4").cpu_features
+    zen4 = targets._fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "25"}, features)
+    zen5 = targets._fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "26"}, features)
+    intel = targets._fma_bits({"vendor_id": "GenuineIntel", "cpu family": "6"}, features)
+    assert (zen4, zen5, intel) == (512, 1024, 1024)

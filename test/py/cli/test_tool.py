@@ -1,0 +1,196 @@
+"""The tool's commands, end to end on a tiny model, and what they say when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tilewright.compiler import cli
+
+MODEL = "tiny_models:tiny"
+
+
+def reference() -> np.ndarray:
+    import tiny_models  # type: ignore[import-not-found]
+
+    module, x = tiny_models.tiny()
+    with torch.no_grad():
+        return module(x).numpy()
+
+
+def test_help_lists_every_command(tool) -> None:
+    text = tool("--help").output
+    assert all(f"  {name} " in text for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(tool, name: str) -> None:
+    result = tool(name, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_the_version_is_the_package_s(tool) -> None:
+    import tilewright
+
+    assert tilewright.__version__ in tool("--version").output
+
+
+class TestCompile:
+    def test_says_what_came_out(self, tool) -> None:
+        result = tool("compile", MODEL, "--timing")
+        assert result.exit_code == 0, result.output
+        assert "dispatches of" in result.output
+        assert "import" in result.output and "lower" in result.output and "total" in result.output
+
+    def test_an_artifact_runs(self, tool, folder: Path) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        np.savez(folder / "in.npz", np.ones((2, 8), np.float32))
+        result = tool("run", "tiny.twm", "in.npz", "-o", "out.npz")
+        assert result.exit_code == 0, result.output
+        with np.load("out.npz") as outputs:
+            np.testing.assert_allclose(outputs["output"], reference(), rtol=1e-5, atol=1e-6)
+
+    def test_phases_stop_and_go_on(self, tool, folder: Path) -> None:
+        assert tool("compile", MODEL, "--to", "dispatch", "-o", "d.mlir").exit_code == 0
+        text = (folder / "d.mlir").read_text()
+        assert "func.func" in text and "tilewright.schedule" not in text
+        result = tool("compile", "d.mlir", "--from", "schedule", "--to", "schedule")
+        assert result.exit_code == 0, result.output
+        assert "tilewright.schedule" in result.output
+        result = tool("compile", "d.mlir", "--from", "schedule")
+        assert result.exit_code == 0, result.output
+        assert "kernels compile" in result.output
+
+    def test_import_is_the_first_phase(self, tool) -> None:
+        result = tool("compile", MODEL, "--to", "import")
+        assert result.exit_code == 0, result.output
+        assert "linalg." in result.output and "tilewright.role" in result.output
+
+    def test_an_exported_program_compiles(self, tool, folder: Path) -> None:
+        import tiny_models  # type: ignore[import-not-found]
+
+        module, x = tiny_models.tiny()
+        torch.export.save(torch.export.export(module, (x,)), folder / "tiny.pt2")
+        result = tool("run", "tiny.pt2", "-o", "out.npz")
+        assert result.exit_code == 0, result.output
+        with np.load("out.npz") as outputs:
+            np.testing.assert_allclose(outputs["output"], reference(), rtol=1e-5, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("nope",), "unknown model `nope`; expected module:function or one of: resnet18"),
+            (("nope.onnx",), "`nope.onnx`: there is no such file"),
+            (("no_such_module:f",), "No module named 'no_such_module'; run where `no_such_module` lies"),
+            (("tiny_models:missing",), "module `tiny_models` has no `missing`"),
+            (("tiny_models:no_pair",), "returned ReLU; expected (module, example inputs)"),
+            ((MODEL, "--target", "z80"), "unknown target `z80`; the presets are: cpu"),
+            ((MODEL, "--to", "bake"), "the phases are import, graph"),
+            ((MODEL, "--from", "schedule"), "--from schedule continues from IR: expected an .mlir file"),
+            ((MODEL, "--opt", "O9"), "'O9' is not one of 'O0'"),
+        ],
+    )
+    def test_refusals(self, tool, arguments: tuple[str, ...], message: str) -> None:
+        result = tool("compile", *arguments)
+        assert result.exit_code != 0
+        assert message in " ".join(result.output.split())
+
+    def test_phases_in_the_wrong_order(self, tool, folder: Path) -> None:
+        assert tool("compile", MODEL, "--to", "graph", "-o", "g.mlir").exit_code == 0
+        result = tool("compile", "g.mlir", "--from", "schedule", "--to", "graph")
+        assert result.exit_code != 0
+        assert "--to graph comes before --from schedule" in result.output
+
+    def test_a_file_that_is_no_program(self, tool, folder: Path) -> None:
+        (folder / "bad.pt2").write_bytes(b"not a program")
+        result = tool("compile", "bad.pt2")
+        assert result.exit_code == 1
+        assert "`bad.pt2` is no exported program" in result.output
+
+    def test_debugging_shows_the_traceback(self, tool, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+        assert type(tool("compile", "nope").exception).__name__ == "ModelImportError"
+
+
+class TestRun:
+    def test_a_model_on_its_example_inputs(self, tool) -> None:
+        result = tool("run", MODEL, "--repeat", "3")
+        assert result.exit_code == 0, result.output
+        assert "2x4" in result.output and "median of 3 calls" in result.output
+        assert f"{reference().max():.5g}" in result.output
+
+    def test_an_artifact_without_inputs_gets_seeded_ones(self, tool) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        first, second = tool("run", "tiny.twm", "-o", "a.npz"), tool("run", "tiny.twm", "-o", "b.npz")
+        assert first.exit_code == second.exit_code == 0, first.output
+        assert "inputs: seeded" in first.output
+        with np.load("a.npz") as a, np.load("b.npz") as b:
+            np.testing.assert_array_equal(a["output"], b["output"])
+
+    def test_a_wrong_shape_is_refused(self, tool, folder: Path) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        np.savez(folder / "in.npz", np.ones((2, 9), np.float32))
+        result = tool("run", "tiny.twm", "in.npz")
+        assert result.exit_code == 1
+        assert "9" in result.output and "Traceback" not in result.output
+
+    def test_a_file_without_arrays_is_refused(self, tool, folder: Path) -> None:
+        (folder / "in.npz").write_text("nothing")
+        result = tool("run", MODEL, "in.npz")
+        assert result.exit_code == 1
+        assert "expected an .npz file of arrays" in result.output
+
+    def test_gaps_in_positions_are_refused(self, tool, folder: Path) -> None:
+        np.savez(folder / "in.npz", arr_0=np.ones(1), arr_2=np.ones(1))
+        result = tool("run", MODEL, "in.npz")
+        assert "without gaps, found [0, 2]" in result.output
+
+    def test_a_missing_artifact(self, tool) -> None:
+        assert "there is no such file" in tool("run", "gone.twm").output
+
+
+class TestExplain:
+    def test_a_table_a_page_and_json(self, tool, folder: Path) -> None:
+        result = tool("explain", MODEL, "--html", "page.html", "--json", "report.json", "--repeats", 2)
+        assert result.exit_code == 0, result.output
+        report = json.loads((folder / "report.json").read_text())
+        assert report["dispatches"] and report["total_us"] > 0
+        assert sum(d["share"] for d in report["dispatches"]) == pytest.approx(1)
+        page = (folder / "page.html").read_text()
+        assert all(d["operator"] in page for d in report["dispatches"])
+
+    def test_only_the_slowest_are_listed(self, tool) -> None:
+        result = tool("explain", MODEL, "--top", 1, "--repeats", 1)
+        assert result.exit_code == 0, result.output
+        assert "slowest dispatches" in result.output
+
+
+class TestTargets:
+    def test_json_reads_back(self, tool) -> None:
+        from tilewright.compiler.target import PRESETS, Target, resolve
+
+        data = json.loads(tool("targets", "--json").output)
+        assert list(data) == list(PRESETS)
+        assert Target.from_json(data["v100"]) == resolve("v100")
+
+    def test_a_table_of_the_named_ones(self, tool) -> None:
+        text = tool("targets", "v100").output
+        assert "15,700" in text and "900" in text and "a100" not in text
+
+    def test_an_unknown_name(self, tool) -> None:
+        result = tool("targets", "z80")
+        assert result.exit_code == 1
+        assert "unknown target `z80`" in result.output
+
+
+def test_help_needs_no_torch() -> None:
+    code = "import sys; from tilewright.compiler import cli; cli.run(['--help']); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr.decode()
