@@ -309,7 +309,8 @@ def list_passes() -> str:
 def _summary(pass_class: type[Pass]) -> str:
     """The first line of the pass's file, which says what it does, without its name."""
     first = (sys.modules[pass_class.__module__].__doc__ or "").strip().partition("\n\n")[0]
-    return " ".join(first.split()).removeprefix(f"{pass_class.name()}: ")
+    claim = " ".join(first.split()).removeprefix(f"{pass_class.name()}: ")
+    return claim[:1].upper() + claim[1:]
 
 
 def _read(file: str) -> bytes:

@@ -9,7 +9,7 @@
 // CHECK-SAME: torch
 
 // PASSES: simplify-bodies  (on builtin.module)
-// PASSES-NEXT: linalg bodies keep only what PyTorch computes and somebody reads.
+// PASSES-NEXT: Linalg bodies keep only what PyTorch computes and somebody reads.
 // PASSES-NEXT: generalize=<true|false>  (default true)
 
 // HELP: usage: tilewright-opt [FILE] [--pass-pipeline=TEXT | --PASS[=OPTIONS] ...] [flags]

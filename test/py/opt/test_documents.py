@@ -1,0 +1,117 @@
+"""Sessions shown in the documents are what the tools print: the commands run again and are compared.
+
+`python test/py/opt/test_documents.py` writes the present output into the documents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[3] / "docs"
+DOCUMENTS = ("tilewright-opt.md",)
+PASS_FILE = re.compile(
+    r"`(compiler/passes/\w+\.py|test/lit/passes/[\w-]+\.mlir)`[^`\n]*:\n\n```\w+\n(.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+BLOCK = re.compile(r"^```(mlir|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FILE_NAME = re.compile(r"`([\w-]+\.mlir)`:\s*$|\A// ([\w-]+\.mlir)$", re.MULTILINE)
+
+
+def rerun(text: str, folder: Path) -> str:
+    """The document with the output of its `console` blocks as it is now; `mlir` blocks with a name become files."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP"):
+        environment.pop(name, None)
+
+    def replace(match: re.Match[str]) -> str:
+        kind, body = match[1], match[2]
+        if kind == "mlir":
+            before = text[: match.start()].rstrip()[-80:]
+            named = FILE_NAME.search(before) or FILE_NAME.match(body)
+            if named:
+                (folder / (named[1] or named[2])).write_text(body)
+            return match[0]
+        shown = []
+        for line in body.splitlines():
+            if line.startswith("$ "):
+                done = subprocess.run(
+                    line[2:],
+                    shell=True,
+                    cwd=folder,
+                    env=environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    timeout=120,
+                    check=False,
+                )
+                shown.append(f"{line}\n{done.stdout.rstrip()}".rstrip())
+        return "```console\n" + "\n".join(shown) + "\n```"
+
+    return BLOCK.sub(replace, text)
+
+
+def masked(text: str) -> str:
+    """The text without what differs from run to run: times and shares of it."""
+    return re.sub(r" *\d+\.\d+ \( *\d+\.\d%\)|\d+\.\d+ seconds", "<time>", text)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_sessions_are_real(document: str, tmp_path: Path) -> None:
+    text = (DOCS / document).read_text(encoding="utf-8")
+    assert "$ tilewright-opt" in text
+    assert masked(rerun(text, tmp_path)) == masked(text)
+
+
+def test_the_pass_in_the_document_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file loads as a pass, and lit and FileCheck accept its tests."""
+    files = dict(PASS_FILE.findall((DOCS / "adding-a-pass.md").read_text(encoding="utf-8")))
+    assert sorted(Path(name).name for name in files) == [
+        "mark-large-invalid.mlir",
+        "mark-large.mlir",
+        "mark_large.py",
+    ]
+    for name, text in files.items():
+        (tmp_path / Path(name).name).write_text(text)
+    (tmp_path / "tilewright-opt").write_text(
+        f"#!{sys.executable}\n"
+        "import importlib.util, sys\n"
+        "from tilewright.compiler import passes\n"
+        "from tilewright.compiler.opt import main\n"
+        f"spec = importlib.util.spec_from_file_location('mark_large', {str(tmp_path / 'mark_large.py')!r})\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['mark_large'] = module\n"
+        "spec.loader.exec_module(module)\n"
+        "passes.exists = lambda name: name == 'mark-large'\n"
+        "passes.load = lambda name: module.MarkLarge\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    (tmp_path / "tilewright-opt").chmod(0o755)
+    monkeypatch.setenv(
+        "PATH", os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
+    for name in files:
+        for command in re.findall(r"// RUN: (.*)", files[name]):
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command.replace("%s", str(tmp_path / Path(name).name))],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    for name in DOCUMENTS:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = DOCS / name
+            path.write_text(rerun(path.read_text(encoding="utf-8"), Path(scratch)), encoding="utf-8")
