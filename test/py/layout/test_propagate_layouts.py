@@ -15,6 +15,7 @@ from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline import run_pipeline
 
 LAYOUT = "builtin.module(assign-layouts,propagate-layouts)"
+CLEAN = "builtin.module(canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse)"
 
 
 def activation_transposes(module: ir.Module, weights: int) -> list[str]:
@@ -30,9 +31,11 @@ def activation_transposes(module: ir.Module, weights: int) -> list[str]:
     return found
 
 
-def check(model: nn.Module, *inputs: torch.Tensor) -> list[str]:
+def check(model: nn.Module, *inputs: torch.Tensor, clean: bool = True) -> list[str]:
     """Runs `model` with propagated layouts; returns the transposes of activations that were needed."""
     module, arguments = import_linalg(model, *inputs)
+    if clean:
+        run_pipeline(module.operation, CLEAN)
     run_pipeline(module.operation, LAYOUT)
     assert module.operation.verify()
     assert "tilewright.layouts" not in str(module)
@@ -155,9 +158,9 @@ def forward(steps, end):
     return compute
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(networks(), st.integers(0, 1000))
-def test_random_networks_agree_with_eager(network, seed):
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(), st.integers(0, 1000), st.booleans())
+def test_random_networks_agree_with_eager(network, seed, clean):
     steps, end, shape = network
     torch.manual_seed(seed)
     layers = {str(number): layer for number, (_, layer) in enumerate(steps)}
@@ -167,4 +170,4 @@ def test_random_networks_agree_with_eager(network, seed):
     except RuntimeError:
         assume(False)  # a kernel larger than its input
     assume(all(result.numel() for result in (expected if end == "both" else [expected])))
-    check(model, x)
+    check(model, x, clean=clean)
