@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.compiler import passes
@@ -27,6 +28,9 @@ from tilewright.compiler.reproducer import default_path, reproducer_text, write_
 from tilewright.compiler.settings import settings
 
 __all__ = ["Node", "OnPass", "Pipeline", "StepError", "parse_options", "parse_pipeline", "run_pipeline"]
+
+PRINT_EVERY_PASS = 4
+"""The TILEWRIGHT_DEBUG level from which the IR goes to standard error after every pass."""
 
 OnPass = Callable[[str, ir.Operation, float], None]
 """Called after each step with its pipeline text, the operation it ran on, and its seconds."""
@@ -66,6 +70,7 @@ class Pipeline:
     separate: bool = False
     verify: bool = True
     reproducer: Path | None = None
+    loud: bool = field(default=False, init=False)
 
     @classmethod
     def parse(cls, text: str, on_pass: OnPass | None = None) -> Pipeline:
@@ -80,6 +85,8 @@ class Pipeline:
         if self.root.name not in (op.name, "any"):
             found = f"the pipeline is anchored on `{self.root.name}`, the operation is `{op.name}`"
             raise PassError(f"{found}; anchor it as {op.name}(...)", op.location)
+        self.loud = settings().debug >= PRINT_EVERY_PASS
+        self.separate |= self.loud
         before = op.clone().operation
         if self.reproducer:
             self._write_reproducer(self.reproducer, before)
@@ -158,6 +165,8 @@ class _Step:
         if error is None:
             if self.pipeline.on_pass:
                 self.pipeline.on_pass(self.text, self.op, time.perf_counter() - self.start)
+            if self.pipeline.loud:
+                print(f"// -----// IR Dump After {self.text} //----- //\n{self.op}\n", file=sys.stderr)
             return
         if isinstance(error, StepError) or not isinstance(error, Exception):
             return

@@ -185,3 +185,17 @@ def test_a_refusal_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_reproducer_without_its_section_is_refused() -> None:
     with pytest.raises(PassError, match="no `mlir_reproducer` section"):
         split_reproducer("module {}\n{-# dialect_resources: {} #-}")
+
+
+def test_debug_level_4_prints_the_ir_after_every_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "builtin.module(cse,canonicalize,func.func(count-adds))"
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "3")
+    run_pipeline(module(), text)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "4")
+    run_pipeline(module(), text)
+    titles = [line for line in capsys.readouterr().err.splitlines() if line.startswith("// -----//")]
+    steps = ["cse", "canonicalize", "count-adds", "count-adds"]
+    assert titles == [f"// -----// IR Dump After {step} //----- //" for step in steps]
