@@ -84,6 +84,14 @@ def _packed(expr: ir.AffineExpr, position: int, lanes: int) -> bool:
     return is_dim(left, position) and isinstance(right, ir.AffineConstantExpr) and right.value % lanes == 0
 
 
+def packing(map_: ir.AffineMap, position: int) -> int | None:
+    """The block `p` of an operand stored as `(d floordiv p, ..., d mod p)` along one loop, None if it is not."""
+    for expr in map_.results:
+        if isinstance(expr, ir.AffineFloorDivExpr) and position in dims(expr):
+            return expr.rhs.value
+    return None
+
+
 def loop_extents(maps: list[ir.AffineMap], shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     """Extents of all loops, read off the operands that index with the plain loop variable.
 

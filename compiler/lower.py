@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from tilewright import __version__
 from tilewright.compiler import codegen
@@ -55,6 +57,15 @@ class LoweredKernel:
 
     kernel: Kernel
     tasks: int
+
+
+@cache
+def compiler_digest() -> str:
+    """A hash of the compiler's own sources, so that a change of any pass misses the cache."""
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def kernel_key(function: ir.Operation, target: Target) -> str:

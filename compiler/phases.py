@@ -34,20 +34,23 @@ PHASES = (
     Phase(
         "graph",
         "clean-ups, batch-norm folding, named operations made generic",
-        lambda target: "canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse",
+        lambda target: (
+            "canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse,fold-batch-norm,canonicalize,cse"
+        ),
     ),
     Phase(
         "layout",
         "layouts attached to convolutions, propagated and materialised; weights split off to @prepack; fusion",
         lambda target: (
-            "func.func(linalg-generalize-named-ops),canonicalize,cse,"
-            "linalg-fuse-elementwise-ops,canonicalize,cse"
+            "assign-layouts,propagate-layouts,generalize-named,generalize-pads,canonicalize,cse,"
+            "drop-unit-results,canonicalize,cse,sink-reshapes,canonicalize,cse,"
+            f"pack-contractions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},hoist-weights,canonicalize,cse"
         ),
     ),
     Phase(
         "dispatch",
         "fusion groups outlined, one sink each",
-        lambda target: "materialize-returns,outline-dispatches",
+        lambda target: "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,canonicalize,cse",
     ),
     Phase("schedule", "a schedule on every dispatch", lambda target: "assign-schedules"),
 )
@@ -97,6 +100,11 @@ def compile_module(
 
 def package_module(module: ir.Module, target: Target, report: Report) -> Package:
     """Lowers every dispatch, places every tensor, and puts the tables together."""
+    with module.context, ir.Location.unknown(module.context):
+        return _package(module, target, report)
+
+
+def _package(module: ir.Module, target: Target, report: Report) -> Package:
     dispatches = {
         ir.StringAttr(f.attributes["sym_name"]).value: f
         for f in functions(module)
@@ -129,8 +137,8 @@ def package_module(module: ir.Module, target: Target, report: Report) -> Package
     steps, arena_bytes = plan.plan_function(public["main"], constants)
     main = plan.program(steps, arena_bytes, table)
     inputs, weights = _arguments(public["main"])
-    if "prepack" in public:
-        weights = _arguments(public["prepack"])[1]
+    if "prepack" in public and _arguments(public["prepack"])[1] != weights:
+        raise PassError("@prepack and @main must take the same weights in the same order")
     results = public["main"].attributes["function_type"].value.results
     report.add("package", time.perf_counter() - start)
     return Package(

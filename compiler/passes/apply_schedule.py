@@ -29,6 +29,7 @@ from tilewright.compiler.ir import (
     walk,
 )
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.materialize_returns import copy_of
 
 _SINK = "tilewright.sink"
 
@@ -56,6 +57,7 @@ class ApplySchedule(Pass):
                     f"{function.location}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
                     f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0"
                 )
+            _localize_starts(sink)
             _tile(module, sink, schedule.tile)
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
@@ -103,6 +105,21 @@ def sink_of(function: ir.Operation) -> ir.Operation | None:
     if isinstance(owner, ir.Block) or owner.name not in ("linalg.generic", "tensor.pad", "linalg.fill"):
         return None
     return owner
+
+
+def _localize_starts(sink: ir.Operation) -> None:
+    """Copies what the sink accumulates onto when it comes from outside, so that each rTask starts its own tile.
+
+    Without the copy, bufferization would initialise the whole result once, ahead of all rTasks.
+    """
+    if sink.name != "linalg.generic":
+        return
+    inputs = len(sink.operands) - len(sink.results)
+    for position in range(inputs, len(sink.operands)):
+        value = sink.operands[position]
+        if isinstance(value.owner, ir.Block) or value.owner.name == "arith.constant":
+            with ir.InsertionPoint(sink), sink.location:
+                sink.operands[position] = copy_of(value)
 
 
 def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> None:

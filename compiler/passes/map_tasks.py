@@ -31,8 +31,40 @@ class MapTasks(Pass):
             raise PassError(
                 f"`map-tasks`: {op.location}: expected one top-level scf.forall, found {len(foralls)}"
             )
+        if foralls:
+            _check_outside(block, foralls[0])
         tasks = _inline(foralls[0], block.arguments[0]) if foralls else 1
         op.attributes[TASKS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), tasks)
+
+
+_HARMLESS = (
+    "arith.",
+    "affine.",
+    "memref.alloc",
+    "memref.subview",
+    "memref.cast",
+    "memref.expand_shape",
+    "memref.collapse_shape",
+    "memref.reinterpret_cast",
+    "memref.get_global",
+    "memref.dealloc",
+    "func.return",
+    "scf.forall",
+    "math.",
+    "complex.",
+    "ub.",
+    "index.",
+)
+
+
+def _check_outside(block: ir.Block, forall: ir.Operation) -> None:
+    """Raises PassError when anything beside the grid writes memory: every rTask would repeat it."""
+    for view in block.operations:
+        if not view.operation.name.startswith(_HARMLESS):
+            raise PassError(
+                f"`map-tasks`: {view.operation.location}: `{view.operation.name}` stands outside of the grid of rTasks; "
+                "the schedule has to leave the dispatch whole"
+            )
 
 
 def _inline(forall: ir.Operation, task: ir.Value) -> int:

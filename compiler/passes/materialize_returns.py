@@ -32,7 +32,7 @@ class MaterializeReturns(Pass):
                     claimed.add(root)
                     continue
                 with ir.InsertionPoint(terminator), terminator.operation.location:
-                    terminator.operation.operands[i] = _copy(value)
+                    terminator.operation.operands[i] = copy_of(value)
 
 
 def _root(value: ir.Value) -> ir.Value:
@@ -41,7 +41,8 @@ def _root(value: ir.Value) -> ir.Value:
     return value
 
 
-def _copy(value: ir.Value) -> ir.Value:
+def copy_of(value: ir.Value) -> ir.Value:
+    """A new tensor with the elements of `value`, by an element-wise identity at the insertion point."""
     shape, element = static_shape(value.type), ir.RankedTensorType(value.type).element_type
     empty = tensor.empty(list(shape), element)
     identity = ir.AffineMap.get_identity(len(shape))

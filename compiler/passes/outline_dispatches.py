@@ -63,6 +63,10 @@ class _Outliner:
         self.structured: dict[int, Structured | None] = {}
         self.operands = [external_operands(op) for op in self.ops]
         self.producer = {result: number for number, op in enumerate(self.ops) for result in op.results}
+        self.cloned: set[int] = set()
+        for number, op in enumerate(self.ops):
+            if _is_cloned(op) or (is_view(op) and self.producer.get(op.operands[0]) in self.cloned):
+                self.cloned.add(number)
         self.users: dict[ir.Value, list[int]] = defaultdict(list)
         for number, values in enumerate(self.operands):
             for value in values:
@@ -75,7 +79,9 @@ class _Outliner:
         taken: set[int] = set()
         groups = []
         kept = {
-            n for n, op in enumerate(self.ops) if is_view(op) or _is_cloned(op) or op.name == "arith.constant"
+            n
+            for n, op in enumerate(self.ops)
+            if is_view(op) or n in self.cloned or op.name == "arith.constant"
         }
         for number in range(len(self.ops) - 1, -1, -1):
             if number not in taken and number not in kept:
@@ -107,7 +113,7 @@ class _Outliner:
                     producer is None
                     or producer in group.members
                     or producer in taken
-                    or _is_cloned(self.ops[producer])
+                    or producer in self.cloned
                 ):
                     continue
                 reason = self.refusal(producer, consumer, group)
@@ -125,6 +131,8 @@ class _Outliner:
             return "not a structured operation"
         if len(self.ops[producer].results) != 1:
             return "it has several results"
+        if self.ops[producer].results[0] not in list(self.ops[consumer].operands):
+            return "its elements are gathered by index"
         if any(user not in group.members for user in self.users[self.ops[producer].results[0]]):
             return "its result is used elsewhere"
         if reader.is_contraction:
@@ -201,7 +209,7 @@ class _Outliner:
         while pending:
             for value in self.operands[pending.pop()]:
                 number = self.producer.get(value)
-                if number is not None and number not in found and _is_cloned(self.ops[number]):
+                if number is not None and number not in found and number in self.cloned:
                     found.add(number)
                     pending.append(number)
         return sorted(found)

@@ -30,10 +30,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, loop_extents, map_dims
+from tilewright.compiler.affine_access import (
+    dims,
+    is_contiguous_along,
+    is_dim,
+    loop_extents,
+    map_dims,
+    packing,
+)
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.tuning.register_tile import choose_register_tile
+from tilewright.compiler.tuning.register_tile import choose_register_tile, divisors
 
 _CONTRACT = "#arith.fastmath<contract>"
 _REASSOCIATE = "#arith.fastmath<reassoc,contract>"
@@ -78,15 +85,11 @@ class VectorizeReductions(Pass):
         lanes = max(1, self.vector_bits // reduction.accumulator_bits)
         inputs = reduction.maps[:-1]
         moving = [m for m in inputs if vector_dim in map_dims(m)]
-        packed = None
-        for divisor in (lanes * 4, lanes * 2, lanes, 1):
-            if all(is_contiguous_along(m, vector_dim, divisor) for m in moving):
-                packed = divisor if divisor > 1 else None
-                break
-        else:
+        block = next((b for m in moving if (b := packing(m, vector_dim)) is not None), None)
+        if not all(is_contiguous_along(m, vector_dim, block or 1) for m in moving):
             return None
         extent = reduction.extents[vector_dim]
-        if not moving or (extent < 4 and lanes > 1) or not all(reduction.unit_stride):
+        if not moving or extent < 4 or not all(reduction.unit_stride):
             return None
         # The loop to unroll re-uses the most vector operands; ties go to the inner loop.
         candidates = [
@@ -96,8 +99,8 @@ class VectorizeReductions(Pass):
         ]
         unroll_dim = max(candidates)[2] if candidates else None
         unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
-        exact = all(is_contiguous_along(m, vector_dim, extent) for m in moving)
-        tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, None if exact else packed)
+        widths = None if block is None else [d for d in divisors(block) if d >= min(lanes, block)]
+        tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths)
         return RegisterPlan(unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector)
 
 
@@ -305,7 +308,11 @@ class _Emitter:
                 continue
             composed = expr.compose(ir.AffineMap.get(map_.n_dims, 0, replaced))
             compressed = ir.AffineMap.get(map_.n_dims, 0, [composed])
-            place.append(affine.apply(compressed, [self.ivs.get(d, self.zero) for d in range(map_.n_dims)]))
+            place.append(
+                affine.apply(
+                    compressed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)]
+                )
+            )
         return place
 
 

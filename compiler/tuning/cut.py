@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.tuning.register_tile import divisors
+
 
 @dataclass(frozen=True)
 class Cuttable:
@@ -26,22 +28,19 @@ class Cuttable:
     minimum_work: float
 
 
-def divisors(extent: int) -> list[int]:
-    """All divisors of `extent`, ascending."""
-    small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
-    return sorted({*small, *(extent // d for d in small)})
-
-
 def pieces(extent: int, step: int, exact: bool) -> list[int]:
-    """Tile sizes of a loop, descending: multiples of `step`, dividing the extent where `exact`, as even as they come."""
-    found = set()
-    for count in range(1, -(-extent // step) + 1):
-        size = min(extent, -(-extent // (count * step)) * step)
-        if (extent % size == 0 or not exact) and (size == extent or size % step == 0):
-            found.add(size)
+    """Tile sizes of a loop, descending.
+
+    Multiples of `step` that divide it, where it is itself a multiple; otherwise even divisions, whose last tile
+    overlaps its neighbour, or divisors where `exact` forbids that.
+    """
+    if extent % step == 0 and (step > 1 or exact):
+        return [step * d for d in reversed(divisors(extent // step))]
     if exact:
-        found.update(d for d in divisors(extent) if d % step == 0)
-    return sorted(found or {extent}, reverse=True)
+        return list(reversed(divisors(extent)))
+    return sorted(
+        {-(-extent // count) for count in range(1, -(-extent // min(step, extent)) + 1)}, reverse=True
+    )
 
 
 def cut(dispatch: Cuttable, max_tasks: int) -> tuple[int, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+_LATENCY_X_THROUGHPUT = 8
+"""Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
 
 
 @dataclass(frozen=True)
@@ -14,33 +18,47 @@ class RegisterTile:
 
 
 def choose_register_tile(
-    unroll_extent: int, vector_extent: int, lanes: int, registers: int, packed: int | None = None
+    unroll_extent: int, vector_extent: int, lanes: int, registers: int, widths: Sequence[int] | None = None
 ) -> RegisterTile:
-    """The tile with the most multiply-adds per loaded element that leaves no spills.
+    """The tile with the most useful multiply-adds per loaded register that leaves no spills.
 
-    `lanes` elements fill a vector register, of which there are `registers`; `packed`, when given, is the block
-    that an operand is stored in along the vector extent, which the tile must divide. A tile of u x (v lanes)
-    needs u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the
-    reduction it loads u + v registers for u*v multiply-adds.
+    `lanes` elements fill a vector register, of which there are `registers`; `widths`, when given, are the only
+    vector extents allowed, the divisors of the block that an operand is stored in. A tile of u x v registers needs
+    u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the reduction it loads
+    u + v registers for u*v multiply-adds.
     """
-    candidates = []
-    for vectors in (1, 2, 3, 4, 6, 8):
-        width = vectors * lanes
-        if packed is not None and packed % width and packed != vector_extent:
-            continue
-        if vectors > 1 and width - lanes >= vector_extent:
-            break
+    best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, lanes))
+    for width in widths or [lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)]:
+        width = min(width, vector_extent)
+        vectors = -(-width // lanes)
         for unroll in range(1, min(unroll_extent, registers) + 1):
-            if unroll * vectors + vectors + 1 > registers:
+            if unroll * vectors + vectors + 1 > registers and (unroll, vectors) != (1, 1):
                 break
-            passes_u, passes_v = -(-unroll_extent // unroll), -(-vector_extent // width)
-            computed = passes_u * unroll * passes_v * width
-            used = unroll_extent * vector_extent / computed
-            # Fewer accumulators than latency x throughput (4 x 2) leave the multiply-add units idle.
-            busy = min(1.0, unroll * vectors / 8)
+            computed = -(-unroll_extent // unroll) * unroll * -(-vector_extent // width) * vectors * lanes
+            useful = unroll_extent * vector_extent / computed
+            busy = min(1.0, unroll * vectors / _LATENCY_X_THROUGHPUT)
             loads = (unroll + vectors) / (unroll * vectors)
-            candidates.append((used * busy / (1 + loads), -unroll * vectors, unroll, width))
-    if not candidates:
-        return RegisterTile(min(unroll_extent, 4), min(vector_extent, packed or vector_extent))
-    _, _, unroll, width = max(candidates)
-    return RegisterTile(unroll, min(width, vector_extent) if packed is None else min(width, packed))
+            score = (useful * busy / (1 + loads), -unroll * vectors)
+            if score > best:
+                best, chosen = score, RegisterTile(unroll, width)
+    return chosen
+
+
+def divisors(extent: int) -> list[int]:
+    """All divisors of `extent`, ascending."""
+    small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
+    return sorted({*small, *(extent // d for d in small)})
+
+
+def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers: int) -> int | None:
+    """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
+
+    A block is one register tile wide, so that a kernel streams through memory. Divisors that would leave more than
+    a quarter of the lanes idle are worse than an operand that is not packed.
+    """
+    widths = [
+        d for d in divisors(vector_extent) if lanes <= d <= 8 * lanes and d / (-(-d // lanes) * lanes) >= 0.75
+    ]
+    if not widths or widths[0] == vector_extent:
+        return None
+    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths).vector
