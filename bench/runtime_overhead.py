@@ -1,6 +1,6 @@
-"""Measures what the runtime adds to kernels: call, step and hand-over costs, quiet and beside busy processes.
+"""Measures what the runtime adds to kernels: call, step and hand-over costs, contention, and loading.
 
-    python -m tilewright.bench.runtime_overhead [--threads N] [--json PATH]
+    python -m tilewright.bench.runtime_overhead [--threads N] [--only quiet|contended|load] [--json PATH]
 
 Kernels are generated with llvmlite: `nothing` returns at once, `work` runs a chain of dependent additions
 whose length sets its time per rTask.
@@ -13,13 +13,17 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import llvmlite.binding as llvm
 import numpy as np
 
+from tilewright.runtime import artifact
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import BufferRef, Kernel, Package, Program, Step, TensorSpec
+from tilewright.runtime.signature import Signature
 
 NOTHING = "define i32 @kernel(ptr %b, i64 %first, i64 %end, ptr %s) { ret i32 0 }"
 WORK = """
@@ -154,20 +158,52 @@ def contended(threads: int, busy: int) -> dict[str, float]:
     return found
 
 
+LOAD = "import tilewright; tilewright.load({path!r})"
+
+
+def load() -> dict[str, float]:
+    """Fresh processes that load 45 MB of weights and 25 kernels, in microseconds from start to end."""
+    count, elements = 45, 250_000
+    kernels = tuple(compiled(WORK.format(turns=turns + 1)) for turns in range(25))
+    specs = tuple(TensorSpec(f"w{i}", "f32", (elements,)) for i in range(count))
+    package = Package("cpu", (), (), (), specs, (), kernels, Program())
+    weights = [np.full(elements, i, np.float32) for i in range(count)]
+    model = CompiledModel(Executable(package, weights), Signature.flat((), ()))
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model.twm"
+        model.save(path)
+        programs = {
+            "python and numpy": "import numpy",
+            "python, numpy, tilewright.load": LOAD.format(path=path),
+        }
+        found = {}
+        for name, program in programs.items():
+            times = []
+            for _ in range(7):
+                start = time.perf_counter()
+                subprocess.run([sys.executable, "-c", program], check=True)
+                times.append(time.perf_counter() - start)
+            found[f"fresh process: {name}"] = statistics.median(times) * 1e6
+        found["tilewright.load alone"] = median_us(lambda: artifact.load(path), 0.5)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--busy", type=int, default=2, help="spinning processes of the contended part")
-    parser.add_argument("--only", choices=["quiet", "contended"])
+    parser.add_argument("--only", choices=["quiet", "contended", "load"])
     parser.add_argument("--json", help="write the numbers there too")
     options = parser.parse_args()
     found = {}
-    if options.only != "contended":
+    if options.only in (None, "quiet"):
         found |= quiet(options.threads)
-    if options.only != "quiet":
+    if options.only in (None, "contended"):
         found |= contended(options.threads, options.busy)
+    if options.only in (None, "load"):
+        found |= load()
     for name, value in found.items():
-        print(f"{name:55} {value:12.3f}")
+        print(f"{name:60} {value:12.3f}")
     if options.json:
         with open(options.json, "w") as file:
             json.dump(found, file, indent=2)

@@ -44,10 +44,12 @@ class Executable:
         if not 1 <= self.num_threads <= settings.MOST_THREADS:
             raise PackageError(f"num_threads: expected 1 to {settings.MOST_THREADS}, found {num_threads}")
         self.inputs, self.outputs = package.inputs, package.outputs
-        self.pool = OutputPool()
+        keep_bytes = settings.output_pool_bytes()
+        self.pool = OutputPool(keep_bytes and max(keep_bytes, sum(spec.nbytes for spec in package.outputs)))
         lib = native.library()
         self._handle = native.create(package)
-        self._close = weakref.finalize(self, lib.tw_destroy, self._handle)
+        # Not at exit: a daemon thread may still be running this, and the system takes the memory back anyway.
+        weakref.finalize(self, lib.tw_destroy, self._handle).atexit = False
         self._run = lib.tw_run
         self._pointers = ctypes.c_void_p * len(package.inputs), ctypes.c_void_p * len(package.outputs)
         self._input_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.inputs]

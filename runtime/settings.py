@@ -2,7 +2,8 @@
 
 - `TILEWRIGHT_NUM_THREADS`: threads of a run, the calling thread included; default: one per physical core that
   this process may use.
-- `TILEWRIGHT_OUTPUT_POOL_MB`: mebibytes of freed output memory kept for reuse; default 256, 0 keeps none.
+- `TILEWRIGHT_OUTPUT_POOL_MB`: mebibytes of freed output memory that each model keeps for reuse; default 256,
+  and at least the outputs of one call; 0 keeps none.
 """
 
 from __future__ import annotations

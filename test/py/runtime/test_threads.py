@@ -249,3 +249,13 @@ def test_a_single_task_step_costs_under_1_us(compile_c):
     x, y = np.zeros(1000, np.float32), np.zeros(1000, np.float32)
     pointers = [x.ctypes.data], [y.ctypes.data]
     assert min(timeit.repeat(lambda: run.run(*pointers), number=1, repeat=50)) / 10_000 < 1e-6
+
+
+@pytest.mark.slow
+def test_busy_processes_cost_at_most_three_times():
+    from tilewright.bench import runtime_overhead
+
+    found = runtime_overhead.contended(threads=2, busy=2)
+    ratios = {name: value for name, value in found.items() if "/" in name}
+    assert len(ratios) == 2
+    assert max(ratios.values()) < 3, found
