@@ -73,7 +73,7 @@ def require(package: str, extra: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise Unavailable(f"not installed (pip install {extra}): {error}") from None
+        raise Unavailable(f"not installed (pip install '{extra}'): {error}") from None
 
 
 def flat_tensors(outputs: Any) -> list:

@@ -12,8 +12,8 @@ from tilewright.bench.adapters.onnx_file import exported
 
 def prepare(task: Task) -> Prepared:
     """ONNX -> MLIR -> a module for this CPU, run with `threads` workers."""
-    require("iree.compiler", "iree-base-compiler")
-    require("iree.runtime", "iree-base-runtime")
+    require("iree.compiler", "tilewright[iree]")
+    require("iree.runtime", "tilewright[iree]")
     import iree.compiler.tools as tools
     import iree.runtime as runtime
 

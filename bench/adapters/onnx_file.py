@@ -20,8 +20,8 @@ def exported(task: Task) -> Path:
     if refusal.exists():
         raise Unavailable(refusal.read_text())
     if not path.exists():
-        require("onnx", "onnx")
-        require("onnxscript", "onnxscript")
+        require("onnx", "tilewright[onnxruntime]")
+        require("onnxscript", "tilewright[onnxruntime]")
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")

@@ -8,7 +8,7 @@ from tilewright.bench.adapters.onnx_file import exported
 
 def prepare(task: Task) -> Prepared:
     """A session over the exported model, fed numpy views of the inputs."""
-    runtime = require("onnxruntime", "onnxruntime")
+    runtime = require("onnxruntime", "tilewright[onnxruntime]")
     path = exported(task)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = task.threads

@@ -8,7 +8,7 @@ from tilewright.bench.adapters.onnx_file import exported
 
 def prepare(task: Task) -> Prepared:
     """Compiles the exported ONNX model; inference requests reuse their tensors."""
-    openvino = require("openvino", "openvino")
+    openvino = require("openvino", "tilewright[openvino]")
     core = openvino.Core()
     config = {
         "INFERENCE_NUM_THREADS": task.threads,

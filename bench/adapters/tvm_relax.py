@@ -11,7 +11,7 @@ def prepare(task: Task) -> Prepared:
     """Exported program -> Relax -> LLVM for this CPU, weights bound as constants."""
     # Read by TVM's pool when it starts, before anything is compiled.
     os.environ.setdefault("TVM_NUM_THREADS", str(task.threads))
-    tvm = require("tvm", "apache-tvm")
+    tvm = require("tvm", "tilewright[tvm]")
     import llvmlite.binding as llvm
     import torch
     from tvm import relax

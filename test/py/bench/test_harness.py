@@ -154,7 +154,7 @@ def test_ours_comes_first_and_inductor_runs_twice() -> None:
 
 
 def test_a_missing_package_says_how_to_get_it() -> None:
-    with pytest.raises(Unavailable, match=r"not installed \(pip install nothing-like-it\)"):
+    with pytest.raises(Unavailable, match=r"not installed \(pip install 'nothing-like-it'\)"):
         adapters.require("nothing_like_it", "nothing-like-it")
 
 
