@@ -41,7 +41,11 @@ class PipelineSyntaxError(TilewrightError):
 
 
 class ScheduleError(TilewrightError):
-    """A schedule is malformed or illegal for its dispatch."""
+    """A schedule is malformed or illegal for its dispatch, which `location` places in the IR."""
+
+    def __init__(self, reason: str, location: object | None = None):
+        super().__init__(reason)
+        self.reason, self.location = reason, location
 
 
 class ModelImportError(TilewrightError):

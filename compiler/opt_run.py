@@ -282,7 +282,7 @@ class BufferRun:
         upstream = step is not None and isinstance(_root_cause(step), ir.MLIRError)
         if not (said and upstream):
             location = getattr(error, "location", None) or (self._current.location if self._current else None)
-            self._error(step.reason if step else str(error), location, self._crash_notes(step))
+            self._error(getattr(error, "reason", str(error)), location, self._crash_notes(step))
         if step and self.options.crash_reproducer:
             found = f"`{step.step}` on '{(self._current or op).name}' operation{_symbol(self._current or op)}"
             note = f"Pipeline failed while executing [{found}]: reproducer generated at `{step.reproducer}`"

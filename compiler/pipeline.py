@@ -16,11 +16,12 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from tilewright.compiler import passes
 from tilewright.compiler.diagnostics import place
-from tilewright.compiler.errors import PassError, PipelineSyntaxError, TilewrightError
+from tilewright.compiler.errors import PassError, PipelineSyntaxError, ScheduleError, TilewrightError
 from tilewright.compiler.ir import context, ir, passmanager, run_upstream
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.pipeline_syntax import Node, parse_options, parse_pipeline, syntax_error
@@ -75,9 +76,7 @@ class Pipeline:
     @classmethod
     def parse(cls, text: str, on_pass: OnPass | None = None) -> Pipeline:
         """Parses and checks `text`; raises PipelineSyntaxError with the column of what is wrong."""
-        root = parse_pipeline(text)
-        check(root, text)
-        return cls(root, on_pass)
+        return cls(_checked(text), on_pass)
 
     def run(self, op: ir.Operation) -> None:
         """Runs every step on `op` in place; raises StepError, or a pass's own TilewrightError."""
@@ -179,6 +178,8 @@ class _Step:
         if isinstance(error, ir.MLIRError):
             location = error.error_diagnostics[0].location if error.error_diagnostics else self.op.location
             raise StepError(self.text, f"`{self.text}`: {error}", location) from error
+        if isinstance(error, ScheduleError) and place(error.location):
+            error.args = (f"{place(error.location)}: {error.reason}",)
         if isinstance(error, TilewrightError):
             error.add_note(f"in pass `{self.text}`")
             return
@@ -194,6 +195,15 @@ def run_pipeline(op: ir.Operation, text: str, on_pass: OnPass | None = None) -> 
     Pipeline.parse(text, on_pass).run(op)
 
 
+@lru_cache(maxsize=256)
+def _checked(text: str) -> Node:
+    """Parses and checks `text`; every dispatch of a model is lowered by the same one."""
+    root = parse_pipeline(text)
+    check(root, text)
+    return root
+
+
+@lru_cache(maxsize=4096)
 def is_upstream(node: Node) -> bool:
     """True when nothing in `node` is a pass of ours, so that C++ can run it as it stands."""
     if node.children is not None:

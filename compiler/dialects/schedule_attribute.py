@@ -27,12 +27,12 @@ def read(function: ir.Operation) -> Schedule | None:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     if not isinstance(attribute, ir.DictAttr):
         raise ScheduleError(
-            f"{function.location}: dispatch @{name}: `{ATTRIBUTE}` must be a dictionary, found {attribute}"
+            f"dispatch @{name}: `{ATTRIBUTE}` must be a dictionary, found {attribute}", function.location
         )
     try:
         return Schedule.from_dict({named.name: _value(named.attr) for named in attribute})
     except ValueError as error:
-        raise ScheduleError(f"{function.location}: dispatch @{name}: {error}") from None
+        raise ScheduleError(f"dispatch @{name}: {error}", function.location) from None
 
 
 def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], kinds: list[str]) -> None:
@@ -41,7 +41,7 @@ def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], 
 
     def refuse(rule: str):
         raise ScheduleError(
-            f"{function.location}: dispatch @{name}: illegal schedule {schedule.as_dict()}: {rule}"
+            f"dispatch @{name}: illegal schedule {schedule.as_dict()}: {rule}", function.location
         )
 
     if len(schedule.tile) > len(extents):

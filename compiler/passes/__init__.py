@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -12,15 +13,18 @@ _NOT_PASSES = {"__init__", "base"}
 
 def names() -> list[str]:
     """Names of all our passes, sorted: one per file of this folder."""
-    return sorted(
-        p.stem.replace("_", "-") for p in Path(__file__).parent.glob("*.py") if p.stem not in _NOT_PASSES
-    )
+    return sorted(_names())
 
 
 def exists(name: str) -> bool:
     """True when `name` is a pass of ours; imports nothing."""
-    stem = name.replace("-", "_")
-    return "_" not in name and stem not in _NOT_PASSES and (Path(__file__).parent / f"{stem}.py").exists()
+    return name in _names()
+
+
+@cache
+def _names() -> frozenset[str]:
+    stems = {path.stem for path in Path(__file__).parent.glob("*.py")} - _NOT_PASSES
+    return frozenset(stem.replace("_", "-") for stem in stems)
 
 
 def load(name: str) -> type[Pass] | None:

@@ -47,15 +47,17 @@ class ApplySchedule(Pass):
             sink = sink_of(function)
             if sink is None:
                 raise ScheduleError(
-                    f"{function.location}: the schedule tiles, but the dispatch has no sink that can be tiled"
+                    "the schedule tiles, but the dispatch has no sink that can be tiled; use tile = []",
+                    function.location,
                 )
             loops = Loops.of(sink)
             schedule_attribute.check(function, schedule, loops.extents, list(loops.kinds))
             ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
             if ragged and loops.accumulates:
                 raise ScheduleError(
-                    f"{function.location}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
-                    f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0"
+                    f"tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
+                    f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0",
+                    function.location,
                 )
             _localize_starts(sink)
             _tile(module, sink, schedule.tile)

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import affine, arith, ir
 from tilewright.compiler.passes.base import Pass
 
@@ -28,13 +27,25 @@ class MapTasks(Pass):
         block = op.regions[0].blocks[0]
         foralls = [o.operation for o in block.operations if o.operation.name == "scf.forall"]
         if len(foralls) > 1:
-            raise PassError(
-                f"`map-tasks`: {op.location}: expected one top-level scf.forall, found {len(foralls)}"
+            raise self.refusal(
+                foralls[1],
+                f"expected one top-level scf.forall, found {len(foralls)}; fuse them into one grid",
             )
         if foralls:
-            _check_outside(block, foralls[0])
+            self.check_outside(block)
         tasks = _inline(foralls[0], block.arguments[0]) if foralls else 1
         op.attributes[TASKS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), tasks)
+
+    def check_outside(self, block: ir.Block) -> None:
+        """Raises PassError when anything beside the grid writes memory: every rTask would repeat it."""
+        for view in block.operations:
+            op = view.operation
+            if not op.name.startswith(_HARMLESS):
+                raise self.refusal(
+                    op,
+                    f"`{op.name}` stands outside of the grid of rTasks; "
+                    "the schedule has to leave the dispatch whole, with tile = []",
+                )
 
 
 _HARMLESS = (
@@ -55,16 +66,6 @@ _HARMLESS = (
     "ub.",
     "index.",
 )
-
-
-def _check_outside(block: ir.Block, forall: ir.Operation) -> None:
-    """Raises PassError when anything beside the grid writes memory: every rTask would repeat it."""
-    for view in block.operations:
-        if not view.operation.name.startswith(_HARMLESS):
-            raise PassError(
-                f"`map-tasks`: {view.operation.location}: `{view.operation.name}` stands outside of the grid of rTasks; "
-                "the schedule has to leave the dispatch whole"
-            )
 
 
 def _inline(forall: ir.Operation, task: ir.Value) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import arith, ir, memref, walk
 from tilewright.compiler.passes.base import Pass
 
@@ -33,7 +32,10 @@ class PlaceScratch(Pass):
         for alloc in [*walk(op, "memref.alloc"), *walk(op, "memref.alloca")]:
             type_ = ir.MemRefType(alloc.results[0].type)
             if not type_.has_static_shape:
-                raise PassError(f"`place-scratch`: {alloc.location}: a temporary of dynamic shape {type_}")
+                raise self.refusal(
+                    alloc,
+                    f"expected a static shape, found a temporary of type {type_}; tile it to a static one",
+                )
             size = -(-_bytes(type_) // 64) * 64
             with ir.InsertionPoint.at_block_begin(block), alloc.location:
                 if stack + size <= self.stack_bytes:
