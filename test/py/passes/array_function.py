@@ -43,7 +43,7 @@ def loop_over(body: str, operands: list[str], result: str) -> ir.Module:
       }}""")
 
 
-def _machine() -> llvm_binding.TargetMachine:
+def host_machine() -> llvm_binding.TargetMachine:
     """A new machine for this host each time: a JIT engine owns and deletes the one it is given."""
     llvm_binding.initialize_native_target()
     llvm_binding.initialize_native_asmprinter()
@@ -64,7 +64,7 @@ class ArrayFunction:
         attributes = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
         text = re.sub(r"define void @apply\((.*)\) \{", rf"define void @apply(\1) {attributes} {{", text)
         parsed = llvm_binding.parse_assembly(text)
-        machine = _machine()
+        machine = host_machine()
         parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
         options = llvm_binding.create_pipeline_tuning_options(speed_level=3)
         options.loop_vectorization = options.loop_unrolling = options.loop_interleaving = True
