@@ -19,8 +19,10 @@ NUMPY_NAMES = {
 """numpy's (and torch's) name of each dtype; numpy has `bfloat16` when `ml_dtypes` is imported."""
 
 _SPEC_NAMES = {numpy_name: name for name, numpy_name in NUMPY_NAMES.items()} | {"bool_": "i1"}
-_STORED_ALIKE = {("bf16", "u16"), ("i1", "u8"), ("i1", "i8"), ("i8", "u8"), ("u8", "i8")}
-"""(spec, array) dtype pairs of the same bytes: signless i8 stands for uint8 too; numpy lacks bfloat16."""
+_STORED_ALIKE = {("bf16", "u16"), ("i1", "u8"), ("i1", "i8")} | {
+    pair for bits in (8, 16, 32, 64) for pair in ((f"i{bits}", f"u{bits}"), (f"u{bits}", f"i{bits}"))
+}
+"""(spec, array) dtype pairs of the same bytes: kernels see signless integers, and numpy lacks bfloat16."""
 
 
 def numpy_dtype(name: str) -> np.dtype:
@@ -67,8 +69,8 @@ def weight_storage(weight: Any, spec: TensorSpec) -> Storage:
     elif hasattr(weight, "data_ptr"):  # a torch tensor, recognised without importing torch
         if weight.device.type != "cpu":
             raise PackageError(f"{who}: it lies on {weight.device}; move it to the CPU")
-        if not weight.is_contiguous():
-            weight = weight.detach().contiguous()
+        if not weight.is_contiguous() or weight.is_conj() or weight.is_neg():
+            weight = weight.detach().resolve_conj().resolve_neg().contiguous()
         _check(who, spec, str(weight.dtype).removeprefix("torch."), tuple(weight.shape))
         storage = Storage(weight.data_ptr(), weight.numel() * weight.element_size(), weight)
     else:

@@ -249,6 +249,24 @@ def test_weights_of_many_kinds(compile_c):
         Executable(built, [tensor.long()])
 
 
+def test_lazily_conjugated_weights_are_resolved():
+    torch = pytest.importorskip("torch")
+    weight = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    run = Executable(package([], [], weights=("c64[2]",)), [weight])
+    found = np.frombuffer(run.weight_storages[0].view(), np.complex64)
+    np.testing.assert_array_equal(found, [1 - 2j, 3 + 4j])
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype"), [("i8", np.uint8), ("u16", np.int16), ("i64", np.uint64), ("i1", np.uint8)]
+)
+def test_integers_of_a_width_stand_for_each_other(spec, dtype):
+    run = Executable(package([], [], inputs=(f"{spec}[3]",), weights=(f"{spec}[3]",)), [np.zeros(3, dtype)])
+    run(np.zeros(3, dtype))
+    with pytest.raises(ArgumentError, match="found float16"):
+        run(np.zeros(3, np.float16))
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
