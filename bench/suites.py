@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tilewright.bench import models, operators
+from tilewright.bench import models
 
 SUITES = ("models", "resnet18-conv", "gemm", "roller119")
 
@@ -61,6 +61,13 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
     return [case for case in cases if case.name in only] if only else cases
 
 
+def _operator(name: str, *arguments) -> tuple:
+    """Makes an operator; torch is imported only now, after the threads were set."""
+    from tilewright.bench import operators
+
+    return getattr(operators, name)(*arguments)
+
+
 def _models(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     names = only or (models.QUICK if quick else models.DEFAULT)
     cases = []
@@ -80,7 +87,7 @@ def _convs(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     for number, (size, inputs, filters, kernel, stride) in enumerate(RESNET18_CONVS, 1):
         if only or not quick or number in _QUICK_CONVS:
             shape = (batch, inputs, size, size)
-            make = partial(operators.conv2d, shape, filters, kernel, stride, kernel // 2)
+            make = partial(_operator, "conv2d", shape, filters, kernel, stride, kernel // 2)
             cases.append(Case(f"C{number}", make))
     return cases
 
@@ -90,7 +97,9 @@ def _gemms(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     for row in GEMMS:
         if only or not quick or row in _QUICK_GEMMS:
             m, k, n, weight = row
-            cases.append(Case(f"{m}x{k}x{n}{'' if weight else '-inputs'}", partial(operators.matmul, *row)))
+            cases.append(
+                Case(f"{m}x{k}x{n}{'' if weight else '-inputs'}", partial(_operator, "matmul", *row))
+            )
     return cases
 
 
@@ -101,7 +110,7 @@ def roller_rows() -> list[dict]:
 
 def _roller(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     return [
-        Case(row["name"], partial(operators.from_row, row, batch), {"v100_ms": row["v100_ms"]})
+        Case(row["name"], partial(_operator, "from_row", row, batch), {"v100_ms": row["v100_ms"]})
         for row in roller_rows()
         if only or not quick or row["name"] in _QUICK_ROLLER
     ]

@@ -75,9 +75,7 @@ def _user_function(name: str):
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
-        raise UnknownModelError(
-            f"`{name}`: {error}; run from the folder that holds `{module_name}`"
-        ) from None
+        raise UnknownModelError(f"`{name}`: {error}; run where `{module_name}` lies") from None
     if not hasattr(module, function):
         raise UnknownModelError(f"`{name}`: module `{module_name}` has no `{function}`")
     return getattr(module, function)
