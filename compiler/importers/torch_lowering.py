@@ -138,11 +138,14 @@ def _try_alone(node: Node) -> str | None:
         ValueError,
         KeyError,
     ) as e:
-        return _first_line(str(e)) or type(e).__name__
+        return _reason(str(e)) or type(e).__name__
     return None
 
 
-def _first_line(text: str) -> str:
+def _reason(text: str) -> str:
+    """The diagnostic that says most, in one line without IR."""
+    if "failed to legalize" in text or "'torch.operator'" in text:
+        return "torch-mlir has no lowering of it for these types"
     for line in text.splitlines():
         match = re.search(r"error: [^:]*: ?(.*)|^(?!Failure|in `)(\S.*)", line)
         if match:

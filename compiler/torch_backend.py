@@ -1,0 +1,68 @@
+"""The `torch.compile` backend: AOTAutograd's forward and backward graphs, compiled as far as possible.
+
+torch.compile(model, backend="tilewright", options={"target": "cpu", "opt": "O1", "strict": False})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.torch_partition import Options, build
+from tilewright.compiler.torch_specialise import Specialising, is_dynamic
+
+
+def tilewright_backend(
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: Any = None,
+) -> Callable[..., Any]:
+    """Compiles a graph captured by TorchDynamo.
+
+    `options`: `target` (default "cpu"); `strict` raises instead of running anything in eager PyTorch;
+    everything else goes to the compiler as in `tilewright.compile`. Raises ModelImportError in strict mode.
+    """
+    from functorch.compile import min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    settings = Options.of(options)
+    compiled = aot_autograd(
+        fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
+        bw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
+        inference_compiler=lambda gm, inputs: _compiled(gm, settings, _static_inputs()),
+        decompositions=decomposition_table(),
+        partition_fn=min_cut_rematerialization_partition,
+    )
+    return compiled(graph_module, example_inputs)
+
+
+def _static_inputs() -> tuple[int, ...]:
+    """Numbers of the graph's inputs that are parameters and buffers of the model."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return tuple(metadata.static_input_indices or ()) if metadata is not None else ()
+
+
+def _compiled(module: GraphModule, options: Options, static: tuple[int, ...]) -> Callable[..., Any]:
+    """A boxed function for a flat graph; the work is done at the first call, when weights are at hand.
+
+    In graphs for training, parameters change between calls and are plain inputs (`static` is empty).
+    """
+    built: list[Callable[[list[Any]], list[Any]]] = []
+
+    def call(arguments: list[Any]) -> list[Any]:
+        given = list(arguments)
+        arguments.clear()
+        if not built:
+            dynamic = is_dynamic(module)
+            built.append(Specialising(module, options) if dynamic else build(module, options, static, given))
+        return built[0](given)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call

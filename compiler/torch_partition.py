@@ -1,0 +1,246 @@
+"""Splits a flat ATen graph into parts that are compiled and operators that run in eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.fx.traceback import preserve_node_meta
+
+from tilewright.compiler import fallback
+from tilewright.compiler.errors import TilewrightError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.importers.torch_graph import import_graph
+from tilewright.compiler.importers.torch_lowering import (
+    is_random,
+    location,
+    operator_name,
+    refusal,
+    second_chance,
+    unsupported,
+)
+
+_VIEWS = {
+    getattr(torch.ops.aten, name)
+    for name in [
+        "view",
+        "_unsafe_view",
+        "permute",
+        "t",
+        "transpose",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "slice",
+        "select",
+        "alias",
+        "detach",
+    ]
+}
+"""Operators that move no data: on their own they are left to eager PyTorch, and not counted."""
+
+Run = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the backend: the target, whether to refuse eager execution, and the compiler's own."""
+
+    target: str = "cpu"
+    strict: bool = False
+    compiler: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: dict[str, Any] | None) -> Options:
+        given = dict(options or {})
+        return cls(given.pop("target", "cpu"), bool(given.pop("strict", False)), given)
+
+
+def build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:
+    """A function of the flat arguments that runs the graph, compiled as far as possible.
+
+    `static` numbers the arguments that are weights. In strict mode raises what cannot be compiled.
+    """
+    if not any(node.op == "call_function" for node in module.graph.nodes):
+        return lambda given: run_graph(module, given)
+    if not any(is_random(node) for node in module.graph.nodes):
+        try:
+            return Part(copy.deepcopy(module), options, static, arguments)
+        except UnsupportedError:
+            pass  # the operators are found again below, where they are cut out of the graph
+        except TilewrightError as error:
+            if options.strict:
+                raise
+            _report_whole(module, error)
+            return lambda given: run_eagerly(module, given)
+    extra = second_chance(module.graph, decomposition_table())
+    if extra:
+        module = _decomposed(module, extra)
+    refused = unsupported(module.graph)
+    if options.strict and refused.operators:
+        raise refused
+    fallback.warn(refused.operators)
+    return Split(module, options)
+
+
+def run_graph(module: GraphModule, arguments: list[Any]) -> list[Any]:
+    """The graph's outputs, computed by PyTorch."""
+    with torch.no_grad():
+        return list(module(*arguments))
+
+
+def run_eagerly(module: GraphModule, arguments: list[Any]) -> list[Any]:
+    """`run_graph`, with its operators counted as fallbacks."""
+    fallback.count(_operators(module))
+    return run_graph(module, arguments)
+
+
+def _operators(module: GraphModule) -> int:
+    return sum(map(_computes, module.graph.nodes))
+
+
+def _computes(node: Node) -> bool:
+    packet = getattr(node.target, "_overloadpacket", None)
+    return node.op == "call_function" and node.target is not operator.getitem and packet not in _VIEWS
+
+
+def _report_whole(module: GraphModule, error: TilewrightError) -> None:
+    reason = f"the compiler failed on its graph: {error}".split("\n")[0][:400]
+    fallback.warn(
+        UnsupportedOperator(operator_name(node), reason, location(node))
+        for node in module.graph.nodes
+        if _computes(node)
+    )
+
+
+def _decomposed(module: GraphModule, extra: dict[Any, Any]) -> GraphModule:
+    """The graph with the operators of `extra` decomposed."""
+    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
+
+    def run(*given: Any) -> Any:
+        with preserve_node_meta():
+            return Interpreter(module).run(*given)
+
+    table = {**decomposition_table(), **extra}
+    with mode or torch._subclasses.FakeTensorMode(), torch.no_grad():
+        return make_fx(run, decomposition_table=table)(*values)
+
+
+class Part:
+    """A compiled graph with its weights: bound once, and again when one of them changed."""
+
+    def __init__(
+        self, module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]
+    ):
+        from tilewright.compiler.driver import compile_imported
+
+        chosen = set(static)
+        weights = [
+            a.detach() if i in chosen and isinstance(a, torch.Tensor) else None
+            for i, a in enumerate(arguments)
+        ]
+        imported = import_graph(module, weights)
+        self._model = compile_imported(imported, options.target, dict(options.compiler))
+        used = {id(weight) for weight in imported.weights}
+        numbers = {id(w): i for i, w in enumerate(weights) if w is not None and id(w) in used}
+        self._weights = [numbers.get(id(weight)) for weight in imported.weights]
+        self._constants = list(imported.weights)
+        self._inputs = [
+            i for i, a in enumerate(arguments) if weights[i] is None and isinstance(a, torch.Tensor)
+        ]
+        self._stamp = self._stamped(arguments)
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._weights:
+            stamp = self._stamped(arguments)
+            if stamp is None or stamp != self._stamp:
+                self._rebind(arguments)
+                self._stamp = stamp
+        return self._model(*[arguments[i] for i in self._inputs])
+
+    def _stamped(self, arguments: Sequence[Any]) -> list[tuple[int, int]] | None:
+        """Address and version of every weight; None when a weight counts no versions (inference tensors)."""
+        try:
+            return [(arguments[i].data_ptr(), arguments[i]._version) for i in self._weights if i is not None]
+        except RuntimeError:
+            return None
+
+    def _rebind(self, arguments: Sequence[Any]) -> None:
+        weights = [
+            constant if i is None else arguments[i].detach()
+            for i, constant in zip(self._weights, self._constants)
+        ]
+        self._model.executable.rebind(weights)
+        self._model.weights = weights
+
+
+class _Compiled(torch.nn.Module):
+    """A part of a split graph: compiled, or in eager PyTorch when the compiler failed on it."""
+
+    def __init__(self, module: GraphModule, options: Options):
+        super().__init__()
+        self.eager = module
+        self.options = options
+        self.run: Run | None = None
+        self.single = not isinstance(_result(module), (list, tuple))
+
+    def forward(self, *arguments: Any) -> Any:
+        if self.run is None:
+            self.run = self._build(arguments)
+        found = self.run(list(arguments))
+        return found[0] if self.single else found
+
+    def _build(self, arguments: Sequence[Any]) -> Run:
+        module = copy.deepcopy(self.eager)
+        output = next(node for node in module.graph.nodes if node.op == "output")
+        if self.single:
+            output.args = ((output.args[0],),)
+            module.recompile()
+        eager = copy.deepcopy(module)
+        try:
+            return Part(module, self.options, (), arguments)
+        except TilewrightError as error:
+            if self.options.strict:
+                raise
+            _report_whole(eager, error)
+            return lambda given: run_eagerly(eager, given)
+
+
+def _result(module: GraphModule) -> Any:
+    return next(node for node in module.graph.nodes if node.op == "output").args[0]
+
+
+class _Supported(OperatorSupportBase):
+    def is_node_supported(self, submodules: Any, node: Node) -> bool:
+        if node.op != "call_function":
+            return False
+        if node.target is operator.getitem:
+            return self.is_node_supported(submodules, node.args[0])  # type: ignore[arg-type]
+        return refusal(node) is None
+
+
+class Split:
+    """A graph whose supported regions are compiled, each at its first call."""
+
+    def __init__(self, module: GraphModule, options: Options):
+        partitioner = CapabilityBasedPartitioner(module, _Supported(), allows_single_node_partition=True)
+        partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
+        self._module = partitioner.fuse_partitions(partitions)
+        for node in self._module.graph.nodes:
+            if node.op == "call_module":
+                inner = self._module.get_submodule(str(node.target))
+                setattr(self._module, str(node.target), _Compiled(inner, options))  # type: ignore[arg-type]
+        self._eager = _operators(self._module)
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        fallback.count(self._eager)
+        return run_graph(self._module, arguments)

@@ -1,0 +1,70 @@
+"""Graphs with symbolic shapes: one compiled graph per concrete shapes, in a bounded cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+from tilewright.compiler import fallback
+from tilewright.compiler.errors import UnsupportedOperator
+from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.torch_partition import Options, build, run_eagerly
+
+LARGEST_CACHE = 64
+"""Shapes of one graph that are compiled; further ones run in eager PyTorch."""
+
+
+def is_dynamic(module: GraphModule) -> bool:
+    """True when the graph computes with symbolic sizes."""
+    return any(_symbolic(node.meta.get("val")) for node in module.graph.nodes)
+
+
+def _symbolic(value: Any) -> bool:
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return True
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(s, torch.SymInt) for s in (*value.shape, *value.stride()))
+    return isinstance(value, (list, tuple)) and any(map(_symbolic, value))
+
+
+class Specialising:
+    """Runs a graph with symbolic shapes by compiling it for each concrete set of shapes."""
+
+    def __init__(self, module: GraphModule, options: Options):
+        self.module = module
+        self.options = options
+        self._runs: dict[Any, Any] = {}
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        key = tuple(
+            (tuple(a.shape), tuple(a.stride()), a.dtype) if isinstance(a, torch.Tensor) else a
+            for a in arguments
+        )
+        run = self._runs.get(key)
+        if run is None:
+            if len(self._runs) >= LARGEST_CACHE:
+                place = UnsupportedOperator(
+                    "<graph>",
+                    f"more than {LARGEST_CACHE} different shapes were met; further ones run in eager PyTorch",
+                )
+                fallback.warn([place])
+                return run_eagerly(self.module, arguments)
+            run = self._runs[key] = build(self._specialised(arguments), self.options, (), arguments)
+        return run(arguments)
+
+    def _specialised(self, arguments: list[Any]) -> GraphModule:
+        """The graph traced again on fake tensors of these shapes; its Python numbers are constants."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+
+        def run(*values: Any) -> Any:
+            with preserve_node_meta():
+                return torch.fx.Interpreter(self.module).run(*values)
+
+        with mode, torch.no_grad(), torch.amp.autocast("cpu", enabled=False):
+            return make_fx(run, decomposition_table=decomposition_table())(*fakes)
