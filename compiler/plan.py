@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -208,13 +209,11 @@ def plan_function(
 
 
 def location_text(location: ir.Location) -> str:
-    """`file:line` of the innermost source position, or the location as MLIR prints it."""
+    """`file:line` of the innermost source position outside PyTorch's own code, or what MLIR prints."""
     text = str(location)
-    for part in text.split('"')[1::2]:
-        after = text.split(f'"{part}":', 1)
-        if len(after) == 2:
-            return f"{part}:{after[1].split(':')[0]}"
-    return text
+    places = re.findall(r'"([^"]+)":(\d+)', text)
+    own = [place for place in places if "/torch/" not in place[0]]
+    return ":".join((own or places)[0]) if places else text
 
 
 def program(steps: list[CallStep], arena_bytes: int, kernels: Mapping[str, tuple[int, int]]) -> Program:
