@@ -8,10 +8,13 @@ from functools import cache
 from pathlib import Path
 
 from tilewright import __version__
-from tilewright.compiler import codegen
+from tilewright.compiler import codegen, debug
 from tilewright.compiler.codegen import CpuCode
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.pipeline import OnPass, run_pipeline
+from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
@@ -41,7 +44,7 @@ def pipeline(target: Target) -> str:
         expand-strided-metadata,
         lower-affine,
         convert-vector-to-llvm,
-        convert-complex-to-libm,convert-complex-to-standard,
+        convert-complex-to-libm,convert-complex-to-standard,func.func(approximate-math),
         convert-math-to-llvm,convert-math-to-libm,
         convert-complex-to-llvm,
         finalize-memref-to-llvm,
@@ -84,7 +87,29 @@ def kernel_key(function: ir.Operation, target: Target) -> str:
 
 
 def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None) -> tuple[str, LoweredKernel]:
-    """LLVM IR text of a dispatch's kernel, and the kernel without its code."""
+    """LLVM IR text of a dispatch's kernel, and the kernel without its code.
+
+    A dispatch that cannot be cut as its schedule says is lowered whole, as one rTask; a schedule that is itself
+    illegal raises ScheduleError.
+    """
+    try:
+        return _lower(function, target, on_pass)
+    except ScheduleError:
+        raise
+    except TilewrightError as error:
+        schedule = schedule_attribute.read(function)
+        if schedule is None or not any(schedule.tile):
+            raise
+        debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
+        whole = function.clone().operation
+        schedule_attribute.write(whole, Schedule(unroll=schedule.unroll, vector=schedule.vector))
+        try:
+            return _lower(whole, target, on_pass)
+        finally:
+            whole.erase()
+
+
+def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tuple[str, LoweredKernel]:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     module = parse("module {}")
     clone = function.clone().operation
