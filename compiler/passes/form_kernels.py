@@ -28,15 +28,14 @@ def _form(function: ir.Operation) -> None:
     view = function.opview
     block = view.entry_block
     *_, terminator = block.operations
-    results = list(terminator.operation.operands)
     tensors = list(block.arguments)
     index = ir.IndexType.get()
     inputs = [_memref(t.type) for t in tensors]
-    outputs = [_memref(r.type) for r in results]
+    outputs = [_memref(r.type) for r in terminator.operation.operands]
     status = ir.MemRefType.get([1], ir.IntegerType.get_signless(32))
     scratch = ir.MemRefType.get([_scratch_bound()], ir.IntegerType.get_signless(8))
     types = [index, *inputs, *outputs, status, scratch]
-    for position, type_ in enumerate(types):
+    for type_ in types:
         block.add_argument(type_, function.location)
     added = list(block.arguments)[len(tensors) :]
     with ir.InsertionPoint.at_block_begin(block), function.location:
@@ -44,7 +43,7 @@ def _form(function: ir.Operation) -> None:
             value = bufferization.to_tensor(tensor.type, buffer, restrict=True)
             tensor.replace_all_uses_with(value)
     with ir.InsertionPoint(terminator), function.location:
-        for result, buffer in zip(results, added[1 + len(inputs) :]):
+        for result, buffer in zip(terminator.operation.operands, added[1 + len(inputs) :]):
             bufferization.materialize_in_destination(None, result, buffer, restrict=True, writable=True)
         func.return_([])
     terminator.operation.erase()
