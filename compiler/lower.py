@@ -80,7 +80,7 @@ def kernel_key(function: ir.Operation, target: Target) -> str:
         target.llvm_cpu,
         target.llvm_features,
         str(target.vector_bits),
-        __version__,
+        compiler_digest(),
         pipeline(target),
     )
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
