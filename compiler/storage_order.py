@@ -70,7 +70,8 @@ def collapsible(source: Order, groups: Groups, shape: Sequence[int]) -> tuple[Or
         return max([places[d] for d in groups[group] if shape[d] != 1] or [places[groups[group][0]]])
 
     result = tuple(sorted(range(len(groups)), key=innermost))
-    return after_expand(result, groups), result
+    nearest = after_expand(result, groups)
+    return (source if same_bytes(nearest, source, shape) else nearest), result
 
 
 def before_expand(result: Order, groups: Groups, shape: Sequence[int]) -> Order | None:

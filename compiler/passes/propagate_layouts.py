@@ -64,6 +64,10 @@ class PropagateLayouts(Pass):
                     _Propagation(operations, asked).run()
 
     def _orders(self, op: ir.Operation) -> list[Order]:
+        if not op.name.startswith("linalg.") or len(op.results) != 1:
+            raise self.refusal(
+                op, f"`{op.name}` cannot ask for layouts; only a linalg operation with one result can"
+            )
         orders = []
         texts = [ir.StringAttr(text).value for text in op.attributes[ATTRIBUTE]]
         if len(texts) != len(op.operands):
@@ -123,9 +127,12 @@ class _Propagation:
 
     def _pass_on(self, op: ir.Operation, rule: Rule, assignment: Assignment, convolves: bool) -> None:
         rank = len(assignment.results[0])
+        results = sum(math.prod(shape or ()) for shape in rule.result_shapes)
         for operand, shape, order in zip(op.operands, rule.shapes, assignment.operands):
             if shape is None or order is None:
                 continue
+            if not isinstance(rule, Convolution) and results < math.prod(shape):
+                continue  # behind an operation that shrinks its operand, a transpose moves less
             same = storage_order.same_bytes(order, storage_order.identity(len(order)), shape)
             if not (same and rule.reads_any_order and len(order) < rank):
                 self._add_wish(operand, order, convolves)
@@ -202,7 +209,8 @@ class _Propagation:
         for operand, shape, order in zip(op.operands, rule.shapes, assignment.operands):
             if shape is None or order is None or self._is_regenerable(operand):
                 continue
-            moved += _distance(self._order(operand), order, shape, reshape)
+            if not (rule.reads_any_order and _is_small(rule, shape)):
+                moved += _distance(self._order(operand), order, shape, reshape)
         for result, shape, order in zip(op.results, rule.result_shapes, assignment.results):
             for wish in self.wishes.get(result, {}):
                 moved += _distance(order, wish, shape or (), 1)
@@ -218,9 +226,7 @@ class _Propagation:
         if order in self.versions.get(operand, ()):
             return order
         stored = self._order(operand)
-        largest = max(math.prod(shape or ()) for shape in rule.result_shapes)
-        small = math.prod(shape) * STRIDED_READ_FRACTION < largest
-        return stored if small or storage_order.same_bytes(stored, order, shape) else order
+        return stored if _is_small(rule, shape) or storage_order.same_bytes(stored, order, shape) else order
 
     # Versions of values.
 
@@ -230,8 +236,8 @@ class _Propagation:
 
     def _is_regenerable(self, value: ir.Value) -> bool:
         """Whether `value` can be made in any order at no cost: empty, or one scalar everywhere."""
-        owner = value.owner
-        if isinstance(owner, ir.Block):
+        owner = layout_rules.producer(value)
+        if owner is None:
             return False
         if owner.name == "arith.constant":
             data = owner.attributes["value"]
@@ -251,7 +257,7 @@ class _Propagation:
         shape = storage_order.permuted(type_.shape, order)
         loc = ir.Location.current
         if self._is_regenerable(value):
-            owner = value.owner
+            owner = value.owner.operation
             if owner.name == "arith.constant":
                 data = ir.DenseElementsAttr(owner.attributes["value"])
                 kind = ir.RankedTensorType.get(shape, type_.element_type)
@@ -300,6 +306,11 @@ class _Propagation:
             for block in region.blocks:
                 for inner in block.operations:
                     self._restore_operands(inner.operation)
+
+
+def _is_small(rule: Rule, shape: tuple[int, ...]) -> bool:
+    largest = max(math.prod(result or ()) for result in rule.result_shapes)
+    return math.prod(shape) * STRIDED_READ_FRACTION < largest
 
 
 def _distance(source: Order, target: Order, shape: tuple[int, ...], reshape: int) -> int:
