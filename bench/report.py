@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tilewright.bench.adapters import OURS
 from tilewright.bench.harness import CaseResult, Outcome, geometric_means
-from tilewright.bench.machine import machine, versions
+from tilewright.bench.machine import versions
 
 SCHEMA = 1
 
@@ -87,14 +87,19 @@ def notes(results: Sequence[CaseResult]) -> list[str]:
 
 
 def document(
-    suite: str, results: Sequence[CaseResult], contenders: Sequence[str], settings: dict, started: datetime
+    suite: str,
+    results: Sequence[CaseResult],
+    contenders: Sequence[str],
+    settings: dict,
+    started: datetime,
+    where: dict,
 ) -> dict:
-    """The JSON document of a run: date, machine, versions, command, settings, cases and geometric means."""
+    """The JSON document of a run; `where` is `machine()` as it was before the run put load on it."""
     return {
         "schema": SCHEMA,
         "date": started.astimezone(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(["tilewright", *sys.argv[1:]]),
-        "machine": machine(),
+        "machine": where,
         "versions": versions(),
         "suite": suite,
         "settings": settings,

@@ -71,10 +71,11 @@ def command(
     pin_threads(threads)
     from tilewright.bench import report
     from tilewright.bench.harness import cold_cache, run_case
+    from tilewright.bench.machine import machine
     from tilewright.bench.measure import Budget
 
     budget = Budget(rounds or 3, 0.1, 2, 0.03) if quick else Budget(rounds or 7)
-    started = datetime.now(UTC)
+    started, where = datetime.now(UTC), machine()
     path = output or Path("bench/results") / f"{suite_name}-{started:%Y%m%d-%H%M%S}.json"
     settings = {
         "threads": threads, "rounds": budget.rounds, "round_s": budget.round_s, "batch": batch, "opt": opt,
@@ -97,7 +98,7 @@ def command(
                     )
                 )
             # Written after every case: a contender that takes the process down loses one case, not all.
-            data = report.document(suite_name, results, contenders, settings, started)
+            data = report.document(suite_name, results, contenders, settings, started, where)
             report.write_json(path, data)
             progress.print(f"[{number}/{len(cases)}] {case.name}: {_line(results[-1], contenders)}")
     console.print(report.table(suite_name, results, contenders, threads))

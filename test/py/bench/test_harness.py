@@ -14,6 +14,7 @@ import torch
 from tilewright.bench import adapters, harness, measure, report
 from tilewright.bench.adapters import OURS, Prepared, Task, Unavailable
 from tilewright.bench.harness import CaseResult, Outcome, geometric_means, relative_error, run_case
+from tilewright.bench.machine import machine
 from tilewright.bench.suites import Case
 
 QUICK = measure.Budget(rounds=2, round_s=0.001, least_calls=2, warm_up_s=0.001)
@@ -122,7 +123,7 @@ class TestDocument:
     def test_goes_to_disk_whole_and_is_drawn(self, tmp_path: Path) -> None:
         rows = [result("a", "ok", "ok", 2.0), result("b", "failed", "ok", 1.0)]
         settings = {"threads": 1}
-        data = report.document("gemm", rows, [OURS, "eager"], settings, datetime.now(UTC))
+        data = report.document("gemm", rows, [OURS, "eager"], settings, datetime.now(UTC), machine())
         path = tmp_path / "deep" / "r.json"
         report.write_json(path, data)
         read = json.loads(path.read_text())
