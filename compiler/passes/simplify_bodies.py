@@ -45,7 +45,8 @@ class SimplifyBodies(Pass):
 
     Named elementwise, broadcast, transpose, map and reduce ops become `linalg.generic` first (`generalize`).
     Asserts that eager PyTorch makes too (an index out of range) stay. Powers follow eager PyTorch, which
-    computes exponents 0.5, 2, 3, -0.5, -1 and -2 by square roots, products and reciprocals.
+    computes exponents 0.5, 2, 3, -0.5, -1 and -2 by square roots, products and reciprocals; the
+    factors inside GELU are eager's too.
     """
 
     anchor: ClassVar[str] = "builtin.module"
@@ -103,6 +104,8 @@ def _simplify(op: ir.Operation) -> None:
         exponent = constant_of(op.operands[1])
         if exponent is not None:
             _expand_power(op, float(exponent))
+    elif op.name in ("math.tanh", "math.erf"):
+        _as_eager_gelu(op)
 
 
 def _replace_by_constant(op: ir.Operation, number: float) -> None:
@@ -111,6 +114,26 @@ def _replace_by_constant(op: ir.Operation, number: float) -> None:
         folded = arith.constant(op.results[0].type, number)
     op.results[0].replace_all_uses_with(folded)
     op.erase()
+
+
+def _as_eager_gelu(op: ir.Operation) -> None:
+    """Gives the argument of a GELU's tanh or erf the factor that eager PyTorch uses.
+
+    torch-mlir scales the argument of tanh by 0.797724 where sqrt(2/π) = 0.797885 is meant, and divides that of
+    erf by sqrt(2) where eager multiplies by sqrt(1/2).
+    """
+    argument = op.operands[0]
+    if isinstance(argument.owner, ir.Block):
+        return
+    scaled = argument.owner.operation
+    expected = {"math.tanh": ("arith.mulf", 0.797724), "math.erf": ("arith.divf", math.sqrt(2.0))}[op.name]
+    factor = constant_of(scaled.operands[1]) if len(scaled.operands) == 2 else None
+    if scaled.name != expected[0] or factor is None or abs(factor - expected[1]) > 2e-7:
+        return
+    exact = math.sqrt(2.0 / math.pi) if op.name == "math.tanh" else math.sqrt(0.5)
+    with scaled.location, ir.InsertionPoint(scaled):
+        replacement = arith.mulf(scaled.operands[0], arith.constant(argument.type, exact))
+    op.operands[0] = replacement
 
 
 def _expand_power(op: ir.Operation, exponent: float) -> None:

@@ -163,3 +163,33 @@ func.func @named_elementwise(%b: tensor<4xf32>, %x: tensor<4x8xf32>) -> tensor<4
   %r = linalg.matmul ins(%x, %t : tensor<4x8xf32>, tensor<8x4xf32>) outs(%i : tensor<4x4xf32>) -> tensor<4x4xf32>
   return %r : tensor<4x4xf32>
 }
+
+// torch-mlir's factor in GELU is 0.797724; sqrt(2/π) is 0.797885. A division by sqrt(2) is a product in eager.
+// CHECK-LABEL: func.func @gelu_factors
+// CHECK: %[[T:.+]] = arith.constant 0.797884583 : f32
+// CHECK-NEXT: %[[X:.+]] = arith.mulf %{{.+}}, %[[T]] : f32
+// CHECK-NEXT: math.tanh %[[X]]
+// CHECK: %[[E:.+]] = arith.constant 0.707106769 : f32
+// CHECK-NEXT: %[[Y:.+]] = arith.mulf %{{.+}}, %[[E]] : f32
+// CHECK-NEXT: math.erf %[[Y]]
+// CHECK: arith.constant 7.970000e-01 : f32
+// CHECK-NEXT: arith.mulf
+// CHECK-NEXT: math.tanh
+func.func @gelu_factors(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %t = arith.constant 0.797724 : f32
+  %two = arith.constant 1.41421354 : f32
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %a = arith.mulf %in, %t : f32
+    %b = math.tanh %a : f32
+    %c = arith.divf %b, %two : f32
+    %d = math.erf %c : f32
+    %other = arith.constant 0.797 : f32
+    %f = arith.mulf %d, %other : f32
+    %g = math.tanh %f : f32
+    linalg.yield %g : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}

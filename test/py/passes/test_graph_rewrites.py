@@ -160,3 +160,10 @@ def test_positional_tables_are_computed_once():
     assert not {"math.cos", "math.sin"} & set(names(module, "main"))
     assert {"math.cos", "math.sin"} <= set(names(module, "prepack"))
     np.testing.assert_allclose(TensorModule(module)(*arrays)[0], model(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_is_that_of_eager(approximate: str):
+    module, arrays = imported(nn.GELU(approximate), torch.linspace(-4, 4, 1000), CLEAN)
+    exact = nn.GELU(approximate)(torch.from_numpy(arrays[-1]).double()).numpy()
+    np.testing.assert_allclose(TensorModule(module)(*arrays)[0], exact, atol=1e-6)
