@@ -172,7 +172,7 @@ func.func @named_elementwise(%b: tensor<4xf32>, %x: tensor<4x8xf32>) -> tensor<4
 // CHECK: %[[E:.+]] = arith.constant 0.707106769 : f32
 // CHECK-NEXT: %[[Y:.+]] = arith.mulf %{{.+}}, %[[E]] : f32
 // CHECK-NEXT: math.erf %[[Y]]
-// CHECK: arith.constant 7.970000e-01 : f32
+// CHECK: arith.constant 0.79699999 : f32
 // CHECK-NEXT: arith.mulf
 // CHECK-NEXT: math.tanh
 func.func @gelu_factors(%x: tensor<8xf32>) -> tensor<8xf32> {
