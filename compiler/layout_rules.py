@@ -7,13 +7,14 @@ the operation anew for one. Rules are read by `propagate-layouts`; none decides 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tilewright.compiler import storage_order
 from tilewright.compiler.affine_access import dims, is_dim, map_dims
-from tilewright.compiler.ir import ir, linalg
+from tilewright.compiler.ir import ir, linalg, walk
+from tilewright.compiler.reshaping import reshaped
 from tilewright.compiler.storage_order import Order
 
 ATTRIBUTE = "tilewright.layouts"
@@ -48,13 +49,13 @@ class Rule:
         self.op = op
         self.shapes = [_shape(operand) for operand in op.operands]
         self.result_shapes = [_shape(result) for result in op.results]
+        self.inner = [inner for inner in walk(op) if inner != op] if len(op.regions) else []
 
     def unchanged(self) -> Assignment:
         """Everything in the order the program means."""
         orders = tuple(None if shape is None else storage_order.identity(len(shape)) for shape in self.shapes)
-        return Assignment(
-            orders, tuple(storage_order.identity(len(shape or ())) for shape in self.result_shapes)
-        )
+        results = tuple(storage_order.identity(len(shape or ())) for shape in self.result_shapes)
+        return Assignment(orders, results)
 
     def by_operand(self, number: int, order: Order) -> Assignment | None:
         """The assignment when operand `number` is stored in `order`; None when that decides nothing."""
@@ -80,25 +81,13 @@ class Structured(Rule):
 
     def __init__(self, op: ir.Operation):
         super().__init__(op)
-        self.maps = list(maps_of(op))
+        self.maps = maps_of(op)
         self.count = self.maps[0].n_dims
         self.first_out = len(op.operands) - len(op.results)
-        written = set[int]().union(*(dims(e) for map_ in self.maps[self.first_out :] for e in map_.results))
-        self.parallel = [loop in written for loop in range(self.count)]
-        if "iterator_types" in op.attributes:
-            self.parallel = ["parallel" in str(kind) for kind in op.attributes["iterator_types"]]
-        self.moving = [self._moving(map_) for map_ in self.maps]
+        kinds = op.attributes.get("iterator_types", None)
+        self.parallel, self.moving = _movement(linalg.get_indexing_maps(op), kinds, self.first_out)
         self.extracts = extracts_from_outside(op)
         self.is_plain = all(list(loops) == sorted(loops) for loops in self.moving)
-
-    def _moving(self, map_: ir.AffineMap) -> list[int]:
-        """Per dimension of an operand, the loop that moves along it; constant ones count as right-aligned."""
-        found = []
-        for place, expr in enumerate(map_.results):
-            loops = sorted(dims(expr), key=lambda loop: (not self.parallel[loop], loop))
-            aligned = place + self.count - len(map_.results)
-            found.append(loops[0] if loops else min(max(aligned, 0), self.count - 1))
-        return found
 
     def by_operand(self, number: int, order: Order) -> Assignment | None:
         return self.by_loops([self.moving[number][dim] for dim in order])
@@ -108,15 +97,9 @@ class Structured(Rule):
 
     def by_loops(self, preferred: Sequence[int]) -> Assignment:
         """The assignment whose loops run in `preferred` order, those not listed behind their predecessors."""
-        loops = storage_order.merged(list(dict.fromkeys(preferred)), self.count)
-        place = storage_order.inverted(loops)
-        orders = [
-            None
-            if shape is None
-            else tuple(sorted(range(len(shape)), key=lambda dim, at=moving: (place[at[dim]], dim)))
-            for shape, moving in zip(self.shapes, self.moving)
-        ]
-        return Assignment(tuple(orders), tuple(order or () for order in orders[self.first_out :]), loops)
+        loops, orders = _along(self.moving, self.count, tuple(preferred))
+        operands = tuple(order if shape is not None else None for shape, order in zip(self.shapes, orders))
+        return Assignment(operands, orders[self.first_out :], loops)
 
     def by_extract(self, extract: ir.Operation, order: Order) -> Assignment:
         """The assignment that follows the storage `order` of a tensor which the body indexes itself."""
@@ -166,12 +149,47 @@ class Structured(Rule):
         )
         body = op.regions[0].blocks[0]
         body.append_to(generic.regions[0])
-        for inner in body.operations:
-            if inner.operation.name == "linalg.index":
-                dim = inner.operation.attributes["dim"]
-                at = place[ir.IntegerAttr(dim).value]
-                inner.operation.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerAttr(dim).type, at)
+        for inner in self.inner:
+            if inner.name == "linalg.index":
+                dim = ir.IntegerAttr(inner.attributes["dim"])
+                inner.attributes["dim"] = ir.IntegerAttr.get(dim.type, place[dim.value])
         return list(generic.results)
+
+
+@cache
+def _movement(
+    maps: ir.ArrayAttr, kinds: ir.ArrayAttr | None, first_out: int
+) -> tuple[tuple[bool, ...], tuple[tuple[int, ...], ...]]:
+    """Which loops are parallel, and per operand and dimension the loop that moves along it.
+
+    A constant dimension counts as moved by the loop it is right-aligned with.
+    """
+    read = [ir.AffineMapAttr(attribute).value for attribute in maps]
+    count = read[0].n_dims
+    written = set[int]().union(*(map_dims(map_) for map_ in read[first_out:]))
+    parallel = tuple(loop in written for loop in range(count))
+    if kinds is not None:
+        parallel = tuple("parallel" in str(kind) for kind in kinds)
+
+    def mover(expr: ir.AffineExpr, aligned: int) -> int:
+        loops = sorted(dims(expr), key=lambda loop: (not parallel[loop], loop))
+        return loops[0] if loops else min(max(aligned, 0), count - 1)
+
+    return parallel, tuple(
+        tuple(mover(expr, place + count - len(map_.results)) for place, expr in enumerate(map_.results))
+        for map_ in read
+    )
+
+
+@cache
+def _along(
+    moving: tuple[tuple[int, ...], ...], count: int, preferred: tuple[int, ...]
+) -> tuple[Order, tuple[Order, ...]]:
+    """All `count` loops, `preferred` ones in their order, and the operands' orders that follow these loops."""
+    loops = storage_order.merged(list(dict.fromkeys(preferred)), count)
+    place = storage_order.inverted(loops)
+    orders = (sorted(range(len(m)), key=lambda dim, m=m: (place[m[dim]], dim)) for m in moving)
+    return loops, tuple(map(tuple, orders))
 
 
 class Convolution(Structured):
@@ -410,32 +428,6 @@ def reindex(extract: ir.Operation, stored: ir.Value, order: Order) -> None:
         extract.operands[1 + place] = indices[dim]
 
 
-def reshaped(value: ir.Value, shape: Sequence[int], loc: ir.Location) -> ir.Value:
-    """`value` as a tensor of `shape` with the same bytes; inserts at most a collapse and an expand."""
-    type_ = ir.RankedTensorType(value.type)
-    if list(type_.shape) == list(shape):
-        return value
-    pairs = storage_order.reshape(type_.shape, shape)
-    middle = [math.prod(type_.shape[dim] for dim in source) for source, _ in pairs]
-    if len(middle) < type_.rank:
-        value = _regroup("tensor.collapse_shape", value, middle, [source for source, _ in pairs], loc)
-    if len(middle) < len(shape):
-        value = _regroup("tensor.expand_shape", value, shape, [target for _, target in pairs], loc)
-    return value
-
-
-def _regroup(
-    name: str, value: ir.Value, shape: Sequence[int], groups: list[list[int]], loc: ir.Location
-) -> ir.Value:
-    index = ir.IntegerType.get_signless(64)
-    listed = [ir.ArrayAttr.get([ir.IntegerAttr.get(index, dim) for dim in group]) for group in groups]
-    attributes: dict[str, ir.Attribute] = {"reassociation": ir.ArrayAttr.get(listed)}
-    if name == "tensor.expand_shape":
-        attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(list(shape))
-    type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
-    return ir.Operation.create(name, [type_], [value], attributes, loc=loc).results[0]
-
-
 def discardable(op: ir.Operation) -> dict[str, ir.Attribute]:
     """The attributes that are not the operation's own: those of some dialect other than linalg."""
     return {
@@ -455,6 +447,7 @@ def _create(
     return ir.Operation.create(op.name, types, operands, attributes, regions=regions, loc=op.location)
 
 
+@cache
 def _iterator(kind: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#linalg.iterator_type<{kind}>")
 

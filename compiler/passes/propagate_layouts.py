@@ -11,6 +11,7 @@ from tilewright.compiler.ir import arith, ir, linalg, static_shape, tensor, walk
 from tilewright.compiler.layout import Layout
 from tilewright.compiler.layout_rules import ATTRIBUTE, Assignment, Convolution, Rule, Structured
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.reshaping import reshaped
 from tilewright.compiler.storage_order import Order
 
 STRIDED_READ_FRACTION = 4
@@ -150,7 +151,7 @@ class _Propagation:
             self._restore(op, rule)
             return
         with ir.InsertionPoint(op), op.location:
-            self._restore_body(op, rule)
+            self._restore_body(rule)
             orders: list[Order] = []
             values: list[ir.Value] = []
             for number, operand in enumerate(op.operands):
@@ -267,7 +268,7 @@ class _Propagation:
             return empty if owner.name == "tensor.empty" else linalg.fill(owner.operands[0], outs=[empty])
         for known, version in versions.items():
             if storage_order.same_bytes(known, order, type_.shape):
-                return layout_rules.reshaped(version, shape, loc)
+                return reshaped(version, shape, loc)
         source = self._order(value)
         empty = tensor.empty(shape, type_.element_type)
         moved = linalg.transpose(
@@ -282,7 +283,7 @@ class _Propagation:
         with ir.InsertionPoint(op), op.location:
             self._restore_operands(op)
             if rule is not None:
-                self._restore_body(op, rule)
+                self._restore_body(rule)
             elif len(op.regions):
                 for inner in walk(op):
                     self._restore_operands(inner)
@@ -294,7 +295,7 @@ class _Propagation:
                 if plain != operand:
                     op.operands[number] = plain
 
-    def _restore_body(self, op: ir.Operation, rule: Rule) -> None:
+    def _restore_body(self, rule: Rule) -> None:
         """Lets a body read the stored versions of outside tensors."""
         if isinstance(rule, Structured):
             for extract in rule.extracts:
@@ -302,10 +303,8 @@ class _Propagation:
                 order = self._order(source)
                 if source in self.orders:
                     layout_rules.reindex(extract, self._stored(source, order), order)
-        for region in op.regions:
-            for block in region.blocks:
-                for inner in block.operations:
-                    self._restore_operands(inner.operation)
+        for inner in rule.inner:
+            self._restore_operands(inner)
 
 
 def _is_small(rule: Rule, shape: tuple[int, ...]) -> bool:
