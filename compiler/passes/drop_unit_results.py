@@ -52,20 +52,16 @@ def _drop(generic: ir.Operation, maps: list[ir.AffineMap]) -> None:
     new_maps, results = [], []
     with ir.InsertionPoint(generic), generic.location:
         for i, (map_, operand) in enumerate(zip(maps, generic.operands)):
-            dropped = _constants(map_)
             type_ = operand.type
-            if (
-                not dropped
-                or not isinstance(type_, ir.RankedTensorType)
-                or not ir.ShapedType(type_).has_static_shape
-            ):
+            if not isinstance(type_, ir.RankedTensorType) or not ir.ShapedType(type_).has_static_shape:
                 new_maps.append(map_)
                 continue
-            kept = (
-                [d for d in range(map_.n_results) if d not in dropped]
-                if hasattr(map_, "n_results")
-                else [d for d in range(len(list(map_.results))) if d not in dropped]
-            )
+            # A constant may also pick one element of many, which is no reshape.
+            dropped = [d for d in _constants(map_) if type_.shape[d] == 1]
+            if not dropped:
+                new_maps.append(map_)
+                continue
+            kept = [d for d in range(len(map_.results)) if d not in dropped]
             shape = [type_.shape[d] for d in kept]
             small = ir.RankedTensorType.get(shape, type_.element_type)
             groups = reassociation(type_.rank, dropped)

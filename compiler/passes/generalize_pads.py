@@ -30,7 +30,14 @@ class GeneralizePads(Pass):
             *_, terminator = body.operations
             value = terminator.operation.operands[0]
             inner = not isinstance(value.owner, ir.Block) and value.owner.operation.block == body
-            if not static or inner or value in list(body.arguments) or 0 in ir.ShapedType(source).shape:
+            fixed = ir.ShapedType.get_dynamic_size() not in list(pad.attributes["static_low"])
+            if (
+                not static
+                or not fixed
+                or inner
+                or value in list(body.arguments)
+                or 0 in ir.ShapedType(source).shape
+            ):
                 continue
             with ir.InsertionPoint(pad), pad.location:
                 pad.results[0].replace_all_uses_with(_gather(pad, value))
