@@ -59,4 +59,5 @@ def compile_imported(
         raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{opt}`")
     report = phases.Report()
     package = phases.compile_module(imported.module, resolve(target), report)
-    return CompiledModel(Executable(package, list(imported.weights)), imported.signature)
+    executable = Executable(package, list(imported.weights))
+    return CompiledModel(executable, imported.signature, imported.state, imported.weights)

@@ -42,9 +42,12 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
     manifest["weight_tensors"] = _add_tensors(
         tensors, "weights", zip(package.weights, executable.weight_storages)
     )
-    states = (
-        (spec, arrays.weight_storage(array, spec)) for spec, array in zip(model.signature.state, model.state)
-    )
+    state = model.signature.state
+    if len(model.state) != len(state):
+        raise ArtifactError(
+            f"{path}: the signature has {len(state)} state tensors, the model {len(model.state)}"
+        )
+    states = [(spec, arrays.weight_storage(array, spec)) for spec, array in zip(state, model.state)]
     manifest["state_tensors"] = _add_tensors(tensors, "state", states)
     manifest["crc32c"] = {key: native.crc32c(entry.data) for key, entry in tensors.items()}
     text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

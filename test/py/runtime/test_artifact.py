@@ -120,6 +120,8 @@ def test_state_comes_back_writable(tmp_path):
     )
     state = torch.tensor([1.0, 2.0])
     path = tmp_path / "state.twm"
+    with pytest.raises(ArtifactError, match="the signature has 1 state tensors, the model 0"):
+        CompiledModel(Executable(built), signature).save(path)
     CompiledModel(Executable(built), signature, [state]).save(path)
     (loaded,) = tilewright.load(path).state
     loaded += 1
