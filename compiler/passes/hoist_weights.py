@@ -58,7 +58,12 @@ class HoistWeights(Pass):
         if main is None or "arg_attrs" not in main.attributes:
             return
         if len(main.regions[0].blocks) != 1:
-            raise PassError("`hoist-weights`: @main must be one block of tensor operations, found several")
+            count = len(main.regions[0].blocks)
+            raise PassError(
+                f"`hoist-weights`: expected @main to be one block of tensor operations, found {count}; "
+                "run it before control flow is lowered",
+                main.location,
+            )
         roles = argument_roles(main)
         cut = decide(main, roles, self.max_growth)
         if cut.crossing:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from array_function import ArrayFunction, binary, error_ulps, unary
+from tilewright.bench.array_function import ArrayFunction, binary, error_ulps, unary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,0 +1,47 @@
+"""Error and speed (fastest of 20 calls) of each elementary function on one core: `python -m tilewright.bench.elementary_functions`."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from tilewright.bench.array_function import binary, error_ulps, unary
+
+ERF = np.vectorize(math.erf, otypes=[np.float64])
+UNARY = {
+    "exp": (np.exp, (-80, 80)), "exp2": (np.exp2, (-120, 120)), "expm1": (np.expm1, (-20, 80)),
+    "log": (np.log, (0, 4)), "log2": (np.log2, (0, 4)), "log10": (np.log10, (0, 4)), "log1p": (np.log1p, (-1, 4)),
+    "tanh": (np.tanh, (-10, 10)), "erf": (ERF, (-5, 5)), "sin": (np.sin, (-100, 100)), "cos": (np.cos, (-100, 100)),
+    "tan": (np.tan, (-100, 100)), "atan": (np.arctan, (-5, 5)), "asin": (np.arcsin, (-1, 1)),
+    "acos": (np.arccos, (-1, 1)),
+}  # fmt: skip
+BINARY = {"powf": (np.power, (0.01, 20)), "atan2": (np.arctan2, (-5, 5))}
+COUNT = 1 << 20
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    print(
+        f"{'function':8} {'interval':>14} {'largest error, ulp':>19} {'ns per element':>15} {'GB/s read':>10}"
+    )
+    for name, (reference, (low, high)) in {**UNARY, **BINARY}.items():
+        function = unary(name) if name in UNARY else binary(name)
+        arrays = [rng.uniform(low, high, COUNT).astype(np.float32) for _ in range(1 if name in UNARY else 2)]
+        precision = np.float64 if name == "erf" else np.longdouble
+        exact = reference(*[array.astype(precision) for array in arrays]).astype(np.float64)
+        out = np.empty_like(arrays[0])
+        times = []
+        for _ in range(20):
+            start = time.perf_counter()
+            function(*arrays, out=out)
+            times.append(time.perf_counter() - start)
+        seconds = min(times)
+        error = error_ulps(out, exact).max()
+        rate = sum(array.nbytes for array in arrays) / seconds / 1e9
+        print(f"{name:8} {f'[{low}, {high}]':>14} {error:19.2f} {seconds / COUNT * 1e9:15.2f} {rate:10.1f}")
+
+
+if __name__ == "__main__":
+    main()
