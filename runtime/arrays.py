@@ -93,7 +93,13 @@ def _check(who: str, spec: TensorSpec, dtype: str, shape: tuple[int, ...]) -> No
 def checked_input(array: Any, spec: TensorSpec, position: int) -> np.ndarray:
     """`array` as dense row-major memory, copied only when it is not; raises ArgumentError naming it."""
     if not isinstance(array, np.ndarray):
-        array = np.asarray(array)
+        try:
+            array = np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            found = type(array).__name__
+            raise ArgumentError(
+                f"input {position} `{spec.name}`: a {found} is no array here: {error}"
+            ) from None
     if array.dtype.name != NUMPY_NAMES[spec.dtype] and not is_stored_as(spec.dtype, array.dtype.name):
         raise ArgumentError(
             f"input {position} `{spec.name}`: expected {NUMPY_NAMES[spec.dtype]}, found {array.dtype.name}; "

@@ -184,6 +184,34 @@ def test_calls_refuse_what_does_not_fit(compile_c, inputs, message):
         run(*inputs)
 
 
+class OnlyDlpack:
+    """An array of some other library."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_of_other_libraries_come_in_and_go_out_without_copies(compile_c):
+    address = "KERNEL(kernel) { *(void **)b[1] = b[0]; return 0; }"
+    steps = [step(0, 1, "input", "output")]
+    run = Executable(package([kernel(compile_c(address))], steps, inputs=("f32[4]",), outputs=("i64[1]",)))
+    x = f32([1, 2, 3, 4])
+    for array in (OnlyDlpack(x), memoryview(x), x):
+        assert run(array)[0][0] == x.ctypes.data
+    (result,) = run(x)
+    assert np.from_dlpack(OnlyDlpack(result)).ctypes.data == result.ctypes.data
+    with pytest.raises(ArgumentError, match=r"input 0 `x0`: a list is no array here: .*inhomogeneous"):
+        run([[1, 2], [3]])
+    with pytest.raises(ArgumentError, match="input 0 `x0`: a OnlyDlpack is no array here"):
+        run(OnlyDlpack(np.array(["text"])))
+
+
 def test_strided_inputs_are_made_dense(compile_c):
     run = Executable(package([kernel(compile_c(ADD_ONE))], [step(0, 1000, "input", "output")]))
     x = np.arange(2000, dtype=np.float32)
