@@ -129,7 +129,10 @@ def split(text: str) -> list[str]:
 def parse_command(argv: list[str]) -> Command | None:
     """Reads a command line; None when it asked for a listing, printed here; UsageError when wrong."""
     parser = _argument_parser()
-    known, rest = parser.parse_known_args(_with_values(argv))
+    ours, rest = _separated(parser, _with_values(argv))
+    known, strange = parser.parse_known_args(ours)
+    if strange:
+        raise UsageError(f"unexpected argument `{strange[0]}`; `--help` lists what there is")
     if known.list_passes:
         print(list_passes(), end="")
         return None
@@ -233,7 +236,7 @@ def _with_values(argv: list[str]) -> list[str]:
     """Gives bare boolean flags the value `true`, and single-dash flags their other dash."""
     spelled = []
     for argument in argv:
-        if re.match(r"-[A-Za-z][\w-]+", argument) and not argument.startswith("-o"):
+        if re.match(r"-[A-Za-z][\w-]+", argument):
             argument = f"-{argument}"
         bare = argument.removeprefix("--")
         if argument.startswith("--") and bare in _FLAGS:
@@ -242,6 +245,13 @@ def _with_values(argv: list[str]) -> list[str]:
             argument += "=all"
         spelled.append(argument)
     return spelled
+
+
+def _separated(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
+    """Arguments of the tool itself, and passes given as flags."""
+    own = {option for action in parser._actions for option in action.option_strings}
+    flags = [text for text in argv if text.startswith("--") and text.partition("=")[0] not in own]
+    return [text for text in argv if text not in flags], flags
 
 
 def _boolean(text: str) -> bool:

@@ -3,6 +3,7 @@
 // RUN: tilewright-opt %s --simplify-bodies=generalize=false --cse --canonicalize="max-iterations=2 top-down=true" --dump-pass-pipeline 2>&1 \
 // RUN:   | filecheck %s --check-prefix=FLAGS
 // RUN: tilewright-opt %s -cse -llvm-request-c-wrappers 2>&1 | filecheck %s --check-prefix=NESTED
+// RUN: tilewright-opt --canonicalize="max-iterations=2 top-down=true" -cse < %s | filecheck %s --check-prefix=ANY
 // RUN: tilewright-opt < %s --pass-pipeline='any(cse)' | filecheck %s --check-prefix=ANY
 // RUN: tilewright-opt - --pass-pipeline='builtin.module()' -o %t < %s && filecheck %s --check-prefix=NOTHING < %t
 
