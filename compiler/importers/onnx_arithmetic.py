@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, Builder, Node, Refused
+from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_scalar import carrier, elementwise, is_unsigned
 from tilewright.compiler.importers.onnx_small_types import cast_small
+from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Node, Refused
 
 BITS = {name: int(name.lstrip("biuf")) for name in DTYPES.values() if name[0] in "biuf"}
 
@@ -93,7 +94,9 @@ def extremum(b: Builder, node: Node):
             op = f"arith.{word}imumf"
         else:
             op = f"arith.{word}{'ui' if is_unsigned(result.dtype) else 'si'}"
-        result = elementwise(b, f"%r = {op} %a0, %a1 : {carrier(result.dtype)}", [result, other], result.dtype)
+        result = elementwise(
+            b, f"%r = {op} %a0, %a1 : {carrier(result.dtype)}", [result, other], result.dtype
+        )
     return result
 
 
@@ -105,7 +108,9 @@ def modulo(b: Builder, node: Node):
     if x.is_float:
         if node.attrs.get("fmod", 0):
             return elementwise(b, f"%r = arith.remf %a0, %a1 : {type_}", [x, y], x.dtype)
-        return _floored(b, x, y, f"%m = arith.remf %a0, %a1 : {type_}", "arith.cmpf one", "arith.cmpf olt", "addf")
+        return _floored(
+            b, x, y, f"%m = arith.remf %a0, %a1 : {type_}", "arith.cmpf one", "arith.cmpf olt", "addf"
+        )
     if is_unsigned(x.dtype):
         return elementwise(b, f"%r = arith.remui %a0, %a1 : {type_}", [x, y], x.dtype)
     rest = f"%m = arith.remsi %a0, %a1 : {type_}"

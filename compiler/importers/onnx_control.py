@@ -7,8 +7,9 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from tilewright.compiler.importers import onnx_forms as forms
-from tilewright.compiler.importers.onnx_builder import POISON, Builder, Node, Refused, Scope, Value
+from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import rule
+from tilewright.compiler.importers.onnx_values import POISON, Node, Refused, Scope, Value
 
 MAX_TRIPS = 1024
 """Longest loop that is unrolled."""

@@ -10,8 +10,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import PassError, UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, STATIC_OPERANDS, Builder, Value
 from tilewright.compiler.importers import onnx_scalar
+from tilewright.compiler.importers.onnx_builder import STATIC_OPERANDS, Builder
+from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Value
 from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
 from tilewright.runtime.signature import Output
 
@@ -146,7 +147,9 @@ def _proto_of(builder: Builder, live, arguments, constants, outputs: list[Value]
     typed = [(graph.input, a.value) for a in arguments] + [(graph.output, v) for v in returned.values()]
     typed += [(graph.value_info, builder.values[name]) for name in produced]
     for target, value in typed:
-        target.append(helper.make_tensor_value_info(value.name, CARRIERS.get(value.dtype, value.dtype), value.shape))
+        target.append(
+            helper.make_tensor_value_info(value.name, CARRIERS.get(value.dtype, value.dtype), value.shape)
+        )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", builder.newest)])
     model.ir_version = 10
     return model
@@ -283,7 +286,9 @@ def lower(model: onnx.ModelProto) -> ir.Module:
     try:
         return _lower(model)
     except PassError as error:
-        raise UnsupportedError(_culprits(model) or [UnsupportedOperator("graph", _first(str(error)))]) from None
+        raise UnsupportedError(
+            _culprits(model) or [UnsupportedOperator("graph", _first(str(error)))]
+        ) from None
 
 
 def _first(diagnostics: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.compiler.importers.onnx_builder import Builder, Value
+from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_values import Value
 
 
 def reshape(b: Builder, x: Value, shape: Sequence[int]) -> Value:

@@ -13,28 +13,45 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.compiler.errors import ModelImportError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers import (
     Imported,
+    onnx_algebra,
     onnx_arithmetic,
     onnx_control,
+    onnx_conv,
     onnx_emit,
+    onnx_pooling,
+    onnx_quantize,
     onnx_recurrent,
     onnx_rewrites,
+    onnx_sampling,
+    onnx_signal,
 )
-from tilewright.compiler.importers.onnx_builder import (
+from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_rules import LOWERED, RULES
+from tilewright.compiler.importers.onnx_upgrade import UPGRADES
+from tilewright.compiler.importers.onnx_values import (
     CARRIERS,
     DTYPES,
     POISON,
-    Builder,
     NeedsConstant,
     Refused,
     Scope,
     Value,
 )
-from tilewright.compiler.importers.onnx_rules import LOWERED, RULES
-from tilewright.compiler.importers.onnx_upgrade import UPGRADES
 from tilewright.runtime.program import TensorSpec
 from tilewright.runtime.signature import Signature, Tree
 
-RULE_FILES = (onnx_arithmetic, onnx_control, onnx_recurrent, onnx_rewrites)
+RULE_FILES = (
+    onnx_algebra,
+    onnx_arithmetic,
+    onnx_control,
+    onnx_conv,
+    onnx_pooling,
+    onnx_quantize,
+    onnx_recurrent,
+    onnx_rewrites,
+    onnx_sampling,
+    onnx_signal,
+)
 """Importing these registers their rules."""
 
 OLDEST_OPSET = 7

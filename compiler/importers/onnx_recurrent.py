@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.importers import onnx_forms as forms
-from tilewright.compiler.importers.onnx_builder import Builder, Node, Refused, Value
+from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import rule
+from tilewright.compiler.importers.onnx_values import Node, Refused, Value
 
 Activation = Callable[[Value], Value]
 

@@ -6,8 +6,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tilewright.compiler.importers import onnx_forms as forms
-from tilewright.compiler.importers.onnx_builder import Builder, Node, Refused
+from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import rule
+from tilewright.compiler.importers.onnx_values import Node, Refused
 
 
 @rule("Identity")
@@ -60,17 +61,45 @@ def dropout(b: Builder, node: Node):
 
 @rule("CastLike")
 def cast_like(b: Builder, node: Node):
-    return b.op("Cast", node.operand(0), to=node.operand(1).dtype, saturate=node.attrs.get("saturate"))
+    return b.op("Cast", node.operand(0), to=node.operand(1).dtype, **node.attrs)
 
 
 @rule("BatchNormalization")
 def batch_normalization(b: Builder, node: Node):
     """x * scale + shift, with scale and shift from weights alone, so that they can be folded when weights are bound."""
-    if node.attrs.get("training_mode", 0):
-        raise Refused("training mode is not taken")
     x, gamma, beta, mean, variance = (node.operand(i) for i in range(5))
     epsilon = node.attrs.get("epsilon", 1e-5)
+    updated = []
+    if node.attrs.get("training_mode", 0):
+        axes = [i for i in range(x.rank) if i != 1]
+        momentum = node.attrs.get("momentum", 0.9)
+        batch_mean = forms.reduce(b, "ReduceMean", x, axes)
+        centred = forms.sub(b, x, batch_mean)
+        batch_variance = forms.reduce(b, "ReduceMean", forms.mul(b, centred, centred), axes)
+        for old, new in ((mean, batch_mean), (variance, batch_variance)):
+            new = forms.cast(b, forms.reshape(b, new, old.shape), old.dtype)
+            updated.append(forms.add(b, forms.mul(b, old, momentum), forms.mul(b, new, 1 - momentum)))
+        mean = forms.reshape(b, batch_mean, mean.shape)
+        variance = forms.reshape(b, batch_variance, variance.shape)
     scale = forms.div(b, gamma, b.op("Sqrt", forms.add(b, variance, epsilon)))
     shift = forms.sub(b, beta, forms.mul(b, mean, scale))
     column = (x.shape[1] if x.rank > 1 else 1,) + (1,) * (x.rank - 2)
-    return forms.add(b, forms.mul(b, x, forms.reshape(b, scale, column)), forms.reshape(b, shift, column))
+    y = forms.add(b, forms.mul(b, x, forms.reshape(b, scale, column)), forms.reshape(b, shift, column))
+    return [y, *updated][: node.outputs]
+
+
+@rule("MatMul")
+def matmul(b: Builder, node: Node):
+    """A vector operand is a matrix of one row or column."""
+    x, y = node.operand(0), node.operand(1)
+    if x.rank > 1 and y.rank > 1:
+        return None
+    left = forms.unsqueeze(b, x, 0) if x.rank == 1 else x
+    right = forms.unsqueeze(b, y, 1) if y.rank == 1 else y
+    product = b.op("MatMul", left, right)
+    shape = list(product.shape)
+    if y.rank == 1:
+        shape.pop()
+    if x.rank == 1:
+        shape.pop(-1 if y.rank == 1 else -2)
+    return forms.reshape(b, product, shape)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from tilewright.compiler.importers.onnx_builder import CARRIERS, DTYPES, Builder, Node, Refused, Value
+from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Node, Refused, Value
 
 DOMAIN = "tilewright"
 OPERATOR = "Elementwise"
@@ -69,7 +70,8 @@ def definition(name: str, node: onnx.NodeProto, types: dict[str, onnx.TypeProto]
     for number, (input_dtype, input_shape) in enumerate(inputs):
         skip = rank - len(input_shape)
         indices = [
-            "0" if extent == 1 and shape[skip + i] != 1 else f"d{skip + i}" for i, extent in enumerate(input_shape)
+            "0" if extent == 1 and shape[skip + i] != 1 else f"d{skip + i}"
+            for i, extent in enumerate(input_shape)
         ]
         maps.append(f"affine_map<({dims}) -> ({', '.join(indices)})>")
         torch, builtin = torch_type(input_dtype, input_shape), builtin_type(input_dtype, input_shape)
@@ -99,4 +101,10 @@ func.func private @{name}({", ".join(arguments)}) -> {torch_type(dtype, shape)} 
 
 def is_unsigned(dtype: int) -> bool:
     """Whether the element type is an unsigned integer; bool counts as one."""
-    return dtype in (TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64, TensorProto.BOOL)
+    return dtype in (
+        TensorProto.UINT8,
+        TensorProto.UINT16,
+        TensorProto.UINT32,
+        TensorProto.UINT64,
+        TensorProto.BOOL,
+    )

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import TensorProto
 
-from tilewright.compiler.importers.onnx_builder import Builder, Refused, Value
+from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_scalar import elementwise
+from tilewright.compiler.importers.onnx_values import Refused, Value
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SmallFloat:
         return 1 << (self.bits - 1)
 
 
-SMALL_FLOATS = {
+SMALL_FLOATS: dict[int, SmallFloat] = {
     TensorProto.FLOAT8E4M3FN: SmallFloat(8, 3, 7, 0x7E, 0x7F, 0x7F),
     TensorProto.FLOAT8E4M3FNUZ: SmallFloat(8, 3, 8, 0x7F, 0x80, 0x80, one_zero=True),
     TensorProto.FLOAT8E5M2: SmallFloat(8, 2, 15, 0x7B, 0x7C, 0x7E),
@@ -42,7 +43,7 @@ SMALL_FLOATS = {
     TensorProto.FLOAT4E2M1: SmallFloat(4, 1, 1, 0x7, 0x7, 0x8),
 }
 
-SMALL_INTEGERS = {
+SMALL_INTEGERS: dict[int, tuple[int, bool]] = {
     TensorProto.INT4: (4, True),
     TensorProto.UINT4: (4, False),
     TensorProto.INT2: (2, True),
@@ -173,7 +174,10 @@ def _decode(b: Builder, x: Value) -> Value:
                 "%infvalue = arith.bitcast %signedinf : i32 to f32",
             ]
         else:
-            body += ["%nanbits = arith.constant 0x7fc00000 : i32", "%nanvalue = arith.bitcast %nanbits : i32 to f32"]
+            body += [
+                "%nanbits = arith.constant 0x7fc00000 : i32",
+                "%nanvalue = arith.bitcast %nanbits : i32 to f32",
+            ]
         body.append(f"%after{name} = arith.select %is{name}, %{name}value, {result} : f32")
         result = f"%after{name}"
     body[-1] = re.sub(r"^%\w+", "%r", body[-1])
@@ -187,7 +191,10 @@ def _specials(form: SmallFloat):
     if form.one_zero:
         return [("nan", form.nan, "eq, %code, %nancode")]
     if form.overflow != form.nan:
-        return [("inf", form.overflow, "eq, %magnitude, %infcode"), ("nan", form.overflow, "ugt, %magnitude, %nancode")]
+        return [
+            ("inf", form.overflow, "eq, %magnitude, %infcode"),
+            ("nan", form.overflow, "ugt, %magnitude, %nancode"),
+        ]
     return [("nan", form.nan, "eq, %magnitude, %nancode")]
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.importers.onnx_builder import Builder, Node, Refused
+from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_values import Node, Refused
 
 Upgrade = Callable[[Builder, Node, int], Node | None]
 
