@@ -16,7 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.traceback import preserve_node_meta
 
 from tilewright.compiler import fallback
-from tilewright.compiler.errors import TilewrightError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.importers.torch_graph import import_graph
 from tilewright.compiler.importers.torch_lowering import (
@@ -76,7 +76,7 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
             return Part(copy.deepcopy(module), options, static, arguments)
         except UnsupportedError:
             pass  # the operators are found again below, where they are cut out of the graph
-        except TilewrightError as error:
+        except Exception as error:  # whatever is wrong inside, the user's model runs
             if options.strict:
                 raise
             _report_whole(module, error)
@@ -112,8 +112,8 @@ def _computes(node: Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and packet not in _VIEWS
 
 
-def _report_whole(module: GraphModule, error: TilewrightError) -> None:
-    reason = f"the compiler failed on its graph: {error}".split("\n")[0][:400]
+def _report_whole(module: GraphModule, error: Exception) -> None:
+    reason = f"the compiler failed on its graph: {type(error).__name__}: {error}".split("\n")[0][:400]
     fallback.warn(
         UnsupportedOperator(operator_name(node), reason, location(node))
         for node in module.graph.nodes
@@ -208,7 +208,7 @@ class _Compiled(torch.nn.Module):
         eager = copy.deepcopy(module)
         try:
             return Part(module, self.options, (), arguments)
-        except TilewrightError as error:
+        except Exception as error:
             if self.options.strict:
                 raise
             _report_whole(eager, error)
