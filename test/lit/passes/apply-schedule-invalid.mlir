@@ -1,0 +1,84 @@
+// RUN: tilewright-opt %s --apply-schedule --split-input-file --verify-diagnostics
+
+// expected-error @below {{dispatch @not_a_dictionary: `tilewright.schedule` must be a dictionary, found [16]}}
+func.func private @not_a_dictionary(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = [16]} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll and vector}}
+func.func private @unknown_field(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tiles = [16]}} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @negative: tile sizes are integers >= 0}}
+func.func private @negative(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [-4]}} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{the schedule tiles, but the dispatch has no sink that can be tiled; use tile = []}}
+func.func private @no_sink(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [4]}} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+// expected-error @below {{dispatch @too_many: illegal schedule {'tile': [4, 4, 4], 'unroll': 0, 'vector': 0}: it tiles 3 loops, the sink has 2}}
+func.func private @too_many(%x: tensor<8x4xf32>) -> tensor<8x4xf32> attributes {tilewright.schedule = {tile = [4, 4, 4]}} {
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<8x4xf32>) outs(%x : tensor<8x4xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    linalg.yield %in : f32
+  } -> tensor<8x4xf32>
+  return %r : tensor<8x4xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+// expected-error @below {{tile 16 of loop 0 exceeds its extent 8}}
+func.func private @too_large(%x: tensor<8x4xf32>) -> tensor<8x4xf32> attributes {tilewright.schedule = {tile = [16, 0]}} {
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<8x4xf32>) outs(%x : tensor<8x4xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    linalg.yield %in : f32
+  } -> tensor<8x4xf32>
+  return %r : tensor<8x4xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+// expected-error @below {{loop 1 is a reduction, only parallel loops are cut into rTasks; use 0}}
+func.func private @reduction(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [4, 2]}} {
+  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8x4xf32>) outs(%s : tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+// An overlapping last tile would add its shared rows twice.
+// expected-error @below {{tile [3, 0] does not divide loop 0 of extent 8, and the sink accumulates into its result; use a divisor or 0}}
+func.func private @ragged_accumulation(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [3, 0]}} {
+  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8x4xf32>) outs(%s : tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
