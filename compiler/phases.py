@@ -50,7 +50,7 @@ PHASES = (
     Phase(
         "dispatch",
         "fusion groups outlined, one sink each",
-        lambda target: "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,canonicalize,cse",
+        lambda target: "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse",
     ),
     Phase("schedule", "a schedule on every dispatch", lambda target: "assign-schedules"),
 )
