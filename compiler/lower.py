@@ -38,7 +38,6 @@ def pipeline(target: Target) -> str:
             report-asserts,
             canonicalize,cse,
             canonicalize),
-        func.func(refback-expand-ops-for-llvm),
         lower-affine,
         convert-scf-to-cf,
         expand-strided-metadata,

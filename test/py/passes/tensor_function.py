@@ -17,7 +17,7 @@ LOWERING = """builtin.module(
   func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,tm-tensor-bufferize),
   one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},
   buffer-results-to-out-params{modify-public-functions=true},canonicalize,cse,func.func(tm-tensor-to-loops,refback-munge-memref-copy),
-  convert-linalg-to-loops,func.func(refback-expand-ops-for-llvm),lower-affine,convert-scf-to-cf,
+  convert-linalg-to-loops,lower-affine,convert-scf-to-cf,
   expand-strided-metadata,lower-affine,convert-math-to-llvm,convert-math-to-libm,finalize-memref-to-llvm,
   convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},convert-arith-to-llvm,convert-cf-to-llvm,
   convert-index-to-llvm,canonicalize,cse,reconcile-unrealized-casts)""".replace("\n", "")
