@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -12,6 +13,10 @@ from rich.table import Table
 from tilewright.compiler.cli_models import load_model, read_inputs
 from tilewright.compiler.explain import duration, quantity
 from tilewright.compiler.terminal import console as new_console
+
+if TYPE_CHECKING:
+    from tilewright.runtime.model import CompiledModel
+    from tilewright.runtime.program import Package
 
 IMPORT = "import"
 
@@ -32,6 +37,7 @@ def phase_names() -> list[str]:
     "--from", "first", help="First phase to run, on an .mlir file that the phase before it printed."
 )
 @click.option("--to", "last", help="Last phase to run; prints the IR instead of making an artifact.")
+@click.option("--weights", metavar="MODEL", help="With --from: the model whose weights the artifact takes.")
 @click.option("--inputs", type=click.Path(path_type=Path, exists=True), help="Example inputs, an .npz file.")
 @click.option("--timing", is_flag=True, help="Print the seconds that every phase took.")
 def command(
@@ -41,17 +47,18 @@ def command(
     opt: str,
     first: str | None,
     last: str | None,
+    weights: str | None,
     inputs: Path | None,
     timing: bool,
 ) -> None:
     """Compile MODEL; write an artifact that `tilewright run` and `tilewright.load` take.
 
     Without -o nothing is kept but the compile cache. With --to the IR after that phase goes to -o or to
-    standard output; edit it, and continue with --from.
+    standard output; edit it, and continue with --from, and --weights MODEL for an artifact.
     """
     console = new_console(stderr=True)
-    if first or last:
-        _phases(model, output, target, first, last, inputs, timing, console)
+    if last or first not in (None, IMPORT):
+        _phases(model, output, target, first, last, weights, inputs, timing, console)
         return
     from tilewright.compiler import driver
 
@@ -99,6 +106,7 @@ def _phases(
     target: str,
     first: str | None,
     last: str | None,
+    weights: str | None,
     inputs: Path | None,
     timing: bool,
     console: Console,
@@ -112,6 +120,10 @@ def _phases(
     for option, name in (("--from", first), ("--to", last)):
         if name is not None and name not in names:
             raise click.BadParameter(f"`{name}`; the phases are {', '.join(names)}", param_hint=option)
+    if output and last is None and not weights:
+        raise click.UsageError(
+            "IR holds no weights: -o with --from needs --weights MODEL, or --to for the IR"
+        )
     report = phases.Report()
     start = time.perf_counter()
     if first and first != IMPORT:
@@ -129,14 +141,11 @@ def _phases(
     report.add(IMPORT, time.perf_counter() - start)
     if last is None:
         package = phases.compile_module(module, resolve(target), report, first)
-        console.print(
-            f"{model}: {len(package.main.steps)} dispatches of {len(package.kernels)} kernels compile; "
-            "an artifact needs the model's weights, so none is written"
-        )
+        steps, kernels = len(package.main.steps), len(package.kernels)
+        console.print(f"{model}: {steps} dispatches of {kernels} kernels compile")
         if output:
-            raise click.UsageError(
-                "-o needs --to with --from: IR holds no weights, so no artifact can be made"
-            )
+            _bind(package, weights or "", inputs).save(str(output))
+            console.print(f"{output}: {quantity(output.stat().st_size, 'B')}")
     else:
         if last != IMPORT:
             if names.index(last) < names.index(first):
@@ -150,6 +159,18 @@ def _phases(
             click.echo(text, nl=False)
     if timing:
         console.print(timing_table(report.phases_s, time.perf_counter() - start))
+
+
+def _bind(package: Package, weights: str, inputs: Path | None) -> CompiledModel:
+    """A package compiled from IR with the weights and the signature of the model that the IR came from."""
+    from tilewright.compiler import driver
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.model import CompiledModel
+
+    loaded = load_model(weights)
+    imported = driver.import_model(loaded.model, example_inputs(loaded, inputs))
+    executable = Executable(package, list(imported.weights))
+    return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 
 def timing_table(phases_s: dict[str, float], total_s: float) -> Table:

@@ -68,6 +68,17 @@ class TestCompile:
         assert result.exit_code == 0, result.output
         assert "kernels compile" in result.output
 
+    def test_edited_ir_becomes_an_artifact_with_the_model_s_weights(self, tool) -> None:
+        assert tool("compile", MODEL, "--to", "dispatch", "-o", "d.mlir").exit_code == 0
+        refused = tool("compile", "d.mlir", "--from", "schedule", "-o", "tiny.twm")
+        assert "-o with --from needs --weights MODEL" in refused.output
+        result = tool("compile", "d.mlir", "--from", "schedule", "--weights", MODEL, "-o", "tiny.twm")
+        assert result.exit_code == 0, result.output
+        np.savez("in.npz", np.ones((2, 8), np.float32))
+        assert tool("run", "tiny.twm", "in.npz", "-o", "out.npz").exit_code == 0
+        with np.load("out.npz") as outputs:
+            np.testing.assert_allclose(outputs["output"], reference(), rtol=1e-5, atol=1e-6)
+
     def test_import_is_the_first_phase(self, tool) -> None:
         result = tool("compile", MODEL, "--to", "import")
         assert result.exit_code == 0, result.output
