@@ -99,9 +99,14 @@ class VectorizeReductions(Pass):
         ]
         unroll_dim = max(candidates)[2] if candidates else None
         unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
+        if self.vector and block is not None and block % self.vector:
+            raise self.refusal(
+                reduction.op,
+                f"vector {self.vector} crosses the blocks of {block} of a packed operand; use a divisor",
+            )
         widths = None if block is None else [d for d in divisors(block) if d >= min(lanes, block)]
         tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths)
-        return RegisterPlan(unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector)
+        return RegisterPlan(unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector, lanes)
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,11 @@ class RegisterPlan:
     vector_dim: int
     unroll: int
     vector: int
+    lanes: int
+
+
+Point = tuple[int, int, int]
+"""One accumulator of a register tile: step of the unrolled loop, offset in the vector loop, lanes."""
 
 
 @dataclass(frozen=True)
@@ -248,72 +258,78 @@ class _Emitter:
 
     def _tile(self, count: int, width: int) -> None:
         element = ir.ShapedType(self.operands[-1].type).element_type
-        type_ = ir.VectorType.get([width], element)
-        places = [self._address(-1, t) for t in range(count)]
+        points = [(t, offset, lanes) for t in range(count) for offset, lanes in pieces(width, self.plan.lanes)]
+        types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
+        places = [self._address(-1, t, offset) for t, offset, _ in points]
         if self.fill is None:
-            accumulators = [vector.load(type_, self.operands[-1], place) for place in places]
+            starts = [vector.load(type_, self.operands[-1], place) for type_, place in zip(types, places)]
         else:
-            accumulators = [vector.broadcast(type_, self.fill)] * count
-        results = self._reduce(list(self.r.reduction), accumulators, width)
+            starts = [vector.broadcast(type_, self.fill) for type_ in types]
+        results = self._reduce(list(self.r.reduction), starts, points)
         for place, value in zip(places, results):
             vector.store(value, self.operands[-1], place)
 
-    def _reduce(self, loops: list[int], accumulators: list[ir.Value], width: int) -> list[ir.Value]:
+    def _reduce(self, loops: list[int], accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         if not loops:
-            return self._step(accumulators, width)
+            return self._step(accumulators, points)
         extent = self.r.extents[loops[0]]
         if extent == 1:
             self.ivs[loops[0]] = self.zero
-            return self._reduce(loops[1:], accumulators, width)
+            return self._reduce(loops[1:], accumulators, points)
         loop = scf.ForOp(self.zero, _index(extent), _index(1), accumulators)
         with ir.InsertionPoint(loop.body):
             self.ivs[loops[0]] = loop.induction_variable
-            scf.YieldOp(self._reduce(loops[1:], list(loop.inner_iter_args), width))
+            scf.YieldOp(self._reduce(loops[1:], list(loop.inner_iter_args), points))
         return list(loop.results)
 
-    def _step(self, accumulators: list[ir.Value], width: int) -> list[ir.Value]:
+    def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
+        """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""
         body = self.r.op.regions[0].blocks[0]
-        shared: dict[int, ir.Value] = {}
+        loaded: dict[tuple, ir.Value] = {}
         results = []
-        for t, accumulator in enumerate(accumulators):
+        for accumulator, (t, offset, lanes) in zip(accumulators, points):
             values = {}
             for i, map_ in enumerate(self.r.maps[:-1]):
-                fixed = self.plan.unroll_dim is None or self.plan.unroll_dim not in map_dims(map_)
-                if not fixed or i not in shared:
-                    shared[i] = self._load(i, t, width)
-                values[body.arguments[i]] = shared[i]
+                used = map_dims(map_)
+                moves = self.plan.vector_dim in used
+                key = (i, t if self.plan.unroll_dim in used else 0, offset if moves else 0, lanes)
+                scalar = (*key[:2], "scalar")
+                if key not in loaded:
+                    type_ = ir.VectorType.get([lanes], ir.ShapedType(self.operands[i].type).element_type)
+                    if moves:
+                        loaded[key] = vector.load(type_, self.operands[i], self._address(i, t, offset))
+                    else:
+                        if scalar not in loaded:
+                            loaded[scalar] = memref.load(self.operands[i], self._address(i, t, 0))
+                        loaded[key] = vector.broadcast(type_, loaded[scalar])
+                values[body.arguments[i]] = loaded[key]
             values[body.arguments[len(self.r.maps) - 1]] = accumulator
-            results.append(vectorize_body(body, values, width)[0])
+            results.append(vectorize_body(body, values, lanes)[0])
         return results
 
-    def _load(self, operand: int, t: int, width: int) -> ir.Value:
-        element = ir.ShapedType(self.operands[operand].type).element_type
-        type_ = ir.VectorType.get([width], element)
-        place = self._address(operand, t)
-        if self.plan.vector_dim in map_dims(self.r.maps[operand]):
-            return vector.load(type_, self.operands[operand], place)
-        return vector.broadcast(type_, memref.load(self.operands[operand], place))
-
-    def _address(self, operand: int, t: int) -> list[ir.Value]:
+    def _address(self, operand: int, t: int, offset: int) -> list[ir.Value]:
         map_ = self.r.maps[operand]
-        position = self.plan.unroll_dim
-        replaced = [ir.AffineExpr.get_dim(i) for i in range(map_.n_dims)]
-        if t and position is not None:
-            replaced[position] = replaced[position] + t
+        moved = {self.plan.unroll_dim: t, self.plan.vector_dim: offset}
+        replaced = [ir.AffineExpr.get_dim(i) + moved.get(i, 0) for i in range(map_.n_dims)]
         place = []
         for expr in map_.results:
             used = sorted(dims(expr))
-            if is_dim(expr) and not (t and used[0] == position):
+            if is_dim(expr) and not moved.get(used[0]):
                 place.append(self.ivs[used[0]])
                 continue
-            composed = expr.compose(ir.AffineMap.get(map_.n_dims, 0, replaced))
-            compressed = ir.AffineMap.get(map_.n_dims, 0, [composed])
-            place.append(
-                affine.apply(
-                    compressed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)]
-                )
-            )
+            composed = ir.AffineMap.get(map_.n_dims, 0, [expr.compose(ir.AffineMap.get(map_.n_dims, 0, replaced))])
+            place.append(affine.apply(composed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)]))
         return place
+
+
+def pieces(width: int, lanes: int) -> list[tuple[int, int]]:
+    """(offset, lanes) of full registers and then powers of two: other vector lengths LLVM takes apart element by element."""
+    found, offset = [], 0
+    while offset < width:
+        size = lanes if width - offset >= lanes else 1 << ((width - offset).bit_length() - 1)
+        found.append((offset, size))
+        offset += size
+    return found
 
 
 def vectorize_body(body: ir.Block, values: dict[ir.Value, ir.Value], width: int) -> list[ir.Value]:

@@ -1,0 +1,116 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions{unroll=2 vector=4}),canonicalize)' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions{vector-bits=256 registers=16}))' | filecheck %s --check-prefix=AVX2
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#packed = affine_map<(d0, d1, d2) -> (d1 floordiv 8, d2, d1 mod 8)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+#columns = affine_map<(d0, d1) -> (d1)>
+
+// Columns 0..8 in vectors of 4 and 8..10 in one of 2, rows in pairs with the fifth alone. Accumulators start from the
+// fill in registers, and B is loaded once for both rows.
+// CHECK-LABEL: func.func @matmul
+// CHECK-NOT: linalg
+// CHECK: %[[START:.+]] = arith.constant dense<0.000000e+00> : vector<4xf32>
+// CHECK: scf.for
+// CHECK: scf.for
+// CHECK: scf.for {{.*}} iter_args(%[[ACC0:.+]] = %[[START]], %[[ACC1:.+]] = %[[START]]) -> (vector<4xf32>, vector<4xf32>)
+// CHECK: %[[A0:.+]] = vector.broadcast
+// CHECK: %[[B:.+]] = vector.load %arg1[%{{.+}}, %{{.+}}] : memref<8x10xf32>, vector<4xf32>
+// CHECK: %[[P0:.+]] = arith.mulf %[[A0]], %[[B]] fastmath<contract>
+// CHECK: arith.addf %[[ACC0]], %[[P0]] fastmath<contract>
+// CHECK-NOT: vector.load
+// CHECK: %[[P1:.+]] = arith.mulf %{{.+}}, %[[B]]
+// CHECK: arith.addf %[[ACC1]], %[[P1]]
+// CHECK: vector.store {{.*}} : memref<5x10xf32>, vector<4xf32>
+// CHECK: vector.store {{.*}} : memref<5x10xf32>, vector<4xf32>
+// CHECK: scf.for {{.*}} -> (vector<4xf32>) {
+// CHECK: scf.for {{.*}} -> (vector<2xf32>, vector<2xf32>)
+// CHECK: scf.for {{.*}} -> (vector<2xf32>) {
+func.func @matmul(%a: memref<5x8xf32>, %b: memref<8x10xf32>, %c: memref<5x10xf32>) {
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<5x10xf32>)
+  linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<5x8xf32>, memref<8x10xf32>) outs(%c : memref<5x10xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// Without a fill the accumulator is loaded; any arithmetic on numbers will do.
+// CHECK-LABEL: func.func @column_maximum
+// CHECK: %[[START:.+]] = vector.load %arg1
+// CHECK: scf.for {{.*}} iter_args(%[[ACC:.+]] = %[[START]])
+// CHECK: arith.maximumf %[[ACC]], %{{.+}} : vector<4xf32>
+// AVX2-LABEL: func.func @column_maximum
+// AVX2: vector<{{8|16}}xf32>
+// AVX2-NOT: vector<32xf32>
+func.func @column_maximum(%a: memref<8x16xf32>, %c: memref<16xf32>) {
+  linalg.generic {indexing_maps = [#id, #columns], iterator_types = ["reduction", "parallel"]}
+      ins(%a : memref<8x16xf32>) outs(%c : memref<16xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %s = arith.maximumf %o, %x : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// Packed weights are contiguous along the vector inside of a block.
+// CHECK-LABEL: func.func @packed_weights
+// CHECK-NOT: linalg
+// CHECK: vector.load %arg1[%{{.+}}, %{{.+}}, %{{.+}}] : memref<2x8x8xf32>, vector<4xf32>
+func.func @packed_weights(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref<4x16xf32>) {
+  linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<4x8xf32>, memref<2x8x8xf32>) outs(%c : memref<4x16xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// The reduction itself is contiguous: left to scalar loops that LLVM may reassociate.
+// CHECK-LABEL: func.func @row_sum
+// CHECK: linalg.generic
+// CHECK: arith.addf {{.*}} fastmath<reassoc,contract>
+func.func @row_sum(%a: memref<8x16xf32>, %c: memref<8xf32>) {
+  linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%a : memref<8x16xf32>) outs(%c : memref<8xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %s = arith.addf %o, %x : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// Vectors of booleans are not what lies in memory.
+// CHECK-LABEL: func.func @booleans
+// CHECK: linalg.generic
+func.func @booleans(%a: memref<8x16xi1>, %c: memref<16xi1>) {
+  linalg.generic {indexing_maps = [#id, #columns], iterator_types = ["reduction", "parallel"]}
+      ins(%a : memref<8x16xi1>) outs(%c : memref<16xi1>) {
+  ^bb0(%x: i1, %o: i1):
+    %s = arith.ori %o, %x : i1
+    linalg.yield %s : i1
+  }
+  return
+}
+
+// Columns are not contiguous here.
+// CHECK-LABEL: func.func @strided
+// CHECK: linalg.generic
+func.func @strided(%a: memref<8x16xf32, strided<[32, 2]>>, %c: memref<16xf32>) {
+  linalg.generic {indexing_maps = [#id, #columns], iterator_types = ["reduction", "parallel"]}
+      ins(%a : memref<8x16xf32, strided<[32, 2]>>) outs(%c : memref<16xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %s = arith.addf %o, %x : f32
+    linalg.yield %s : f32
+  }
+  return
+}
