@@ -61,6 +61,10 @@ VALUE_ELEMENTS = 4096
 """Largest input that may be specialised on its values when the shape of a result depends on them."""
 
 
+class OpenShapeError(ModelImportError):
+    """What is compiled depends on example inputs, and none were given."""
+
+
 def load(model: onnx.ModelProto | str | Path) -> tuple[onnx.ModelProto, Path | None]:
     """The checked model, external data left on disk, and its folder; raises ModelImportError when malformed."""
     folder = None
@@ -174,7 +178,7 @@ def _tensor_type(name: str, type_: onnx.TypeProto, example: np.ndarray | None) -
         raise Refused(f"input `{name}` holds {TensorProto.DataType.Name(dtype)}, which no kernel computes on")
     if example is None:
         if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
-            raise ModelImportError(
+            raise OpenShapeError(
                 f"input `{name}` has a shape that is open; pass example inputs that give its extents"
             )
         return dtype, tuple(d.dim_value for d in tensor.shape.dim)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers import torch_special
+from tilewright.compiler.importers import torch_attention, torch_special
+from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
 
@@ -34,13 +35,9 @@ def addmm(bias, left, right, *, beta=1, alpha=1):
     return product + (bias if beta == 1 else bias * beta)
 
 
-def _compute_dtype(x: torch.Tensor) -> torch.dtype:
-    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-
-
 def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
     """`x * scale + shift`, with the [C]-sized scale and shift computed apart so that they can be folded."""
-    dtype = _compute_dtype(x)
+    dtype = compute_dtype(x)
     scale = torch.rsqrt(variance.to(dtype) + eps)
     if weight is not None:
         scale = scale * weight.to(dtype)
@@ -54,7 +51,7 @@ def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
 
 def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps):
     """Batch statistics, the normalised tensor, and the running statistics that follow from them."""
-    dtype = _compute_dtype(x)
+    dtype = compute_dtype(x)
     per_channel = [1, x.shape[1]] + [1] * (x.dim() - 2)
     if not training:
         y = batch_norm_inference(x, weight, bias, mean, variance, momentum, eps)[0]
@@ -95,7 +92,7 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
     if x.dtype.is_complex:
         return NotImplemented
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    wide = x.to(_compute_dtype(x))
+    wide = x.to(compute_dtype(x))
     mean = torch.mean(wide, axes, keepdim=True)
     centred = wide - mean
     count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
@@ -114,7 +111,7 @@ def var(x, dim=None, *, correction=None, keepdim=False):
 
 def native_layer_norm(x, normalized_shape, weight, bias, eps):
     """Mean, centred square mean, scale: two reductions and elementwise work; returns both statistics too."""
-    dtype = _compute_dtype(x)
+    dtype = compute_dtype(x)
     axes = list(range(x.dim() - len(normalized_shape), x.dim()))
     wide = x.to(dtype)
     mean = torch.mean(wide, axes, keepdim=True)
@@ -130,7 +127,7 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps):
 
 def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     """Group norm as a layer norm over [groups, channels / groups * spatial] with per-channel scale."""
-    dtype = _compute_dtype(x)
+    dtype = compute_dtype(x)
     grouped = x.to(dtype).reshape(batch, groups, -1)
     mean = torch.mean(grouped, [2], keepdim=True)
     centred = grouped - mean
@@ -144,80 +141,6 @@ def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     return y.to(x.dtype), mean.reshape(batch, groups), rstd.reshape(batch, groups)
 
 
-def _causal_mask(rows: int, columns: int, device) -> torch.Tensor:
-    return torch.arange(columns, device=device).unsqueeze(0) <= torch.arange(rows, device=device).unsqueeze(1)
-
-
-def _scores(query, key, mask, is_causal, scale):
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query * scale, key.transpose(-2, -1))
-    if is_causal:
-        visible = _causal_mask(query.shape[-2], key.shape[-2], query.device)
-        scores = torch.where(visible, scores, float("-inf"))
-    if mask is not None:
-        scores = torch.where(mask, scores, float("-inf")) if mask.dtype == torch.bool else scores + mask
-    return scores
-
-
-def _widened(*tensors):
-    return [t.to(_compute_dtype(t)) for t in tensors]
-
-
-def scaled_dot_product_attention(
-    query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
-):
-    """matmul(q * scale, k^T), mask, softmax, matmul; rows that see nothing give zeros, as eager's do."""
-    if dropout_p:
-        return NotImplemented
-    attended = flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)
-    return attended[0]
-
-
-def flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    """Attention with the row-wise logsumexp that its gradient needs."""
-    if dropout_p:
-        return NotImplemented
-    if query.dim() > 2 and key.shape[-3] != query.shape[-3] and key.shape[-3] > 1:
-        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
-        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    q, k, v = _widened(query, key, value)
-    scores = _scores(q, k, attn_mask, is_causal, scale)
-    top = torch.amax(scores, -1, keepdim=True)
-    if attn_mask is not None:
-        top = torch.where(top == float("-inf"), 0.0, top)
-    powers = torch.exp(scores - top)
-    total = torch.sum(powers, -1, keepdim=True)
-    weights = powers / total
-    if attn_mask is not None:
-        weights = torch.where(total == 0, 0.0, weights)
-    out = torch.matmul(weights, v).to(query.dtype)
-    if query.dim() == 4 and not query.is_contiguous() and query.transpose(1, 2).is_contiguous():
-        out = (
-            out.transpose(1, 2).contiguous().transpose(1, 2)
-        )  # the kernel lays its result out like the query
-    return out, (top + torch.log(total)).squeeze(-1)
-
-
-def flash_attention_for_cpu_backward(
-    grad, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask=None, scale=None
-):
-    """Gradients of attention for query, key and value, recomputing the weights from the logsumexp."""
-    if dropout_p:
-        return NotImplemented
-    dtypes = query.dtype, key.dtype, value.dtype
-    grad, q, k, v, out = _widened(grad, query, key, value, out)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    weights = torch.exp(_scores(q, k, attn_mask, is_causal, scale) - logsumexp.unsqueeze(-1))
-    if attn_mask is not None:
-        weights = torch.where(torch.isinf(logsumexp).unsqueeze(-1), 0.0, weights)
-    grad_value = torch.matmul(weights.transpose(-2, -1), grad)
-    grad_weights = torch.matmul(grad, v.transpose(-2, -1))
-    grad_scores = weights * (grad_weights - torch.sum(grad * out, -1, keepdim=True)) * scale
-    grad_query = torch.matmul(grad_scores, k)
-    grad_key = torch.matmul(grad_scores.transpose(-2, -1), q)
-    return grad_query.to(dtypes[0]), grad_key.to(dtypes[1]), grad_value.to(dtypes[2])
-
-
 _OURS: Table = {
     aten.addmm.default: addmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
@@ -228,9 +151,6 @@ _OURS: Table = {
     aten.var.correction: var,
     aten.native_layer_norm.default: native_layer_norm,
     aten.native_group_norm.default: native_group_norm,
-    aten.scaled_dot_product_attention.default: scaled_dot_product_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu.default: flash_attention_for_cpu,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: flash_attention_for_cpu_backward,
 }
 
 
@@ -242,6 +162,7 @@ def decomposition_table() -> Table:
     keep = set(_KEEP)
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     table.update(_OURS)
+    table.update(torch_attention.TABLE)
     table.update(torch_special.TABLE)
     return table
 

@@ -48,7 +48,7 @@ def _as_fake(module: GraphModule, value: torch.Tensor) -> torch.Tensor:
     for node in module.graph.nodes:
         known = node.meta.get("val")
         if hasattr(known, "fake_mode"):
-            return known.fake_mode.from_tensor(value)
+            return known.fake_mode.from_tensor(value, static_shapes=True)
     return torch._subclasses.FakeTensorMode().from_tensor(value)
 
 

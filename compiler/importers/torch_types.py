@@ -28,6 +28,11 @@ _NAMES = {
 }
 
 
+def compute_dtype(x: torch.Tensor) -> torch.dtype:
+    """The dtype that sums and powers of `x` are computed in: single precision for shorter floats."""
+    return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The runtime's name of `dtype`; raises NotImplementedError when it has none."""
     try:
