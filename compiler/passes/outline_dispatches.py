@@ -179,9 +179,7 @@ class _Outliner:
             block = dispatch.regions[0].blocks.append(*type_.inputs, arg_locs=[location] * len(inputs))
             clone_into(block, [self.ops[n] for n in body], dict(zip(inputs, block.arguments)), results)
         dispatch.attributes[OPERATOR] = ir.StringAttr.get(kind)
-        if group.reasons:
-            reasons = sorted(set(group.reasons))
-            dispatch.attributes[UNFUSED] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in reasons])
+        # The key is taken before reasons are attached: who could not join says nothing about the code.
         key = hashlib.sha256(dispatch.get_asm(enable_debug_info=False).encode()).hexdigest()
         name = self.outlined.get(key)
         if name is None:
@@ -190,6 +188,8 @@ class _Outliner:
             dispatch.attributes["sym_name"] = ir.StringAttr.get(name)
         else:
             dispatch.erase()
+            dispatch = next(f for f in functions(self.module) if f.attributes["sym_name"].value == name)
+        _add_reasons(dispatch, group.reasons)
         with ir.InsertionPoint(sink), location:
             call = func.CallOp([r.type for r in results], name, inputs)
         for old, new in zip(results, call.results):
@@ -213,6 +213,17 @@ class _Outliner:
                     found.add(number)
                     pending.append(number)
         return sorted(found)
+
+
+def _add_reasons(dispatch: ir.Operation, reasons: list[str]) -> None:
+    known = (
+        [ir.StringAttr(r).value for r in dispatch.attributes[UNFUSED]]
+        if UNFUSED in dispatch.attributes
+        else []
+    )
+    if reasons:
+        merged = sorted({*known, *reasons})
+        dispatch.attributes[UNFUSED] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in merged])
 
 
 def external_operands(op: ir.Operation) -> list[ir.Value]:

@@ -1,0 +1,154 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(outline-dispatches)' --split-input-file | filecheck %s
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#columns = affine_map<(d0, d1) -> (d1)>
+
+// A contraction takes its fill and its element-wise epilogue along.
+// CHECK-LABEL: func.func @epilogue
+// CHECK-NEXT: %[[R:.+]] = call @[[MATMUL:matmul[a-z0-9_]*]](
+// CHECK-NEXT: return %[[R]]
+// CHECK: func.func private @[[MATMUL]](
+// CHECK-SAME: tilewright.operator = "matmul"
+// CHECK: linalg.fill
+// CHECK: arith.mulf
+// CHECK: arith.maximumf
+func.func @epilogue(%x: tensor<64x8xf32>, %w: tensor<8x32xf32>, %b: tensor<32xf32>) -> tensor<64x32xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x32xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<64x32xf32>) -> tensor<64x32xf32>
+  %m = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<64x8xf32>, tensor<8x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %r = linalg.generic {indexing_maps = [#id, #columns, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%m, %b : tensor<64x32xf32>, tensor<32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%in: f32, %bias: f32, %o: f32):
+    %s = arith.addf %in, %bias : f32
+    %a = arith.maximumf %s, %z : f32
+    linalg.yield %a : f32
+  } -> tensor<64x32xf32>
+  return %r : tensor<64x32xf32>
+}
+
+// -----
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// What a contraction reads many times is computed before it, and the reason is kept.
+// CHECK-LABEL: func.func @prologue
+// CHECK-NEXT: %[[EXP:.+]] = call @[[FIRST:elementwise[a-z0-9_]*]](%arg0)
+// CHECK-NEXT: %[[R:.+]] = call @[[SECOND:matmul[a-z0-9_]*]](%[[EXP]]
+// CHECK-NEXT: return %[[R]]
+// CHECK-DAG: func.func private @[[FIRST]]
+// CHECK-DAG: func.func private @[[SECOND]]{{.*}}tilewright.unfused = ["elementwise: a contraction would recompute it"]
+func.func @prologue(%x: tensor<64x8xf32>, %w: tensor<8x32xf32>) -> tensor<64x32xf32> {
+  %z = arith.constant 0.0 : f32
+  %ex = tensor.empty() : tensor<64x8xf32>
+  %p = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<64x8xf32>) outs(%ex : tensor<64x8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = math.exp %in : f32
+    linalg.yield %a : f32
+  } -> tensor<64x8xf32>
+  %e = tensor.empty() : tensor<64x32xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<64x32xf32>) -> tensor<64x32xf32>
+  %m = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%p, %w : tensor<64x8xf32>, tensor<8x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %q = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %q : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  return %m : tensor<64x32xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+
+// A row-wise sum and what is done with it are cut along the rows together.
+// CHECK-LABEL: func.func @rows
+// CHECK-NEXT: call @[[ONE:.+]](%arg0)
+// CHECK-NEXT: return
+// CHECK: func.func private @[[ONE]](
+// CHECK-SAME: tilewright.operator = "reduction"
+// CHECK-COUNT-2: linalg.generic
+func.func @rows(%x: tensor<512x64xf32>) -> tensor<512x64xf32> {
+  %z = arith.constant 0.0 : f32
+  %es = tensor.empty() : tensor<512xf32>
+  %i = linalg.fill ins(%z : f32) outs(%es : tensor<512xf32>) -> tensor<512xf32>
+  %s = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<512x64xf32>) outs(%i : tensor<512xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %o, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<512xf32>
+  %e = tensor.empty() : tensor<512x64xf32>
+  %r = linalg.generic {indexing_maps = [#id, #rows, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s : tensor<512x64xf32>, tensor<512xf32>) outs(%e : tensor<512x64xf32>) {
+  ^bb0(%in: f32, %sum: f32, %o: f32):
+    %a = arith.divf %in, %sum : f32
+    linalg.yield %a : f32
+  } -> tensor<512x64xf32>
+  return %r : tensor<512x64xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// A value that is used elsewhere too is computed once; equal dispatches are one function.
+// CHECK-LABEL: func.func @shared
+// CHECK-NEXT: %[[A:.+]] = call @[[F:.+]](%arg0)
+// CHECK-NEXT: %[[B:.+]] = call @[[F]](%[[A]])
+// CHECK-NEXT: return %[[A]], %[[B]]
+// CHECK: func.func private @[[F]](
+// CHECK-NOT: func.func
+func.func @shared(%x: tensor<512x64xf32>) -> (tensor<512x64xf32>, tensor<512x64xf32>) {
+  %e = tensor.empty() : tensor<512x64xf32>
+  %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<512x64xf32>) outs(%e : tensor<512x64xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %q = math.exp %in : f32
+    linalg.yield %q : f32
+  } -> tensor<512x64xf32>
+  %b = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%a : tensor<512x64xf32>) outs(%e : tensor<512x64xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %q = math.exp %in : f32
+    linalg.yield %q : f32
+  } -> tensor<512x64xf32>
+  return %a, %b : tensor<512x64xf32>, tensor<512x64xf32>
+}
+
+// -----
+
+#id = affine_map<(d0) -> (d0)>
+
+// Reshapes move no data and stay outside, as views of buffers.
+// CHECK-LABEL: func.func @views
+// CHECK-NEXT: %[[FLAT:.+]] = tensor.collapse_shape %arg0
+// CHECK-NEXT: %[[R:.+]] = call @{{.+}}(%[[FLAT]])
+// CHECK-NEXT: %[[BACK:.+]] = tensor.expand_shape %[[R]]
+// CHECK-NEXT: return %[[BACK]]
+func.func @views(%x: tensor<4x32xf32>) -> tensor<4x32xf32> {
+  %v = tensor.collapse_shape %x [[0, 1]] : tensor<4x32xf32> into tensor<128xf32>
+  %e = tensor.empty() : tensor<128xf32>
+  %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%v : tensor<128xf32>) outs(%e : tensor<128xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %q = math.exp %in : f32
+    linalg.yield %q : f32
+  } -> tensor<128xf32>
+  %r = tensor.expand_shape %a [[0, 1]] output_shape [4, 32] : tensor<128xf32> into tensor<4x32xf32>
+  return %r : tensor<4x32xf32>
+}
