@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -150,8 +151,11 @@ def run_case(
 def _prepare(name: str, task: Task, expected: Sequence) -> tuple[Outcome, Prepared | None]:
     start = time.perf_counter()
     try:
-        prepared = adapters.load(name)(task)
-        found = prepared.outputs()
+        with warnings.catch_warnings():
+            # Deprecations inside competitors are not for those who read the table.
+            warnings.simplefilter("ignore")
+            prepared = adapters.load(name)(task)
+            found = prepared.outputs()
     except Unavailable as reason:
         return Outcome("unavailable", str(reason)), None
     except Exception as error:

@@ -94,6 +94,25 @@ class TestCompile:
         with np.load("out.npz") as outputs:
             np.testing.assert_allclose(outputs["output"], reference(), rtol=1e-5, atol=1e-6)
 
+    def test_an_onnx_file_compiles_for_given_inputs(self, tool, folder: Path) -> None:
+        onnx = pytest.importorskip("onnx")
+        helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+        graph = helper.make_graph(
+            [helper.make_node("Relu", ["x"], ["y"])],
+            "relu",
+            [helper.make_tensor_value_info("x", kind, ["batch", 3])],
+            [helper.make_tensor_value_info("y", kind, ["batch", 3])],
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), folder / "relu.onnx")
+        x = np.array([[-1, 0, 2]], np.float32)
+        np.savez(folder / "in.npz", x)
+        assert tool("compile", "relu.onnx", "--inputs", "in.npz", "-o", "relu.twm").exit_code == 0
+        result = tool("run", "relu.onnx", "in.npz", "-o", "out.npz")
+        assert result.exit_code == 0, result.output
+        with np.load("out.npz") as outputs:
+            (found,) = outputs.values()
+            np.testing.assert_array_equal(found, np.maximum(x, 0))
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
