@@ -52,6 +52,9 @@ STATIC_OPERANDS = {
 }  # fmt: skip
 """Operands that shape the result, by operator: they must be known when compiling."""
 
+OLDEST_OPSET = 7
+"""From it on every operator is taken in its own form; older forms only where they mean the same."""
+
 EXPANSION_DEPTH = 24
 """Deepest nesting of rules and function bodies; only a model that defines itself in a circle is deeper."""
 
@@ -59,7 +62,10 @@ EXPANSION_DEPTH = 24
 class Builder:
     """Collects the nodes of the rebuilt graph; rules build through `op` and `const`."""
 
-    def __init__(self, rules, upgrades, lowered, functions=None, can_bind=lambda sources: False):
+    def __init__(
+        self, rules, upgrades, lowered, same_meaning=(), functions=None, can_bind=lambda sources: False
+    ):
+        self.same_meaning = same_meaning
         self.rules = rules
         self.upgrades = upgrades
         self.lowered = lowered
@@ -77,7 +83,10 @@ class Builder:
 
     def fresh(self, dtype: int, shape, array=None, sources=frozenset()) -> Value:
         self._serial += 1
-        value = Value(f"v{self._serial}", int(dtype), tuple(int(d) for d in shape), array, None, sources)
+        shape = tuple(int(d) for d in shape)
+        if array is None and 0 in shape and dtype != TensorProto.STRING:
+            array = np.empty(shape, helper.tensor_dtype_to_np_dtype(dtype))  # nothing in it is unknown
+        value = Value(f"v{self._serial}", int(dtype), shape, array, None, sources)
         self.values[value.name] = value
         return value
 
@@ -169,14 +178,25 @@ class Builder:
             self.depth -= 1
 
     def _upgrade(self, node: Node) -> Node:
+        if node.domain == "" and node.version < OLDEST_OPSET:
+            self._check_ancient(node)
         upgrade = self.upgrades.get(node.op) if node.domain == "" else None
         if upgrade is not None and node.version < self.newest:
             schema = schema_of(node.op, node.version)
             if schema is None:
                 raise Refused(f"opset {node.version} has no such operator")
+            node.attrs.pop("consumed_inputs", None)
             upgraded = upgrade(self, node, schema.since_version)
             node = upgraded if upgraded is not None else node
         return node
+
+    def _check_ancient(self, node: Node) -> None:
+        """Forms from before opset 7 are taken where they are known to mean the same, or have an upgrade."""
+        then, later = schema_of(node.op, node.version), schema_of(node.op, OLDEST_OPSET)
+        if then is not None and later is not None and then.since_version == later.since_version:
+            return
+        if node.op not in self.upgrades and node.op not in self.same_meaning:
+            raise Refused(f"its form of opset {node.version} is not taken, {OLDEST_OPSET} is the oldest")
 
     # Types and folding
 

@@ -18,16 +18,18 @@ from tilewright.compiler.importers import (
     onnx_control,
     onnx_conv,
     onnx_emit,
+    onnx_movement,
     onnx_pooling,
     onnx_quantize,
     onnx_recurrent,
+    onnx_resize,
     onnx_rewrites,
     onnx_sampling,
     onnx_signal,
 )
 from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import LOWERED, RULES
-from tilewright.compiler.importers.onnx_upgrade import UPGRADES
+from tilewright.compiler.importers.onnx_upgrade import SAME_MEANING, UPGRADES
 from tilewright.compiler.importers.onnx_values import (
     CARRIERS,
     DTYPES,
@@ -45,17 +47,16 @@ RULE_FILES = (
     onnx_arithmetic,
     onnx_control,
     onnx_conv,
+    onnx_movement,
     onnx_pooling,
     onnx_quantize,
     onnx_recurrent,
+    onnx_resize,
     onnx_rewrites,
     onnx_sampling,
     onnx_signal,
 )
 """Importing these registers their rules."""
-
-OLDEST_OPSET = 7
-"""The oldest opset taken: from it on binary operators broadcast as numpy does."""
 
 VALUE_ELEMENTS = 4096
 """Largest input that may be specialised on its values when the shape of a result depends on them."""
@@ -86,11 +87,7 @@ def load(model: onnx.ModelProto | str | Path) -> tuple[onnx.ModelProto, Path | N
         if "2GiB" not in str(error) and "2GB" not in str(error):
             raise ModelImportError(f"{name} is malformed: {error}") from None
     opset = {o.domain: o.version for o in model.opset_import}
-    version = opset.get("", opset.get("ai.onnx", OLDEST_OPSET))
-    if version < OLDEST_OPSET:
-        raise ModelImportError(
-            f"{name} uses opset {version}; opset {OLDEST_OPSET} is the oldest that is taken"
-        )
+    version = opset.get("", opset.get("ai.onnx", 1))
     if version > onnx.defs.onnx_opset_version():
         raise ModelImportError(
             f"{name} uses opset {version}, the installed onnx {onnx.__version__} knows up to "
@@ -202,12 +199,17 @@ class Rebuilt:
         functions = {(f.domain, f.name): f for f in model.functions}
 
         def can_bind(sources: frozenset[str]) -> bool:
+            missing = sorted(name for name in sources if name not in examples)
+            if missing:
+                raise OpenShapeError(
+                    f"shapes depend on the values of the inputs {missing}; pass example inputs with these values"
+                )
             return bool(sources) and all(
                 isinstance(examples.get(name), np.ndarray) and examples[name].size <= VALUE_ELEMENTS
                 for name in sources
             )
 
-        self.builder = b = Builder(RULES, UPGRADES, LOWERED, functions, can_bind)
+        self.builder = b = Builder(RULES, UPGRADES, LOWERED, SAME_MEANING, functions, can_bind)
         self.names: dict[str, str] = {}
         self.inputs: list[tuple[str, Value]] = []
         self.arguments: list[tuple[str, Tree]] = []
@@ -247,10 +249,18 @@ class Rebuilt:
     def _input(self, name: str, path: str, type_: onnx.TypeProto, example) -> tuple[Value | None, Tree]:
         b = self.builder
         if type_.HasField("optional_type"):
-            if example is None and name in self.examples:
+            if name not in self.examples:
+                raise OpenShapeError(
+                    f"input `{path}` is optional; pass example inputs, None where it is absent"
+                )
+            if example is None:
                 return None, Tree("constant")
             return self._input(name, path, type_.optional_type.elem_type, example)
         if type_.HasField("sequence_type"):
+            if name not in self.examples:
+                raise OpenShapeError(
+                    f"input `{path}` is a sequence; pass example inputs that give its length"
+                )
             if not isinstance(example, list):
                 raise Refused(f"input `{path}` is a sequence; pass a list as its example")
             parts = [

@@ -194,3 +194,67 @@ def deform_conv(b: Builder, node: Node):
     weights = forms.reshape(b, w, (1, groups, w.shape[0] // groups, c // groups * taps))
     y = forms.reshape(b, b.op("MatMul", weights, columns), (n, w.shape[0], *out))
     return y if bias is None else forms.add(b, y, forms.reshape(b, bias, (bias.size, 1, 1)))
+
+
+@rule("RoiAlign")
+def roi_align(b: Builder, node: Node):
+    """A fixed grid of samples in every bin of every region, averaged or their largest taken."""
+    x, rois, batches = node.operand(0), node.operand(1), node.operand(2)
+    mode, ratio = node.attrs.get("mode", "avg"), node.attrs.get("sampling_ratio", 0)
+    if ratio <= 0:
+        raise Refused(
+            "`sampling_ratio` = 0 takes a number of samples that depends on data; give a positive one"
+        )
+    bins = (node.attrs.get("output_height", 1), node.attrs.get("output_width", 1))
+    half = node.attrs.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    spatial, count = x.shape[2:], rois.shape[0]
+    image = b.op("Gather", x, batches, axis=0)
+    scaled = forms.sub(b, forms.mul(b, rois, node.attrs.get("spatial_scale", 1.0)), 0.5 if half else 0.0)
+    samples = []
+    for axis in range(2):
+        start, end = (forms.slice_axis(b, scaled, 1, c, c + 1) for c in (1 - axis, 3 - axis))
+        size = forms.sub(b, end, start)
+        if not half:
+            size = b.op("Max", size, b.scalar(1.0, size))
+        steps = (np.arange(bins[axis] * ratio) + 0.5) / (bins[axis] * ratio)
+        samples.append(forms.add(b, start, forms.mul(b, size, b.const(steps[None, :], x.dtype))))
+    tall, wide = bins[0] * ratio, bins[1] * ratio
+    places = [
+        forms.reshape(
+            b, forms.expand(b, forms.unsqueeze(b, samples[0], 2), (count, tall, wide)), (count, tall * wide)
+        ),
+        forms.reshape(
+            b, forms.expand(b, forms.unsqueeze(b, samples[1], 1), (count, tall, wide)), (count, tall * wide)
+        ),
+    ]
+    near: Value | None = None
+    bounded = []
+    for place, extent in zip(places, spatial):
+        for test in (
+            b.op("GreaterOrEqual", place, b.scalar(-1, place)),
+            b.op("LessOrEqual", place, b.scalar(extent, place)),
+        ):
+            near = test if near is None else b.op("And", near, test)
+        bounded.append(b.op("Clip", place, b.scalar(0, place), b.scalar(extent - 1, place)))
+    assert near is not None
+    values = _corners(b, image, bounded, spatial, largest=mode == "max")
+    values = b.op("Where", forms.unsqueeze(b, near, 1), values, b.scalar(0, values))
+    grid = forms.reshape(b, values, (count, x.shape[1], bins[0], ratio, bins[1], ratio))
+    return forms.reduce(b, "ReduceMax" if mode == "max" else "ReduceMean", grid, [3, 5], keep=False)
+
+
+def _corners(b: Builder, image: Value, places: list[Value], spatial, largest: bool) -> Value:
+    """Bilinear interpolation; `largest` takes the largest of the weighted corners instead of their sum."""
+    if not largest:
+        return linear(b, image, places, spatial)
+    floors = [b.op("Floor", p) for p in places]
+    total: Value | None = None
+    for corner in itertools.product((0, 1), repeat=2):
+        at = [forms.add(b, f, c) for f, c in zip(floors, corner)]
+        parts = [forms.sub(b, p, f) for p, f in zip(places, floors)]
+        parts = [part if c else forms.sub(b, 1, part) for part, c in zip(parts, corner)]
+        weight = forms.unsqueeze(b, forms.mul(b, *parts), 1)
+        term = forms.mul(b, read(b, image, at, spatial, None), weight)
+        total = term if total is None else b.op("Max", total, term)
+    assert total is not None
+    return total

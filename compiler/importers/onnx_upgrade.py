@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_values import Node, Refused
@@ -136,11 +137,15 @@ def resize_from_10(b: Builder, node: Node, since: int) -> Node | None:
 @upgrade("BatchNormalization")
 def batch_norm_for_inference(b: Builder, node: Node, since: int) -> Node | None:
     """Before 14 inference was marked by having one output; before 9 `spatial` chose per-element statistics."""
+    if since < 7 and node.attrs.get("is_test", 0) == 0:
+        raise Refused("batch normalisation in training mode (`is_test` = 0) is not taken")
     if since < 14 and any(node.wanted[1:]):
         raise Refused("batch normalisation in training mode (more than one output) is not taken")
     if node.attrs.get("spatial", 1) == 0:
         raise Refused("`spatial` = 0 is not taken")
-    return replace(node, attrs=_without(node, "spatial")) if since < 14 else None
+    return (
+        replace(node, attrs=_without(node, "spatial", "is_test", "consumed_inputs")) if since < 14 else None
+    )
 
 
 @upgrade("Scatter")
@@ -186,3 +191,81 @@ def scan_from_8(b: Builder, node: Node, since: int) -> Node | None:
     if since < 9:
         raise Refused("the form of opset 8 (a batch axis and sequence lengths) is not taken")
     return None
+
+
+@upgrade("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal", "PRelu")
+def broadcast_from_axis(b: Builder, node: Node, since: int) -> Node | None:
+    """Before 7 the second operand broadcast only when asked to, its axes from `axis` of the first on."""
+    if since >= 7:
+        return None
+    x, y = node.operand(0), node.operand(1)
+    if node.op == "PRelu":
+        start = 1 if y.rank == 1 and x.rank > 1 else x.rank - y.rank
+    elif not node.attrs.get("broadcast", 0):
+        if x.shape != y.shape:
+            raise Refused(f"its operands' shapes {x.shape} and {y.shape} differ without `broadcast`")
+        start = 0
+    else:
+        start = node.attrs.get("axis", x.rank - y.rank)
+    shape = (*y.shape, *[1] * (x.rank - start - y.rank))
+    column = b.op("Reshape", y, b.ints(*shape)) if shape != y.shape else y
+    return replace(node, inputs=[x, column], attrs={})
+
+
+@upgrade("Gemm")
+def gemm_broadcasts(b: Builder, node: Node, since: int) -> Node | None:
+    """`broadcast` was an attribute before 7."""
+    return replace(node, attrs=_without(node, "broadcast")) if since < 7 else None
+
+
+@upgrade("Reshape")
+def shape_to_operand(b: Builder, node: Node, since: int) -> Node | None:
+    """`shape` was an attribute before 5."""
+    if "shape" not in node.attrs:
+        return None
+    return replace(node, inputs=[node.operand(0), b.ints(*node.attrs["shape"])], attrs={})
+
+
+@upgrade("Cast")
+def cast_from_name(b: Builder, node: Node, since: int) -> Node | None:
+    """`to` was a name before 6."""
+    to = node.attrs.get("to")
+    return replace(node, attrs={"to": TensorProto.DataType.Value(to)}) if isinstance(to, str) else None
+
+
+@upgrade("Concat")
+def concat_default_axis(b: Builder, node: Node, since: int) -> Node | None:
+    """`axis` was optional, 1 by default, before 4."""
+    return replace(node, attrs={"axis": node.attrs.get("axis", 1)}) if since < 4 else None
+
+
+SAME_MEANING = frozenset(
+    [
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "Exp",
+        "Log",
+        "Sqrt",
+        "Abs",
+        "Neg",
+        "Ceil",
+        "Floor",
+        "Reciprocal",
+        "Elu",
+        "LeakyRelu",
+        "Selu",
+        "HardSigmoid",
+        "Clip",
+        "Max",
+        "Min",
+        "Mean",
+        "Sum",
+        "InstanceNormalization",
+        "Dropout",
+        "BatchNormalization",
+        "Softplus",
+        "Softsign",
+    ]
+)
+"""Operators whose forms from before opset 7 mean the same; what they lost is advice to the memory planner."""

@@ -32,6 +32,7 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_decompositions import Table
+from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 
@@ -133,6 +134,7 @@ def capture(
     """Traces `model(*args, **kwargs)`, whose tensor leaves are `inputs`, decomposing by `table`."""
     tensors = own_tensors(model)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
+    lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
     record: dict[str, Any] = {}
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
@@ -145,7 +147,7 @@ def capture(
             new_args, new_kwargs = pytree.tree_map_only(
                 torch.Tensor, lambda t: new_inputs.get(id(t), t), (tuple(args), dict(kwargs))
             )
-            with substituted(model, replacement):
+            with substituted(model, replacement), lines:
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)
@@ -158,9 +160,7 @@ def capture(
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes = [fake_mode.from_tensor(t.detach()) for t in [t for _, t in tensors] + inputs]
     with torch.no_grad(), fake_mode, enable_python_dispatcher(), _without_collections():
-        traced = make_fx(flat, decomposition_table=table, tracing_mode="real", record_stack_traces=True)(
-            *fakes
-        )
+        traced = make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
     traced.graph.eliminate_dead_code()
     return Capture(traced, tensors, **record)
 
@@ -197,9 +197,10 @@ def trace(
 
 def _place(error: BaseException) -> str:
     """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith(TORCH_FOLDER) and f.filename != __file__]
-    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else "<unknown location>"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, "<")):
+            return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return "<unknown location>"
 
 
 class _Results:
