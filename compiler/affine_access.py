@@ -8,7 +8,7 @@ from tilewright.compiler.ir import ir
 
 
 def _children(expr: ir.AffineExpr) -> tuple[ir.AffineExpr, ...]:
-    if isinstance(expr, ir.AffineDimExpr) or isinstance(expr, ir.AffineConstantExpr):
+    if isinstance(expr, (ir.AffineDimExpr, ir.AffineConstantExpr)):
         return ()
     return (expr.lhs, expr.rhs)
 

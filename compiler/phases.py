@@ -15,6 +15,7 @@ from tilewright.compiler.codegen import emit_object
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
+from tilewright.compiler.passes.assign_schedules import AssignSchedules
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
@@ -50,9 +51,13 @@ PHASES = (
     Phase(
         "dispatch",
         "fusion groups outlined, one sink each",
-        lambda target: "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse",
+        lambda target: (
+            "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse"
+        ),
     ),
-    Phase("schedule", "a schedule on every dispatch", lambda target: "assign-schedules"),
+    Phase(
+        "schedule", "a schedule on every dispatch", lambda target: AssignSchedules.for_target(target).spec()
+    ),
 )
 """The phases on MLIR; `lower` and `package` follow in `package_module`."""
 

@@ -93,17 +93,16 @@ class Structured:
         return math.prod(self.extents)
 
 
-def tileable_loops(sink: Structured, group: Sequence[Structured]) -> tuple[int, ...]:
-    """Parallel loops of `sink` along which every operation of `group` can be cut without recomputing anything.
+def loop_lines(sink: Structured, group: Sequence[Structured]) -> list[dict[int, int | None] | None]:
+    """For each operation of `group`, the loop of its own that every parallel loop of `sink` becomes, if one.
 
-    Each is a plain parallel loop of every producer, carried by plain dimensions of the tensors in between.
-    `group` holds the operations in program order, the sink last.
+    `group` holds the operations in program order, the sink last. None for an operation that the sink does not
+    read; a loop maps to None where it becomes no single plain parallel loop, or different ones.
     """
     producers = {result: number for number, s in enumerate(group) for result in s.op.results}
     last = len(group) - 1
     lines: list[dict[int, int | None] | None] = [None] * len(group)
     lines[last] = {i: i for i, kind in enumerate(sink.kinds) if kind == "parallel"}
-    good = {i for i, kind in enumerate(sink.kinds) if kind == "parallel"}
     for number in range(last, -1, -1):
         line, consumer = lines[number], group[number]
         if line is None:
@@ -113,13 +112,18 @@ def tileable_loops(sink: Structured, group: Sequence[Structured]) -> tuple[int, 
             if producer is None:
                 continue
             through = {loop: _carry(own, map_, group[producer]) for loop, own in line.items()}
-            known = lines[producer]
-            if known is None:
-                known = lines[producer] = through
-            good -= {
-                loop for loop in good if through.get(loop) is None or known.get(loop) != through.get(loop)
-            }
-    return tuple(sorted(good))
+            known = lines[producer] or through
+            lines[producer] = {i: own if known[i] == own else None for i, own in through.items()}
+    return lines
+
+
+def tileable_loops(sink: Structured, group: Sequence[Structured]) -> tuple[int, ...]:
+    """Parallel loops of `sink` along which every operation of `group` can be cut without recomputing anything.
+
+    Each is a plain parallel loop of every producer, carried by plain dimensions of the tensors in between.
+    """
+    lines = [line for line in loop_lines(sink, group) if line is not None]
+    return tuple(i for i in sorted(lines[-1]) if all(line[i] is not None for line in lines))
 
 
 def _carry(loop: int | None, map_: ir.AffineMap, producer: Structured) -> int | None:

@@ -72,7 +72,7 @@ def _sink(generic: ir.Operation, reshape: ir.Operation) -> None:
     groups = _groups(reshape)
     maps = [ir.AffineMapAttr(a).value for a in generic.attributes["indexing_maps"]]
     plans = []
-    for operand, map_ in zip(generic.operands, maps):
+    for map_ in maps:
         positions = [e.position for e in map_.results]
         plan = (
             collapsed_access(positions, groups, list(target.shape))

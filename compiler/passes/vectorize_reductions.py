@@ -40,7 +40,7 @@ from tilewright.compiler.affine_access import (
 )
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.tuning.register_tile import choose_register_tile, divisors
+from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths
 
 _CONTRACT = "#arith.fastmath<contract>"
 _REASSOCIATE = "#arith.fastmath<reassoc,contract>"
@@ -104,9 +104,11 @@ class VectorizeReductions(Pass):
                 reduction.op,
                 f"vector {self.vector} crosses the blocks of {block} of a packed operand; use a divisor",
             )
-        widths = None if block is None else [d for d in divisors(block) if d >= min(lanes, block)]
+        widths = None if block is None else packed_widths(block, lanes)
         tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths)
-        return RegisterPlan(unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector, lanes)
+        return RegisterPlan(
+            unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector, lanes
+        )
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,9 @@ class _Emitter:
 
     def _tile(self, count: int, width: int) -> None:
         element = ir.ShapedType(self.operands[-1].type).element_type
-        points = [(t, offset, lanes) for t in range(count) for offset, lanes in pieces(width, self.plan.lanes)]
+        points = [
+            (t, offset, lanes) for t in range(count) for offset, lanes in pieces(width, self.plan.lanes)
+        ]
         types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
         places = [self._address(-1, t, offset) for t, offset, _ in points]
         if self.fill is None:
@@ -317,8 +321,12 @@ class _Emitter:
             if is_dim(expr) and not moved.get(used[0]):
                 place.append(self.ivs[used[0]])
                 continue
-            composed = ir.AffineMap.get(map_.n_dims, 0, [expr.compose(ir.AffineMap.get(map_.n_dims, 0, replaced))])
-            place.append(affine.apply(composed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)]))
+            composed = ir.AffineMap.get(
+                map_.n_dims, 0, [expr.compose(ir.AffineMap.get(map_.n_dims, 0, replaced))]
+            )
+            place.append(
+                affine.apply(composed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)])
+            )
         return place
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 _LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
@@ -17,8 +17,9 @@ class RegisterTile:
     vector: int
 
 
+@cache
 def choose_register_tile(
-    unroll_extent: int, vector_extent: int, lanes: int, registers: int, widths: Sequence[int] | None = None
+    unroll_extent: int, vector_extent: int, lanes: int, registers: int, widths: tuple[int, ...] | None = None
 ) -> RegisterTile:
     """The tile with the most useful multiply-adds per loaded register that leaves no spills.
 
@@ -28,7 +29,7 @@ def choose_register_tile(
     u + v registers for u*v multiply-adds.
     """
     best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, lanes))
-    for width in widths or [lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)]:
+    for width in widths or tuple(lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)):
         width = min(width, vector_extent)
         vectors = -(-width // lanes)
         for unroll in range(1, min(unroll_extent, registers) + 1):
@@ -50,15 +51,20 @@ def divisors(extent: int) -> list[int]:
     return sorted({*small, *(extent // d for d in small)})
 
 
+def packed_widths(block: int, lanes: int) -> tuple[int, ...]:
+    """Vector extents that keep inside the blocks of a packed operand."""
+    return tuple(d for d in divisors(block) if d >= min(lanes, block))
+
+
 def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers: int) -> int | None:
     """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
 
     A block is one register tile wide, so that a kernel streams through memory. Divisors that would leave more than
     a quarter of the lanes idle are worse than an operand that is not packed.
     """
-    widths = [
+    widths = tuple(
         d for d in divisors(vector_extent) if lanes <= d <= 8 * lanes and d / (-(-d // lanes) * lanes) >= 0.75
-    ]
+    )
     if not widths or widths[0] == vector_extent:
         return None
     return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths).vector
