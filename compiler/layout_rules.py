@@ -370,7 +370,7 @@ def _structured_rule(op: ir.Operation) -> Rule | None:
         return None
     if short == "generic" and linalg.isa_contraction_op(op):
         return None
-    permutation = _transposes(op)
+    permutation = transposed_by(op)
     if permutation is not None:
         return Transpose(op, permutation)
     rule = Structured(op)
@@ -381,7 +381,7 @@ def _structured_rule(op: ir.Operation) -> Rule | None:
     return rule
 
 
-def _transposes(op: ir.Operation) -> Order | None:
+def transposed_by(op: ir.Operation) -> Order | None:
     """The permutation of a `linalg.transpose`, or of a generic that yields what it reads; else None."""
     if op.name == "linalg.transpose":
         return tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
