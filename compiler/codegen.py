@@ -96,3 +96,8 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 3) -> tuple[bytes, st
     builder = llvm_binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return machine.emit_object(module), str(module)
+
+
+def assembly(optimised: str, code: CpuCode) -> str:
+    """The assembly of LLVM IR as `emit_object` gave it back."""
+    return _machine(code).emit_assembly(llvm_binding.parse_assembly(optimised))

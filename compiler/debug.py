@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.compiler.ir import ir
+from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.settings import settings
 
 
@@ -18,7 +18,7 @@ def dump_module(name: str, module: ir.Module) -> None:
     """Writes the module to the dump folder as `name`.mlir, and prints it at debug level 3."""
     asked = settings()
     if asked.debug >= 3:
-        print(module, file=sys.stderr)
+        print(f"// after {name}\n{module}", file=sys.stderr)
     if asked.dump:
         dump_text(f"{name}.mlir", module.operation.get_asm(enable_debug_info=True))
 
@@ -29,3 +29,43 @@ def dump_text(name: str, text: str) -> None:
     if folder:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+
+
+def override_text(name: str) -> str | None:
+    """The file of that name in the override folder, or None when there is no such file or folder."""
+    folder = settings().override
+    path = folder / name if folder else None
+    if path is None or not path.is_file():
+        return None
+    log(1, f"{name}: taken from {folder}")
+    return path.read_text()
+
+
+def override_module(name: str, module: ir.Module) -> None:
+    """Replaces what `module` holds by `name`.mlir of the override folder, where there is one.
+
+    Raises PassError with the place when the file does not parse.
+    """
+    text = override_text(f"{name}.mlir")
+    if text is None:
+        return
+    other = parse(text, f"{name}.mlir")
+    for op in list(module.body.operations):
+        op.operation.erase()
+    for op in list(other.body.operations):
+        op.operation.detach_from_parent()
+        module.body.append(op)
+
+
+def wants_kernels() -> bool:
+    """True when kernels are to be seen or replaced, so that none may come from the cache unseen."""
+    asked = settings()
+    return bool(asked.debug >= 5 or asked.dump or asked.override)
+
+
+def dump_kernel(name: str, optimised: str, assembly: str) -> None:
+    """Writes a kernel's LLVM IR and assembly to the dump folder, and prints both at debug level 5."""
+    if settings().debug >= 5:
+        print(f"; {name}\n{optimised}\n# {name}\n{assembly}", file=sys.stderr)
+    dump_text(f"{name}.ll", optimised)
+    dump_text(f"{name}.s", assembly)

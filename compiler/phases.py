@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tilewright.compiler import debug, plan
 from tilewright.compiler.cache import KernelCache
-from tilewright.compiler.codegen import emit_object
+from tilewright.compiler.codegen import assembly, emit_object
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
@@ -89,9 +89,12 @@ def run_phases(
     for number, phase in enumerate(PHASES[names.index(first) : names.index(last) + 1], names.index(first)):
         start = time.perf_counter()
         run_pipeline(module.operation, f"builtin.module({phase.passes(target)})")
+        seconds = time.perf_counter() - start
         if report:
-            report.add(phase.name, time.perf_counter() - start)
+            report.add(phase.name, seconds)
+        debug.log(1, f"phase {phase.name}: {seconds:.3f} s")
         debug.dump_module(f"{number}-{phase.name}", module)
+        debug.override_module(f"{number}-{phase.name}", module)
 
 
 def compile_module(
@@ -125,6 +128,11 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     start = time.perf_counter()
     lowered = lower_all(dispatches, target, report)
     report.add("lower", time.perf_counter() - start)
+    debug.log(
+        1,
+        f"phase lower: {report.phases_s['lower']:.3f} s, {report.kernels_compiled} kernels compiled, "
+        f"{report.kernels_cached} from the cache",
+    )
 
     start = time.perf_counter()
     constants = plan.Constants()
@@ -146,6 +154,10 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         raise PassError("@prepack and @main must take the same weights in the same order")
     results = public["main"].attributes["function_type"].value.results
     report.add("package", time.perf_counter() - start)
+    notes = [_note(step, dispatches[step.dispatch], table) for step in steps]
+    for number, note in enumerate(notes):
+        place = f"{note['operator']}, {note['tasks']} rTasks, {note['schedule']}, {note['location']}"
+        debug.log(2, f"#{number} {note['name']}: {place}")
     return Package(
         target=target.name,
         features=target.cpu_features,
@@ -158,7 +170,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         prepack=prepack,
         packed_bytes=packed_bytes,
         notes={
-            "dispatches": [_note(step, dispatches[step.dispatch], table) for step in steps],
+            "dispatches": notes,
             "phases_s": dict(report.phases_s),
             "arena_bytes": arena_bytes,
         },
@@ -173,16 +185,19 @@ def lower_all(
     lowered: dict[str, LoweredKernel] = {}
     for name, function in dispatches.items():
         key = kernel_key(function, target)
-        found = cache.find(key, name)
+        found = None if debug.wants_kernels() else cache.find(key, name)
         if found is None:
             text, kernel = lower(function, target)
-            code, optimised = emit_object(text, cpu_code(target))
-            debug.dump_text(f"{name}.ll", optimised)
+            own = debug.override_text(f"{name}.ll")
+            code, optimised = emit_object(own or text, cpu_code(target))
+            if debug.wants_kernels():
+                debug.dump_kernel(name, optimised, assembly(optimised, cpu_code(target)))
             found = LoweredKernel(
                 Kernel(name, kernel.kernel.symbol, code, kernel.kernel.scratch_bytes, kernel.kernel.asserts),
                 kernel.tasks,
             )
-            cache.store(key, found)
+            if own is None:
+                cache.store(key, found)
             report.kernels_compiled += 1
         else:
             report.kernels_cached += 1
