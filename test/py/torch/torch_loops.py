@@ -6,6 +6,7 @@ import ctypes
 from types import SimpleNamespace
 
 import numpy as np
+
 from tilewright.compiler.ir import context, execution_engine, ir, run_upstream
 from tilewright.runtime.output_pool import OutputPool
 
@@ -22,7 +23,7 @@ _PIPELINE = """builtin.module(
 
 
 class _Unranked(ctypes.Structure):
-    _fields_ = [("rank", ctypes.c_int64), ("descriptor", ctypes.c_void_p)]  # noqa: RUF012
+    _fields_ = [("rank", ctypes.c_int64), ("descriptor", ctypes.c_void_p)]
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.POINTER(_Unranked), ctypes.POINTER(_Unranked))
