@@ -15,7 +15,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 from torch.fx.traceback import preserve_node_meta
 
-from tilewright.compiler import fallback
+from tilewright.compiler import debug, fallback
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.importers.torch_graph import import_graph
@@ -74,8 +74,8 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
     if not any(is_random(node) for node in module.graph.nodes):
         try:
             return Part(copy.deepcopy(module), options, static, arguments)
-        except UnsupportedError:
-            pass  # the operators are found again below, where they are cut out of the graph
+        except UnsupportedError as error:  # the operators are found again below, and cut out of the graph
+            debug.log(1, f"the graph is split: {error}")
         except Exception as error:  # whatever is wrong inside, the user's model runs
             if options.strict:
                 raise
