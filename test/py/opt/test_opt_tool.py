@@ -12,7 +12,6 @@ import pytest
 from tilewright.compiler.ir import context
 from tilewright.compiler.opt import main, split
 
-CONFTEST = Path(__file__).with_name("conftest.py")
 SUBTRACTION = "func.func @f(%x: i32) -> i32 {\n  %y = arith.subi %x, %x : i32\n  return %y : i32\n}\n"
 
 
@@ -110,11 +109,11 @@ def test_a_pass_that_fails_inside_mlir_says_so_once(
 def test_a_dying_process_leaves_its_reproducer(subtraction: Path, tmp_path: Path) -> None:
     reproducer = tmp_path / "reproducer.mlir"
     code = (
-        f"import sys, os, runpy; sys.path.insert(0, {str(CONFTEST.parent)!r})\n"
-        "import conftest\n"
+        f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import sample_passes\n"
         "from tilewright.compiler import passes\n"
         "from tilewright.compiler.opt import main\n"
-        "cls = conftest.DivideByZero\n"
+        "cls = sample_passes.DivideByZero\n"
         "cls.run = lambda self, op: os.abort()\n"
         "passes.exists = lambda name: name == 'divide-by-zero'\n"
         "passes.load = lambda name: cls\n"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import CountAdds, EveryKind, NeedsSize
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_passes import CountAdds, EveryKind, NeedsSize
 
 from tilewright.compiler.errors import PipelineSyntaxError
 from tilewright.compiler.pipeline_syntax import parse_options, parse_pipeline

@@ -154,7 +154,7 @@ def test_a_crash_leaves_a_reproducer_of_the_untouched_input(
     before = str(op)
     text = "builtin.module(symbol-dce,divide-by-zero)"
     with pytest.raises(
-        StepError, match=r"`divide-by-zero` crashed with ZeroDivisionError: 1 / 0 \(conftest\.py:"
+        StepError, match=r"`divide-by-zero` crashed with ZeroDivisionError: 1 / 0 \(sample_passes\.py:"
     ) as caught:
         run_pipeline(op, text)
     assert caught.value.crashed
