@@ -46,8 +46,8 @@ def pieces(extent: int, step: int, exact: bool) -> list[int]:
 def cut(dispatch: Cuttable, max_tasks: int) -> tuple[int, ...]:
     """Tile sizes of the sink's loops, 0 where a loop stays whole.
 
-    Halves the outermost loop that can still be cut until there are `max_tasks` tasks, or cutting further would
-    leave less than `minimum_work` in each.
+    Cuts one loop after the other, outer ones first, until there are `max_tasks` tasks, or as many as `minimum_work`
+    in each allows; rounding up in the last loop makes less than twice as many.
     """
     target = max(1, min(max_tasks, int(dispatch.work / dispatch.minimum_work)))
     tile = list(dispatch.extents)

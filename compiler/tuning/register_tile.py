@@ -28,7 +28,8 @@ def choose_register_tile(
     u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the reduction it loads
     u + v registers for u*v multiply-adds.
     """
-    best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, lanes))
+    # Where not even one row of the narrowest width fits, that row spills least.
+    best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
     for width in widths or tuple(lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)):
         width = min(width, vector_extent)
         vectors = -(-width // lanes)
@@ -60,10 +61,12 @@ def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers
     """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
 
     A block is one register tile wide, so that a kernel streams through memory. Divisors that would leave more than
-    a quarter of the lanes idle are worse than an operand that is not packed.
+    a quarter of the lanes idle, or no register for the accumulators, are worse than an operand that is not packed.
     """
     widths = tuple(
-        d for d in divisors(vector_extent) if lanes <= d <= 8 * lanes and d / (-(-d // lanes) * lanes) >= 0.75
+        d
+        for d in divisors(vector_extent)
+        if lanes <= d <= min(8, (registers - 1) // 2) * lanes and d / (-(-d // lanes) * lanes) >= 0.75
     )
     if not widths or widths[0] == vector_extent:
         return None

@@ -1,0 +1,102 @@
+"""Register tiles fit the registers, keep to the blocks of packed operands, and grow with the machine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.compiler.tuning.register_tile import (
+    choose_packing,
+    choose_register_tile,
+    divisors,
+    packed_widths,
+)
+
+extents = st.integers(1, 4096)
+lane_counts = st.sampled_from([2, 4, 8, 16, 32])
+register_counts = st.integers(4, 64)
+
+
+def registers_needed(unroll: int, vector: int, lanes: int) -> int:
+    """Accumulators, the vector operand, and one register to broadcast the other operand into."""
+    vectors = -(-vector // lanes)
+    return unroll * vectors + vectors + 1
+
+
+@given(extents, extents, lane_counts, register_counts)
+def test_never_takes_more_registers_than_there_are(rows, columns, lanes, registers):
+    tile = choose_register_tile(rows, columns, lanes, registers)
+    assert 1 <= tile.unroll <= rows
+    assert 1 <= tile.vector <= columns
+    assert registers_needed(tile.unroll, tile.vector, lanes) <= registers
+
+
+@given(extents, st.integers(1, 512), lane_counts, register_counts)
+def test_keeps_inside_the_blocks_of_a_packed_operand(rows, block, lanes, registers):
+    widths = packed_widths(block, lanes)
+    assert widths
+    assert all(block % width == 0 for width in widths)
+    tile = choose_register_tile(rows, block * 7, lanes, registers, widths)
+    assert tile.vector in widths
+    narrowest = registers_needed(1, widths[0], lanes)
+    assert registers_needed(tile.unroll, tile.vector, lanes) <= max(registers, narrowest)
+
+
+@given(extents, st.integers(2, 4096), lane_counts, register_counts)
+def test_a_packing_divides_and_wastes_little(rows, columns, lanes, registers):
+    block = choose_packing(rows, columns, lanes, registers)
+    if block is None:
+        return
+    assert columns % block == 0
+    assert lanes <= block <= columns
+    assert block / (-(-block // lanes) * lanes) >= 0.75
+    assert registers_needed(1, block, lanes) <= registers
+
+
+@given(lane_counts.map(lambda lanes: 64 * lanes), register_counts)
+def test_round_shapes_are_packed(columns, registers):
+    """A loop of 64 whole vectors can always be stored in blocks of whole vectors."""
+    lanes = columns // 64
+    block = choose_packing(1024, columns, lanes, registers)
+    assert block is not None
+    assert block % lanes == 0
+
+
+def test_extents_without_a_good_divisor_are_not_packed():
+    assert choose_packing(64, 509, 16, 32) is None  # a prime
+    assert choose_packing(64, 2 * 17, 16, 32) is None  # 17 of 32 lanes would work
+    assert choose_packing(64, 16, 16, 32) is None  # the operand is one block as it is
+
+
+def test_a_block_too_wide_for_the_registers_is_not_packed():
+    """122 = 2 x 61: eight AVX registers hold 61 columns, and eight more their accumulators, of sixteen."""
+    assert choose_packing(64, 122, 8, 16) is None
+    assert choose_packing(64, 122, 8, 32) == 61
+
+
+def test_the_tiles_of_known_kernels():
+    """On 16 AVX2 registers 4 x 24, as in oneDNN's f32 kernel; on 32 AVX-512 registers nearly all accumulate."""
+    avx2 = choose_register_tile(1024, 1536, 8, 16)
+    assert (avx2.unroll, avx2.vector) == (4, 24)
+    avx512 = choose_register_tile(1000, 1536, 16, 32)
+    assert 24 <= registers_needed(avx512.unroll, avx512.vector, 16) <= 32
+
+
+@given(lane_counts, st.integers(4, 63))
+def test_more_registers_load_less(lanes, registers):
+    """Without remainders, loads per multiply-add never grow with the number of registers."""
+    rows, columns = 27720, 27720 * lanes
+
+    def loads(tile) -> float:
+        vectors = tile.vector // lanes
+        return (tile.unroll + vectors) / (tile.unroll * vectors)
+
+    fewer = choose_register_tile(rows, columns, lanes, registers)
+    more = choose_register_tile(rows, columns, lanes, registers + 1)
+    assert loads(more) <= loads(fewer)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 12, 97, 360, 4096])
+def test_divisors_are_all_of_them(extent):
+    assert divisors(extent) == [d for d in range(1, extent + 1) if extent % d == 0]
