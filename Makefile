@@ -41,8 +41,9 @@ demo: setup
 
 test: pytest lit
 
+# One thread per worker: two workers of two threads each would only get in each other's way.
 pytest: setup
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lit: setup
 	$(BIN)/lit -sv test/lit
