@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -9,6 +10,8 @@ from itertools import pairwise
 Node = Hashable
 
 _SWEEPS = 8
+_MANY_LINKS = 20_000
+"""Links, bends included, beyond which a drawing is a texture anyway and gets two sweeps only."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,16 @@ def crossings(rows: Sequence[Sequence[Node]], links: Sequence[tuple[Node, Node]]
         by_row.setdefault(at[before], []).append((place[before], place[after]))
     count = 0
     for pairs in by_row.values():
-        pairs.sort()
-        ends = [end for _, end in pairs]
-        for index, end in enumerate(ends):
-            count += sum(1 for other in ends[index + 1 :] if other < end)
+        seen: list[int] = []
+        for _, end in sorted(pairs):
+            at_most = bisect_right(seen, end)
+            count += len(seen) - at_most
+            seen.insert(at_most, end)
     return count
+
+
+def _sweeps(links: Sequence[tuple[Node, Node]]) -> int:
+    return _SWEEPS if len(links) <= _MANY_LINKS else 2
 
 
 def _order(rows: list[list[Node]], links: Sequence[tuple[Node, Node]]) -> list[list[Node]]:
@@ -99,7 +107,7 @@ def _order(rows: list[list[Node]], links: Sequence[tuple[Node, Node]]) -> list[l
         below.setdefault(before, []).append(after)
     best, fewest = [list(row) for row in rows], crossings(rows, links)
     current = [list(row) for row in rows]
-    for sweep in range(_SWEEPS):
+    for sweep in range(_sweeps(links)):
         if not fewest:
             break
         neighbours = above if sweep % 2 == 0 else below
@@ -140,7 +148,7 @@ def _place(
         for node in row:
             across[node] = x + extent(node) / 2
             x += extent(node) + gap
-    for sweep in range(2 * _SWEEPS):
+    for sweep in range(2 * _sweeps(links)):
         for row in rows if sweep % 2 == 0 else reversed(rows):
             wanted = [
                 sum(across[n] for n in near[node]) / len(near[node]) if node in near else across[node]

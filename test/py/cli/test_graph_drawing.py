@@ -54,6 +54,13 @@ def test_a_later_predecessor_is_refused() -> None:
         layers_of([0, 1], {0: [1]})
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), unique=True, max_size=15))
+def test_crossings_are_counted_pair_by_pair(pairs: list[tuple[int, int]]) -> None:
+    rows = [[f"a{i}" for i in range(6)], [f"b{i}" for i in range(6)]]
+    expected = sum((a - c) * (b - d) < 0 for i, (a, b) in enumerate(pairs) for c, d in pairs[i + 1 :])
+    assert crossings(rows, [(f"a{a}", f"b{b}") for a, b in pairs]) == expected
+
+
 def test_a_crossing_that_can_be_removed_is() -> None:
     nodes, before = ["a", "b", "x", "y"], {"x": ["b"], "y": ["a"]}
     assert crossings([["a", "b"], ["x", "y"]], [("b", "x"), ("a", "y")]) == 1
