@@ -203,6 +203,8 @@ class Signature:
     state: tuple[TensorSpec, ...] = ()
     mutations: tuple[Mutation, ...] = ()
     flavour: str = "torch"
+    optional: tuple[str, ...] = ()
+    """Arguments that a call may leave out: constants equal to the model's own defaults."""
 
     @classmethod
     def flat(
@@ -228,9 +230,10 @@ class Signature:
     @property
     def is_flat(self) -> bool:
         """True when the positional arguments are exactly the input tensors in order."""
-        names = tuple(name for name, _ in self.arguments)
+        needed = [(name, tree) for name, tree in self.arguments if name not in self.optional]
+        names = tuple(name for name, _ in needed)
         return names == self.positional[: len(names)] and all(
-            tree.kind == "tensor" and tree.index == i for i, (_, tree) in enumerate(self.arguments)
+            tree.kind == "tensor" and tree.index == i for i, (_, tree) in enumerate(needed)
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -248,7 +251,7 @@ class Signature:
         for name, tree in self.arguments:
             if name in given:
                 tree.collect(given.pop(name), name, found)
-            elif tree.kind != "constant":
+            elif name not in self.optional:
                 raise TypeError(f"argument `{name}` is missing; the model was compiled with it")
         for name, value in given.items():
             if value is not None:
@@ -269,6 +272,7 @@ class Signature:
             "mutations": [dataclasses.asdict(mutation) for mutation in self.mutations],
             "returns": self.returns.to_json(),
             "flavour": self.flavour,
+            "optional": list(self.optional),
         }
         return json.dumps(data, sort_keys=True)
 
@@ -295,6 +299,7 @@ class Signature:
             state=tuple(_spec_from_json(spec) for spec in data["state"]),
             mutations=tuple(Mutation(**mutation) for mutation in data["mutations"]),
             flavour=data["flavour"],
+            optional=tuple(data.get("optional", ())),
         )
 
 

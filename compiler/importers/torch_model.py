@@ -36,10 +36,11 @@ def import_torch(
     """
     args, kwargs = _arguments(example_inputs, kwargs)
     call, forward = _callable(model)
-    positional, arguments, inputs = _structure(forward, args, kwargs)
+    arguments = _structure(forward, args, kwargs)
+    inputs = [tensor for _, tensor in arguments.inputs]
     table = decomposition_table()
     for _ in range(_ROUNDS):
-        captured = trace(call, args, kwargs, [tensor for _, tensor in inputs], table)
+        captured = trace(call, args, kwargs, inputs, table)
         program = Program.of(captured, len(inputs))
         try:
             module = lower_graph(program.graph_module)
@@ -49,7 +50,7 @@ def import_torch(
                 raise
             table = {**table, **extra}
             continue
-        return program.imported(module, positional, arguments, inputs)
+        return program.imported(module, arguments)
     raise ModelImportError(f"operators still cannot be lowered after {_ROUNDS} rounds of decomposition")
 
 
@@ -77,13 +78,24 @@ def _callable(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     )
 
 
-def _structure(
-    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[str, ...], tuple[tuple[str, Tree], ...], list[tuple[str, torch.Tensor]]]:
-    """Names of positional parameters, the structure of each given argument, and the tensors inside."""
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """A model's arguments: names by position, structures, which may be left out, and the tensors inside."""
+
+    positional: tuple[str, ...]
+    trees: tuple[tuple[str, Tree], ...]
+    optional: tuple[str, ...]
+    inputs: list[tuple[str, torch.Tensor]]
+
+
+def _structure(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    """How the example's arguments are named and built."""
     names: list[str] = []
+    defaults: dict[str, Any] = {}
     try:
         for parameter in inspect.signature(forward).parameters.values():
+            if isinstance(parameter.default, (bool, int, float, str, type(None))):
+                defaults[parameter.name] = parameter.default
             if parameter.kind is parameter.VAR_POSITIONAL:
                 names += [f"{parameter.name}[{i}]" for i in range(max(0, len(args) - len(names)))]
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
@@ -103,7 +115,14 @@ def _structure(
     ordered = [(name, given[name]) for name in names if name in given]
     ordered += [(name, kwargs[name]) for name in names if name in kwargs and name not in given]
     ordered += [(name, value) for name, value in kwargs.items() if name not in names]
-    return tuple(names), tuple((name, Tree.of(value, number, name)) for name, value in ordered), inputs
+    left_out = [(name, value) for name, value in defaults.items() if name not in dict(ordered)]
+    arguments = tuple((name, Tree.of(value, number, name)) for name, value in ordered + left_out)
+    optional = tuple(
+        name
+        for name, tree in arguments
+        if tree.kind == "constant" and name in defaults and tree.value == defaults[name]
+    )
+    return Arguments(tuple(names), arguments, optional, inputs)
 
 
 @dataclasses.dataclass
@@ -147,15 +166,9 @@ class Program:
         graph.lint()
         return cls(captured.graph_module, captured, weights, mutated)
 
-    def imported(
-        self,
-        module: Any,
-        positional: tuple[str, ...],
-        arguments: tuple[tuple[str, Tree], ...],
-        inputs: list[tuple[str, torch.Tensor]],
-    ) -> Imported:
+    def imported(self, module: Any, arguments: Arguments) -> Imported:
         """The lowered module with its signature, weights and state."""
-        own = self.captured.tensors
+        own, inputs = self.captured.tensors, arguments.inputs
         state = [own[number] for number in self.state]
         annotate(
             module, [("weight", name) for name, _ in self.weights] + [("input", n) for n, _ in inputs + state]
@@ -163,8 +176,9 @@ class Program:
         output = next(node for node in self.graph_module.graph.nodes if node.op == "output")
         results = [node.meta["val"] for node in output.args[0]]
         signature = Signature(
-            positional=positional,
-            arguments=arguments,
+            positional=arguments.positional,
+            arguments=arguments.trees,
+            optional=arguments.optional,
             inputs=tuple(_spec(name, tensor) for name, tensor in inputs),
             results=tuple(_spec(f"result{i}", value) for i, value in enumerate(results)),
             outputs=tuple(self._resolved(output) for output in self.captured.outputs),

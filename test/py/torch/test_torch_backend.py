@@ -1,0 +1,174 @@
+"""torch.compile(backend="tilewright"): training, dynamic shapes, fallbacks, changing weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch._dynamo
+from torch import nn
+
+import tilewright
+from tilewright.compiler import fallback, torch_specialise
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.fallback import FallbackWarning
+
+STRICT = {"strict": True}
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    fallback._reported.clear()
+
+
+def compiled(function, **options):
+    return torch.compile(function, backend="tilewright", options=options)
+
+
+def small_net():
+    return nn.Sequential(
+        *(
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 3),
+        )
+    )
+
+
+def test_weights_may_change_between_calls():
+    net = small_net().eval()
+    f = compiled(net, **STRICT)
+    x = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), net(x))
+        net[0].weight.mul_(2)
+        torch.testing.assert_close(f(x), net(x))
+        net.load_state_dict({k: v * 1.5 if v.is_floating_point() else v for k, v in net.state_dict().items()})
+        torch.testing.assert_close(f(x), net(x))
+        net[5].weight = nn.Parameter(torch.randn(3, 8))
+        torch.testing.assert_close(f(x), net(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(f(x), net(x))
+
+
+def test_training_follows_eager():
+    ours = small_net().train()
+    theirs = copy.deepcopy(ours)
+    f = compiled(ours, **STRICT)
+    before = tilewright.fallback_count()
+    optimisers = [torch.optim.SGD(m.parameters(), 0.1, momentum=0.9) for m in (ours, theirs)]
+    for _ in range(3):
+        x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 3, (4,))
+        for model, optimiser in zip((f, theirs), optimisers):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+    for name, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    assert tilewright.fallback_count() == before
+
+
+def test_attention_has_gradients():
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).train()
+    twin = copy.deepcopy(layer)
+    x = torch.randn(2, 5, 16)
+    compiled(layer)(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    for (name, p), q in zip(layer.named_parameters(), twin.parameters()):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-3, msg=name)
+
+
+def test_unsupported_operators_run_eagerly_counted_and_reported_once():
+    def model(x):
+        return torch.relu(torch.nextafter(x * 2, x) + 1) * 3
+
+    f, x = compiled(model), torch.randn(3, 8)
+    with pytest.warns(FallbackWarning, match=r"aten.nextafter.*test_torch_backend.py:\d+ in model") as seen:
+        torch.testing.assert_close(f(x), model(x))
+    assert len(seen) == 1
+    before = tilewright.fallback_count()
+    f(x)
+    assert tilewright.fallback_count() == before + 1
+
+
+def test_strict_refuses_them():
+    with pytest.raises(Exception, match="nextafter") as caught:
+        compiled(lambda x: torch.nextafter(x, x + 1), **STRICT)(torch.randn(3))
+    assert isinstance(caught.value, UnsupportedError) or isinstance(caught.value.__cause__, UnsupportedError)
+
+
+def test_random_numbers_stay_random():
+    f = compiled(nn.Dropout(0.5))
+    ones = torch.ones(1000)
+    with pytest.warns(FallbackWarning, match="random"):
+        first = f(ones)
+    assert 300 < int((first == 0).sum()) < 700 and not torch.equal(first, f(ones))
+
+
+def test_a_failing_compiler_does_not_fail_the_model(monkeypatch):
+    from tilewright.compiler import driver
+
+    def broken(*arguments, **options):
+        raise ValueError("no luck")
+
+    monkeypatch.setattr(driver, "compile_imported", broken)
+    before = tilewright.fallback_count()
+    with pytest.warns(FallbackWarning, match="no luck"):
+        torch.testing.assert_close(compiled(lambda x: x * 2 + 1)(torch.ones(3)), torch.full((3,), 3.0))
+    assert tilewright.fallback_count() == before + 2
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match="no luck"):
+        compiled(lambda x: x * 2, **STRICT)(torch.ones(3))
+
+
+def test_each_shape_is_compiled_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(torch_specialise, "LARGEST_CACHE", 2)
+
+    def model(x):
+        return torch.softmax(x @ x.T, -1).sum(0) * x.shape[0]
+
+    f = torch.compile(model, backend="tilewright", dynamic=True)
+    for rows in (3, 4, 3):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(f(x), model(x))
+    before = tilewright.fallback_count()
+    x = torch.randn(5, 4)
+    with pytest.warns(FallbackWarning, match="more than 2 different shapes"):
+        torch.testing.assert_close(f(x), model(x))
+    assert tilewright.fallback_count() > before
+
+
+def test_inputs_mutated_viewed_and_mixed():
+    def model(x, y):
+        x.add_(1)
+        y.mul_(x)
+        return x[0], y, x.int(), x > 0, x.t(), (x + 1).expand(2, 3, 4), x.shape[0]
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    x2, y2 = x.clone(), y.clone()
+    found, expected = compiled(model)(x, y), model(x2, y2)
+    for ours, theirs in zip((*found, x, y), (*expected, x2, y2)):
+        if isinstance(theirs, torch.Tensor):
+            torch.testing.assert_close(ours, theirs)
+            assert ours.stride() == theirs.stride()
+    assert found[0].data_ptr() == x.data_ptr() and found[1] is y and found[6] == 3
+
+
+def test_autocast():
+    layer = nn.Linear(8, 8)
+    f, x = compiled(layer, **STRICT), torch.randn(4, 8)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        found, expected = f(x), layer(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+
+
+def test_graphs_without_tensors_to_return():
+    assert compiled(lambda x: x.shape[0] + 1)(torch.randn(4)) == 5
+    assert compiled(lambda x: None)(torch.randn(4)) is None
