@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -14,12 +15,17 @@ from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.settings import settings
 from tilewright.runtime.program import Kernel
 
-_MAGIC = b"TWK1"
+_MAGIC = b"TWK2"
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True)
 class KernelCache:
-    """A folder of kernels; a file is a magic word, the header's length, the header as JSON, and the object."""
+    """A folder of kernels.
+
+    A file is a magic word, the SHA-256 of all that follows, the header's length, the header as JSON, and the object:
+    machine code that was damaged on the disk must not run.
+    """
 
     folder: Path
 
@@ -37,17 +43,19 @@ class KernelCache:
         except FileNotFoundError:
             debug.log(1, f"kernel {name}: not in the cache, key {key[:12]}")
             return None
-        try:
-            magic, length = struct.unpack_from("<4sI", data)
-            header = json.loads(data[8 : 8 + length])
-            code = data[8 + length :]
-            if magic != _MAGIC or len(code) != header["object_bytes"]:
-                raise ValueError("truncated")
-            kernel = Kernel(name, header["symbol"], code, header["scratch_bytes"], tuple(header["asserts"]))
-            return LoweredKernel(kernel, header["tasks"])
-        except (ValueError, KeyError, struct.error) as error:
-            debug.log(1, f"kernel {name}: damaged cache entry {key[:12]} ({error}), compiled anew")
+        except OSError as error:
+            debug.log(1, f"kernel {name}: cache entry {key[:12]} cannot be read: {error}")
             return None
+        start = len(_MAGIC) + _DIGEST_BYTES
+        body = data[start:]
+        if data[:start] != _MAGIC + hashlib.sha256(body).digest():
+            debug.log(1, f"kernel {name}: damaged cache entry {key[:12]}, compiled anew")
+            return None
+        (length,) = struct.unpack_from("<I", body)
+        header, code = json.loads(body[4 : 4 + length]), body[4 + length :]
+        asserts = tuple(header["asserts"])
+        kernel = Kernel(name, header["symbol"], code, header["scratch_bytes"], asserts)
+        return LoweredKernel(kernel, header["tasks"])
 
     def store(self, key: str, lowered: LoweredKernel) -> None:
         """Writes the kernel; a folder that cannot be written only costs the next process a compilation."""
@@ -58,14 +66,14 @@ class KernelCache:
                 "scratch_bytes": kernel.scratch_bytes,
                 "asserts": list(kernel.asserts),
                 "tasks": lowered.tasks,
-                "object_bytes": len(kernel.object),
             }
         ).encode()
+        body = struct.pack("<I", len(header)) + header + kernel.object
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(struct.pack("<4sI", _MAGIC, len(header)) + header + kernel.object)
+                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
             os.replace(file.name, path)
         except OSError as error:
             debug.log(1, f"kernel {kernel.name}: not cached: {error}")
