@@ -23,8 +23,7 @@ setup: $(VENV)/.built
 
 $(VENV)/.dependencies: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with the venv module is needed; set PYTHON=/path/to/it"; exit 1; }
-	@echo "setting up $(VENV) with $$($(PYTHON) --version)"
-	$(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { echo "setting up $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	$(PIP) install -q --upgrade pip
 	$(PIP) install -q --extra-index-url $(TORCH_INDEX) torch==$(TORCH_VERSION)
 	$(PIP) install -q scikit-build-core cmake ninja

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm_binding
 import numpy as np
-from tilewright.bench.array_function import host_machine
 
+from tilewright.bench.array_function import host_machine
 from tilewright.compiler.ir import ir, llvm, parse, run_upstream
 from tilewright.compiler.llvm_text import for_older_llvm
 from tilewright.compiler.weight_flow import ROLE

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from tilewright.bench.array_function import ArrayFunction, binary, error_ulps, unary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tilewright.bench.array_function import ArrayFunction, binary, error_ulps, unary
 
 SPECIAL = np.array(
     [
