@@ -73,7 +73,7 @@ def compiler_digest() -> str:
 def kernel_key(function: ir.Operation, target: Target) -> str:
     """What a kernel's code depends on, hashed: the dispatch without its name and locations, target and version."""
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    text = function.get_asm(enable_debug_info=False).replace(f"@{name}(", "@dispatch(")
+    text = function.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
     facts = (
         text,
         target.llvm_cpu,

@@ -43,7 +43,7 @@ PHASES = (
         "layout",
         "layouts attached to convolutions, propagated and materialised; weights split off to @prepack; fusion",
         lambda target: (
-            "assign-layouts,propagate-layouts,generalize-named,generalize-pads,canonicalize,cse,"
+            "assign-layouts,propagate-layouts,generalize-named,generalize-pads,canonicalize,cse,fold-transposes,canonicalize,cse,"
             "drop-unit-results,canonicalize,cse,sink-reshapes,canonicalize,cse,"
             f"pack-contractions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},hoist-weights,canonicalize,cse"
         ),
@@ -52,7 +52,7 @@ PHASES = (
         "dispatch",
         "fusion groups outlined, one sink each",
         lambda target: (
-            "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse"
+            "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse,collapse-loops"
         ),
     ),
     Phase(

@@ -180,7 +180,7 @@ class _Outliner:
             clone_into(block, [self.ops[n] for n in body], dict(zip(inputs, block.arguments)), results)
         dispatch.attributes[OPERATOR] = ir.StringAttr.get(kind)
         # The key is taken before reasons are attached: who could not join says nothing about the code.
-        key = hashlib.sha256(dispatch.get_asm(enable_debug_info=False).encode()).hexdigest()
+        key = hashlib.sha256(dispatch.get_asm(enable_debug_info=False, use_local_scope=True).encode()).hexdigest()
         name = self.outlined.get(key)
         if name is None:
             name = f"{_label(kind, main, sink)}_{len(self.outlined)}"
