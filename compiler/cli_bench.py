@@ -68,7 +68,13 @@ def command(
     # Torch and numpy read their thread variables when they are imported, so these come first.
     from tilewright.bench.harness import pin_threads
 
-    pin_threads(threads)
+    try:
+        pin_threads(threads)
+    except ModuleNotFoundError as missing:
+        raise TilewrightError(
+            f"results are checked against PyTorch, and `{missing.name}` is not installed: "
+            "pip install 'tilewright[bench]'"
+        ) from None
     from tilewright.bench import report
     from tilewright.bench.harness import cold_cache, run_case
     from tilewright.bench.machine import machine

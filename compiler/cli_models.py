@@ -29,8 +29,10 @@ def load_model(text: str) -> Loaded:
         return Loaded(path.stem, path)
     if path.suffix == ".pt2":
         _must_exist(path)
-        import torch
-
+        try:
+            import torch
+        except ModuleNotFoundError as missing:
+            raise ModelImportError(_needs_torch(text, missing)) from None
         try:
             program = torch.export.load(path)
         except Exception as error:
@@ -43,7 +45,13 @@ def load_model(text: str) -> Loaded:
         module, inputs = models.build(text)
     except models.UnknownModelError as error:
         raise ModelImportError(f"{error}; or the path of an .onnx, .mlir or .pt2 file") from None
+    except ModuleNotFoundError as missing:
+        raise ModelImportError(_needs_torch(text, missing)) from None
     return Loaded(text, module, inputs)
+
+
+def _needs_torch(text: str, missing: ModuleNotFoundError) -> str:
+    return f"`{text}` needs `{missing.name}`, which is not installed: pip install 'tilewright[torch]'"
 
 
 def _must_exist(path: Path) -> None:

@@ -144,6 +144,17 @@ class TestCompile:
         assert result.exit_code == 1
         assert "`bad.pt2` is no exported program" in result.output
 
+    def test_without_torch_the_zoo_says_what_to_install(self, tool, monkeypatch: pytest.MonkeyPatch) -> None:
+        from tilewright.bench import models
+
+        def build(name: str):
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+        monkeypatch.setattr(models, "build", build)
+        result = tool("compile", "resnet18")
+        assert result.exit_code == 1
+        assert "`resnet18` needs `torch`, which is not installed: pip install" in result.output
+
     def test_debugging_shows_the_traceback(self, tool, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
         assert type(tool("compile", "nope").exception).__name__ == "ModelImportError"
