@@ -38,12 +38,18 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, values: dict) -> Schedule:
-        """The inverse of `as_dict`; raises ValueError that names an unknown, missing or ill-typed field."""
+        """The inverse of `as_dict`; raises ValueError that names an unknown or ill-typed field."""
         unknown = sorted(set(values) - {"tile", "unroll", "vector"})
         if unknown:
             raise ValueError(f"unknown field `{unknown[0]}`; a schedule has tile, unroll and vector")
-        tile = values.get("tile", [])
-        sizes = [*tile, values.get("unroll", 0), values.get("vector", 0)]
-        if not all(isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in sizes):
-            raise ValueError(f"tile sizes are integers >= 0, found {values}")
-        return cls(tuple(tile), values.get("unroll", 0), values.get("vector", 0))
+        tile, unroll, vector = (values.get("tile", []), values.get("unroll", 0), values.get("vector", 0))
+        if not isinstance(tile, list) or not all(map(_is_size, tile)):
+            raise ValueError(f"tile is a list of integers >= 0, found {tile}")
+        for name, size in (("unroll", unroll), ("vector", vector)):
+            if not _is_size(size):
+                raise ValueError(f"{name} is an integer >= 0, found {size}")
+        return cls(tuple(tile), unroll, vector)
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -14,8 +14,22 @@ func.func private @unknown_field(%x: tensor<8xf32>) -> tensor<8xf32> attributes 
 
 // -----
 
-// expected-error @below {{dispatch @negative: tile sizes are integers >= 0}}
+// expected-error @below {{dispatch @negative: tile is a list of integers >= 0, found [-4]}}
 func.func private @negative(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [-4]}} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @no_list: tile is a list of integers >= 0, found 4}}
+func.func private @no_list(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = 4}} {
+  return %x : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @negative_vector: vector is an integer >= 0, found -8}}
+func.func private @negative_vector(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [4], vector = -8}} {
   return %x : tensor<8xf32>
 }
 
