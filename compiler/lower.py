@@ -13,14 +13,21 @@ from tilewright.compiler.codegen import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
 
-def pipeline(target: Target) -> str:
+def pipeline(target: Target, schedule: Schedule | None = None) -> str:
     """The passes that lower a module with one dispatch to the LLVM dialect."""
+    registers = VectorizeReductions(
+        vector_bits=target.vector_bits,
+        registers=target.registers_per_thread,
+        unroll=schedule.unroll if schedule else 0,
+        vector=schedule.vector if schedule else 0,
+    )
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
@@ -30,7 +37,7 @@ def pipeline(target: Target) -> str:
         canonicalize,cse,
         func.func(
             map-tasks,
-            vectorize-reductions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},
+            {registers.spec()},
             tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
@@ -116,7 +123,8 @@ def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tu
     module.body.append(clone)
     inputs = len(clone.attributes["function_type"].value.inputs)
     outputs = len(clone.attributes["function_type"].value.results)
-    run_pipeline(module.operation, pipeline(target), on_pass)
+    schedule = schedule_attribute.read(clone)
+    run_pipeline(module.operation, pipeline(target, schedule), on_pass)
     lowered = next(
         v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
     )
