@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from tilewright.compiler.ir import ir
 
@@ -20,9 +21,10 @@ def dims(expr: ir.AffineExpr) -> set[int]:
     return set[int]().union(*(dims(child) for child in _children(expr)))
 
 
-def map_dims(map_: ir.AffineMap) -> set[int]:
+@lru_cache(maxsize=4096)
+def map_dims(map_: ir.AffineMap) -> frozenset[int]:
     """Positions of the loops that any result of `map_` depends on."""
-    return set[int]().union(*(dims(expr) for expr in map_.results))
+    return frozenset[int]().union(*(dims(expr) for expr in map_.results))
 
 
 def is_dim(expr: ir.AffineExpr, position: int | None = None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
 from tilewright.compiler.ir import ir
@@ -33,12 +34,8 @@ class Structured:
                 shapes.append(tuple(shaped.shape))
             else:
                 shapes.append(())
-        maps = tuple(ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"])
-        kinds = tuple(
-            "reduction" if "reduction" in str(kind) else "parallel"
-            for kind in op.attributes["iterator_types"]
-        )
-        return cls(op, maps, kinds, loop_extents(list(maps), shapes) if maps[0].n_dims else ())
+        maps, kinds = _maps(op.attributes["indexing_maps"]), _kinds(op.attributes["iterator_types"])
+        return cls(op, maps, kinds, _extents(maps, tuple(shapes)))
 
     @property
     def body(self) -> ir.Block:
@@ -126,15 +123,36 @@ def tileable_loops(sink: Structured, group: Sequence[Structured]) -> tuple[int, 
     return tuple(i for i in sorted(lines[-1]) if all(line[i] is not None for line in lines))
 
 
+# A large model repeats few maps many times: reading each once keeps compiling thousands of operations linear
+# with a small constant.
+@lru_cache(maxsize=4096)
+def _maps(attribute: ir.ArrayAttr) -> tuple[ir.AffineMap, ...]:
+    return tuple(ir.AffineMapAttr(a).value for a in attribute)
+
+
+@lru_cache(maxsize=1024)
+def _kinds(attribute: ir.ArrayAttr) -> tuple[str, ...]:
+    return tuple("reduction" if "reduction" in str(kind) else "parallel" for kind in attribute)
+
+
+@lru_cache(maxsize=4096)
+def _extents(maps: tuple[ir.AffineMap, ...], shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    return loop_extents(list(maps), list(shapes)) if maps[0].n_dims else ()
+
+
 def _carry(loop: int | None, map_: ir.AffineMap, producer: Structured) -> int | None:
     """The producer's parallel loop that `loop` of a consumer becomes through one operand; None if there is none."""
+    own = None if loop is None else _through(loop, map_, producer.result_map)
+    return own if own is not None and producer.kinds[own] == "parallel" else None
+
+
+@lru_cache(maxsize=16384)
+def _through(loop: int, map_: ir.AffineMap, result: ir.AffineMap) -> int | None:
     places = [i for i, expr in enumerate(map_.results) if loop in dims(expr)]
-    if loop is None or len(places) != 1 or not is_dim(map_.results[places[0]], loop):
+    if len(places) != 1 or not is_dim(map_.results[places[0]], loop):
         return None
-    expr = producer.result_map.results[places[0]]
-    if not is_dim(expr) or producer.kinds[expr.position] != "parallel":
-        return None
-    return expr.position
+    expr = result.results[places[0]]
+    return expr.position if is_dim(expr) else None
 
 
 def volume(extents: Sequence[int], loops: Iterable[int]) -> int:

@@ -71,9 +71,12 @@ class AssignSchedules(Pass):
         if main is not None and set(loops) == {i for i, k in enumerate(root.kinds) if k == "parallel"}:
             return Schedule(self.contraction(root, group, main, loops))
         work = sum(s.points * max(1, s.body_ops) for s in group)
-        cuttable = Cuttable(
-            root.extents, loops, (1,) * len(root.extents), root.accumulates, work, self.minimum_work
-        )
+        steps = [1] * len(root.extents)
+        for s, line in zip(group, loop_lines(root, group)):
+            for outer, inner in (line or {}).items():
+                blocks = [b for m in s.maps if inner is not None and (b := packing(m, inner)) is not None]
+                steps[outer] = math.lcm(steps[outer], *blocks)
+        cuttable = Cuttable(root.extents, loops, tuple(steps), root.accumulates, work, self.minimum_work)
         return Schedule(cut(cuttable, self.tasks))
 
     def contraction(
