@@ -167,3 +167,16 @@ def test_gelu_is_that_of_eager(approximate: str):
     module, arrays = imported(nn.GELU(approximate), torch.linspace(-4, 4, 1000), CLEAN)
     exact = nn.GELU(approximate)(torch.from_numpy(arrays[-1]).double()).numpy()
     np.testing.assert_allclose(TensorModule(module)(*arrays)[0], exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_maximum_over_axes_is_one_reduction(keepdim: bool):
+    class Maximum(nn.Module):
+        def forward(self, x):
+            return x.amax((1, 3), keepdim=keepdim), x.amin((0, 1, 2, 3))
+
+    x = torch.randn(2, 3, 4, 5)
+    module, arrays = imported(Maximum(), x, f"{CLEAN},merge-reductions")
+    assert names(module, "main").count("linalg.generic") == 2
+    for got, exact in zip(TensorModule(module)(*arrays), Maximum()(x)):
+        np.testing.assert_array_equal(got, exact.numpy())
