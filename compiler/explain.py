@@ -32,7 +32,7 @@ class DispatchReport:
     measured_us: float
     share: float
     bound: Bound
-    predicted_us: float | None = None
+    predicted_us: float
 
     @property
     def of_bound(self) -> float:
@@ -97,6 +97,18 @@ def roofline(flops: int, bytes_: int, target: Target, threads: int, dtype: str =
     return Bound(compute_us, "compute") if compute_us >= memory_us else Bound(memory_us, level.name)
 
 
+def predict(flops: int, bytes_: int, tasks: int, target: Target, threads: int, dtype: str = "f32") -> float:
+    """Microseconds that a dispatch's cut into `tasks` rTasks should take, for schedules that carry no prediction.
+
+    The bound of the threads that the rTasks can occupy, stretched by the last round in which some of them
+    are idle: rTasks are alike, and run in rounds of one per thread.
+    """
+    tasks = max(1, tasks)
+    used = max(1, min(threads, target.num_cores, tasks))
+    rounds = -(-tasks // used)
+    return roofline(flops, bytes_, target, used, dtype).us * rounds * used / tasks
+
+
 def explain(
     model: str,
     notes: dict,
@@ -122,6 +134,8 @@ def explain(
     reports = []
     for number, (row, us) in enumerate(zip(rows, step_times_us, strict=True)):
         flops, bytes_ = int(row.get("flops") or 0), int(row.get("bytes") or 0)
+        tasks, dtype = int(row.get("tasks") or 1), row.get("dtype") or "f32"
+        predicted = row.get("predicted_us")
         reports.append(
             DispatchReport(
                 number=number,
@@ -129,7 +143,7 @@ def explain(
                 location=row.get("location") or "",
                 schedule=row.get("schedule") or "",
                 kernel=str(row.get("kernel", "")),
-                tasks=int(row.get("tasks") or 1),
+                tasks=tasks,
                 flops=flops,
                 bytes=bytes_,
                 inputs=tuple(
@@ -139,8 +153,10 @@ def explain(
                 ),
                 measured_us=float(us),
                 share=float(us) / total,
-                bound=roofline(flops, bytes_, target, threads, row.get("dtype") or "f32"),
-                predicted_us=row.get("predicted_us"),
+                bound=roofline(flops, bytes_, target, threads, dtype),
+                predicted_us=predict(flops, bytes_, tasks, target, threads, dtype)
+                if predicted is None
+                else float(predicted),
             )
         )
     return Report(

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tilewright.compiler.explain import duration, explain, quantity, roofline, short_location
+from tilewright.compiler.explain import duration, explain, predict, quantity, roofline, short_location
 from tilewright.compiler.explain_page import page, picture
 from tilewright.compiler.target import resolve
 
@@ -50,7 +50,7 @@ def test_weights_are_no_nodes(report) -> None:
 
 def test_what_the_notes_leave_out_has_a_default(report) -> None:
     last = report.dispatches[2]
-    assert (last.tasks, last.flops, last.schedule, last.predicted_us) == (1, 0, "", None)
+    assert (last.tasks, last.flops, last.schedule) == (1, 0, "")
     assert report.dispatches[1].predicted_us == 2.5
 
 
@@ -85,6 +85,24 @@ class TestRoofline:
         bound = roofline(0, count, self.target, 4)
         assert bound.by == level
         assert bound.us == pytest.approx(count / self.target.level(level).bandwidth_gbps / 1e3)
+
+
+class TestPrediction:
+    target = resolve("x86-64-v4")
+
+    @pytest.mark.parametrize(
+        ("tasks", "times_the_bound"), [(8, 1), (4, 1), (1, 4), (2, 2), (5, 8 / 5), (9, 12 / 9)]
+    )
+    def test_idle_threads_cost_their_share(self, tasks: int, times_the_bound: float) -> None:
+        bound = roofline(320_000_000, 1_000, self.target, 4).us
+        found = predict(320_000_000, 1_000, tasks, self.target, 4)
+        assert found == pytest.approx(bound * times_the_bound)
+
+    def test_it_is_never_under_the_bound(self) -> None:
+        for tasks in range(1, 40):
+            for flops, count in ((10**6, 10**3), (10, 10**7), (0, 100)):
+                bound = roofline(flops, count, self.target, 4).us
+                assert predict(flops, count, tasks, self.target, 4) >= bound * (1 - 1e-12)
 
 
 class TestPage:
