@@ -46,9 +46,9 @@ STATIC_OPERANDS = {
     "ReduceSumSquare": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Resize": (1, 2, 3),
     "ConstantOfShape": (0,), "Range": (0, 1, 2), "CumSum": (1,), "CumProd": (1,), "Trilu": (1,),
     "AffineGrid": (1,), "CenterCropPad": (1,), "Col2Im": (1, 2), "DFT": (1, 2), "STFT": (1, 3),
-    "NonMaxSuppression": (2,), "Dropout": (1, 2), "Loop": (0,), "MaxUnpool": (2,), "SplitToSequence": (1,),
+    "Dropout": (1, 2), "Loop": (0,), "MaxUnpool": (2,), "SplitToSequence": (1,),
     "SequenceAt": (1,), "SequenceInsert": (2,), "SequenceErase": (1,), "BlackmanWindow": (0,), "HannWindow": (0,),
-    "HammingWindow": (0,), "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "HammingWindow": (0,), "Compress": (1,), "MelWeightMatrix": (0, 1, 2, 3, 4),
 }  # fmt: skip
 """Operands that shape the result, by operator: they must be known when compiling."""
 
