@@ -388,8 +388,8 @@ def transposed_by(op: ir.Operation) -> Order | None:
     if op.name != "linalg.generic" or len(op.operands) != 2:
         return None
     body = op.regions[0].blocks[0]
-    inner = list(body.operations)
-    if len(inner) != 1 or inner[0].operation.operands[0] != body.arguments[0]:
+    first = body.operations[0].operation
+    if first.name != "linalg.yield" or first.operands[0] != body.arguments[0]:
         return None
     read, written = maps_of(op)
     if not (read.is_permutation and written.is_permutation):

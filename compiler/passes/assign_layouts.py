@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_dim
-from tilewright.compiler.ir import ir, linalg, static_shape, walk
+from tilewright.compiler.ir import functions, ir, linalg, static_shape
 from tilewright.compiler.layout import Layout, Reorder
 from tilewright.compiler.layout_rules import ATTRIBUTE, maps_of
 from tilewright.compiler.passes.base import Pass
@@ -36,15 +36,21 @@ class AssignLayouts(Pass):
     anchor: ClassVar[str] = "builtin.module"
 
     def run(self, op: ir.Operation) -> None:
-        for convolution in walk(op):
-            if convolution.name.startswith("linalg.") and ATTRIBUTE not in convolution.attributes:
-                orders = channels_last(convolution)
-                if orders is None or all(order == tuple(range(len(order))) for order in orders):
-                    continue
-                shapes = [static_shape(operand.type) for operand in convolution.operands]
-                layouts = [Layout(shape, (Reorder(order),)) for shape, order in zip(shapes, orders)]
-                texts = [ir.StringAttr.get(str(layout)) for layout in layouts]
-                convolution.attributes[ATTRIBUTE] = ir.ArrayAttr.get(texts)
+        for function in functions(op.opview):
+            for block in function.regions[0].blocks:
+                for view in block.operations:
+                    _assign(view.operation)
+
+
+def _assign(op: ir.Operation) -> None:
+    if not op.name.startswith("linalg.") or ATTRIBUTE in op.attributes:
+        return
+    orders = channels_last(op)
+    if orders is None or all(order == tuple(range(len(order))) for order in orders):
+        return
+    shapes = [static_shape(operand.type) for operand in op.operands]
+    layouts = [Layout(shape, (Reorder(order),)) for shape, order in zip(shapes, orders)]
+    op.attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(str(layout)) for layout in layouts])
 
 
 def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:

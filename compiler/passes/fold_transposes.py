@@ -52,8 +52,13 @@ class FoldTransposes(Pass):
             if len(function.regions[0].blocks) != 1:
                 continue
             block = function.regions[0].blocks[0]
-            weights = WeightFlow.of(function, argument_roles(function)).values
-            for transpose in [op for op in _operations(block) if transposed_by(op) is not None]:
+            roles = argument_roles(function)
+            given = {argument for argument, role in zip(block.arguments, roles) if role == "weight"}
+            transposes = [op for op in _operations(block) if transposed_by(op) is not None]
+            if all(op.operands[0] in given for op in transposes):
+                continue
+            weights = WeightFlow.of(function, roles).values
+            for transpose in transposes:
                 _sink(transpose, weights)
             for contraction in [
                 found for op in _operations(block) if (found := _contraction(op)) is not None

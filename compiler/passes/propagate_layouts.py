@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler import layout_rules, storage_order
-from tilewright.compiler.ir import arith, ir, linalg, static_shape, tensor, walk
+from tilewright.compiler.ir import arith, functions, ir, linalg, static_shape, tensor, walk
 from tilewright.compiler.layout import Layout
 from tilewright.compiler.layout_rules import ATTRIBUTE, Assignment, Convolution, Rule, Structured
 from tilewright.compiler.passes.base import Pass
@@ -57,7 +57,7 @@ class PropagateLayouts(Pass):
     anchor: ClassVar[str] = "builtin.module"
 
     def run(self, op: ir.Operation) -> None:
-        for function in walk(op, "func.func"):
+        for function in functions(op.opview):
             for block in function.regions[0].blocks:
                 operations = [inner.operation for inner in block.operations]
                 asked = {inner: self._orders(inner) for inner in operations if ATTRIBUTE in inner.attributes}
