@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import math
 import os
+import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -112,12 +114,35 @@ def relative_error(found: Sequence, expected: Sequence) -> float:
     return worst
 
 
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises Unavailable in what runs under it after `seconds`, once that is back in Python code; 0 sets none.
+
+    Works in the main thread only, as signals do; elsewhere nothing is limited.
+    """
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number, frame):
+        raise Unavailable(f"not ready after {seconds:g} s (--compile-limit)")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def run_case(
     case: Case,
     contenders: Sequence[str],
     threads: int,
     budget: Budget,
     opt: str = "O0",
+    compile_limit_s: float = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> CaseResult:
     """Prepares, checks and times `contenders` on one case; a contender's failure is an outcome."""
@@ -132,7 +157,7 @@ def run_case(
         expected = adapters.load("eager")(task).outputs()
         for name in contenders:
             say(f"preparing {name}")
-            outcomes[name], prepared = _prepare(name, task, expected)
+            outcomes[name], prepared = _prepare(name, task, expected, compile_limit_s)
             if prepared:
                 ready[name] = prepared
         say(f"timing {len(ready)} contenders, {budget.rounds} rounds")
@@ -148,10 +173,10 @@ def run_case(
     return CaseResult(case.name, flops, case.published, outcomes)
 
 
-def _prepare(name: str, task: Task, expected: Sequence) -> tuple[Outcome, Prepared | None]:
+def _prepare(name: str, task: Task, expected: Sequence, limit_s: float) -> tuple[Outcome, Prepared | None]:
     start = time.perf_counter()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), time_limit(0 if name == OURS else limit_s):
             # Deprecations inside competitors are not for those who read the table.
             warnings.simplefilter("ignore")
             prepared = adapters.load(name)(task)

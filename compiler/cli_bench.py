@@ -37,6 +37,13 @@ def _names(text: str | None) -> list[str]:
     type=click.Path(path_type=Path),
     help="The JSON file; the plot lies beside it.  [default: bench/results/SUITE-DATE.json]",
 )
+@click.option(
+    "--compile-limit",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds after which a competitor that is not ready is left out; 0 for none.",
+)
 @click.option("--ours/--no-ours", default=True, help="Time tilewright too.")
 def command(
     suite_name: str,
@@ -48,6 +55,7 @@ def command(
     batch: int,
     opt: str,
     output: Path | None,
+    compile_limit: float,
     ours: bool,
 ) -> None:
     """Time a suite beside other compilers in one process, in interleaved rounds, and check every result.
@@ -93,16 +101,11 @@ def command(
         for number, case in enumerate(cases, 1):
             with progress.status(case.name) as status:
                 say = f"[{number}/{len(cases)}] {case.name}: "
-                results.append(
-                    run_case(
-                        case,
-                        contenders,
-                        threads,
-                        budget,
-                        opt,
-                        lambda text, say=say: status.update(say + text),
-                    )
-                )
+
+                def say(text: str, prefix: str = f"[{number}/{len(cases)}] {case.name}: ") -> None:
+                    status.update(prefix + text)
+
+                results.append(run_case(case, contenders, threads, budget, opt, compile_limit, say))
             # Written after every case: a contender that takes the process down loses one case, not all.
             data = report.document(suite_name, results, contenders, settings, started, where)
             report.write_json(path, data)

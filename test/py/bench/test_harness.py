@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -92,6 +93,16 @@ class TestOutcomes:
         assert result.outcomes["b"].median_us is None
         assert result.outcomes["eager"].speed and result.outcomes["eager"].speed > 0
         assert result.flops == 2 * 3 * 4 * 2
+
+    def test_one_that_takes_too_long_is_left_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def slow(task: Task) -> Prepared:
+            time.sleep(30)
+            raise AssertionError("nobody stopped it")
+
+        names = fake(monkeypatch, tilewright=doubling(1.0), b=slow)
+        outcomes = run_case(CASE, names, 1, QUICK, compile_limit_s=0.2).outcomes
+        assert outcomes["b"].note == "not ready after 0.2 s (--compile-limit)"
+        assert (outcomes["b"].status, outcomes[OURS].status) == ("unavailable", "ok")
 
     def test_every_reason_is_given_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing(task: Task) -> Prepared:
