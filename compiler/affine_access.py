@@ -66,15 +66,15 @@ def is_contiguous_along(map_: ir.AffineMap, position: int, lanes: int) -> bool:
     `lanes` dividing `p`; the loop may appear nowhere else.
     """
     *outer, last = map_.results
-    unit = False
+    moving = 0
     for term in terms(last):
         if is_dim(term, position):
-            unit = True
+            moving += 1
         elif position in dims(term):
             if not (isinstance(term, ir.AffineModExpr) and _packed(term, position, lanes)):
                 return False
-            unit = True
-    return unit and all(
+            moving += 1
+    return moving == 1 and all(
         position not in dims(expr)
         or (isinstance(expr, ir.AffineFloorDivExpr) and _packed(expr, position, lanes))
         for expr in outer
