@@ -10,8 +10,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUNTIME_SOURCES := CMakeLists.txt $(wildcard runtime/csrc/*)
 
-# The newest of these that is at least 3.11 and can make virtual environments.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+# The first of these that is at least 3.11 and can make virtual environments.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 PYTEST_ARGS ?= -q -n 2 --dist loadfile
