@@ -99,17 +99,17 @@ def command(
     results = []
     with cold_cache():
         for number, case in enumerate(cases, 1):
+            prefix = f"[{number}/{len(cases)}] {case.name}: "
             with progress.status(case.name) as status:
-                say = f"[{number}/{len(cases)}] {case.name}: "
 
-                def say(text: str, prefix: str = f"[{number}/{len(cases)}] {case.name}: ") -> None:
+                def say(text: str, prefix: str = prefix, status=status) -> None:
                     status.update(prefix + text)
 
                 results.append(run_case(case, contenders, threads, budget, opt, compile_limit, say))
             # Written after every case: a contender that takes the process down loses one case, not all.
             data = report.document(suite_name, results, contenders, settings, started, where)
             report.write_json(path, data)
-            progress.print(f"[{number}/{len(cases)}] {case.name}: {_line(results[-1], contenders)}")
+            progress.print(prefix + _line(results[-1], contenders), markup=False)
     console.print(report.table(suite_name, results, contenders, threads))
     for note in report.notes(results):
         console.print(f"  {note}", style="dim", highlight=False)
