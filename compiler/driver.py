@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler import phases
+from tilewright.compiler import package_cache, phases
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
-from tilewright.compiler.target import resolve
+from tilewright.compiler.settings import settings
+from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
+from tilewright.runtime.program import Package
 
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
 
@@ -24,7 +28,8 @@ def compile(
     `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. Raises
     UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
-    return compile_imported(import_model(model, example_inputs), target, {"opt": opt, **options})
+    checked = check_options({"opt": opt, **options})
+    return compile_imported(import_model(model, example_inputs), target, checked)
 
 
 def import_model(model: Any, example_inputs: Any = None) -> Imported:
@@ -52,12 +57,44 @@ def import_model(model: Any, example_inputs: Any = None) -> Imported:
 def compile_imported(
     imported: Imported, target: str = "cpu", options: dict[str, Any] | None = None
 ) -> CompiledModel:
-    """Compiles an imported model and binds its weights."""
-    options = dict(options or {})
-    opt = options.pop("opt", "O0")
-    if opt not in OPT_LEVELS:
-        raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{opt}`")
-    report = phases.Report()
-    package = phases.compile_module(imported.module, resolve(target), report)
+    """Compiles an imported model, or takes it from the cache, and binds its weights."""
+    options = check_options(options)
+    described = resolve(target)
+    if described.kind != "cpu":
+        raise TilewrightError(
+            f"target `{target}` is a {described.kind}: this version generates code for CPUs only"
+        )
+    package = compile_package(imported.module, described, options)
     executable = Executable(package, list(imported.weights))
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+
+
+def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Package:
+    """All phases, or the cache; dumps and overrides of phases ask for the phases to run."""
+    asked = settings()
+    start = time.perf_counter()
+    key = "" if asked.dump or asked.override else package_cache.package_key(module, target, options)
+    package = package_cache.find(key) if key else None
+    if package is not None:
+        package.notes["phases_s"] = {"cache": time.perf_counter() - start}
+        return package
+    package = phases.compile_module(module, target, phases.Report())
+    if key:
+        package_cache.store(key, package)
+    return package
+
+
+def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
+    """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
+    given = {"opt": "O0", **(options or {})}
+    unknown = sorted(set(given) - {"opt"})
+    if unknown:
+        raise TilewrightError(f"unknown option `{unknown[0]}`; the options are: opt, target")
+    if given["opt"] not in OPT_LEVELS:
+        raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{given['opt']}`")
+    if given["opt"] != "O0":
+        warnings.warn(
+            f"opt {given['opt']}: schedules are not measured or searched yet, compiled as O0", stacklevel=3
+        )
+        given["opt"] = "O0"
+    return given

@@ -21,10 +21,11 @@ from tilewright.runtime.errors import ArtifactError, PackageError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.manifest import Reader, package_from_json, package_to_json
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import TensorSpec
+from tilewright.runtime.program import Package, TensorSpec
 from tilewright.runtime.signature import Signature
 
 FORMAT = "tilewright artifact"
+PACKAGE_FORMAT = "tilewright package"
 FORMAT_VERSION = 1
 """Raised by changes that older readers would misread."""
 
@@ -49,10 +50,35 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
         )
     states = [(spec, arrays.weight_storage(array, spec)) for spec, array in zip(state, model.state)]
     manifest["state_tensors"] = _add_tensors(tensors, "state", states)
+    _write(path, tensors, FORMAT, manifest)
+
+
+def save_package(package: Package, path: str | os.PathLike[str]) -> None:
+    """Writes a package alone, without weights or signature, as the compile cache keeps it."""
+    tensors: dict[str, Entry] = {}
+    manifest = {"format_version": FORMAT_VERSION, "tilewright": tilewright.__version__}
+    manifest.update(package_to_json(package, tensors))
+    _write(path, tensors, PACKAGE_FORMAT, manifest)
+
+
+def load_package(path: str | os.PathLike[str]) -> Package:
+    """Reads what `save_package` wrote; raises ArtifactError when it is foreign, damaged or of another format."""
+    file = container.read(path)
+    try:
+        manifest = _manifest(file, PACKAGE_FORMAT)
+        _verify(manifest, file.tensors, True)
+        return package_from_json(manifest, file.tensors)
+    except (ArtifactError, PackageError) as error:
+        raise ArtifactError(f"{os.fspath(path)}: {error}") from None
+
+
+def _write(
+    path: str | os.PathLike[str], tensors: dict[str, Entry], format_name: str, manifest: dict[str, Any]
+) -> None:
     manifest["crc32c"] = {key: native.crc32c(entry.data) for key, entry in tensors.items()}
     text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     checksum = f"{native.crc32c(text.encode()):08x}"
-    container.write(path, tensors, {"format": FORMAT, "manifest": text, "manifest_crc32c": checksum})
+    container.write(path, tensors, {"format": format_name, "manifest": text, "manifest_crc32c": checksum})
 
 
 def _add_tensors(
@@ -94,8 +120,8 @@ def load(path: str | os.PathLike[str], num_threads: int | None = None, verify: b
     return CompiledModel(executable, signature, state)
 
 
-def _manifest(file: container.Container) -> Reader:
-    if file.metadata.get("format") != FORMAT:
+def _manifest(file: container.Container, format_name: str = FORMAT) -> Reader:
+    if file.metadata.get("format") != format_name:
         raise ArtifactError("not an artifact: a safetensors file, but not one that tilewright wrote")
     text, checksum = file.metadata.get("manifest"), file.metadata.get("manifest_crc32c")
     if not isinstance(text, str) or f"{native.crc32c(text.encode(errors='replace')):08x}" != checksum:
