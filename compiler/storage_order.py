@@ -89,10 +89,13 @@ def without(order: Order, dropped: set[int]) -> Order:
 def reshape(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Pairs (dims of `source`, dims of `target`) of equal products that cover both row-major shapes in order.
 
-    Every pair has at least one dimension on either side; raises ValueError when the element counts differ.
+    Every pair has at least one dimension on either side, so a scalar gives none. Raises ValueError when the
+    element counts differ.
     """
     if math.prod(source) != math.prod(target):
         raise ValueError(f"shapes {list(source)} and {list(target)} hold different numbers of elements")
+    if not source or not target:
+        return []
     if 0 in source:
         return [(list(range(len(source))), list(range(len(target))))]
     pairs, i, j = [], 0, 0

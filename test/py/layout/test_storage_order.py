@@ -113,6 +113,7 @@ def test_reshape_pairs_hold_equal_products(source, data):
 
 def test_reshape_of_nothing_is_one_pair():
     assert so.reshape([2, 0, 3], [0, 6]) == [([0, 1, 2], [0, 1])]
+    assert so.reshape([], [1, 1]) == so.reshape([1], []) == []
     with pytest.raises(ValueError, match="different numbers"):
         so.reshape([2, 3], [7])
 
