@@ -45,7 +45,7 @@ PHASES = (
         lambda target: (
             "assign-layouts,propagate-layouts,generalize-named,generalize-pads,canonicalize,cse,fold-transposes,canonicalize,cse,"
             "drop-unit-results,canonicalize,cse,sink-reshapes,canonicalize,cse,"
-            f"pack-contractions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},hoist-weights,canonicalize,cse"
+            f"pack-contractions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},fold-unit-copies,canonicalize,hoist-weights,canonicalize,cse"
         ),
     ),
     Phase(
