@@ -1,6 +1,6 @@
 """Runs ONNX's own backend tests through tilewright and tabulates what passes, fails and is refused.
 
-    python bench/onnx_conformance.py [--kind node simple] [--only REGEX] [--jobs N] [--timeout S] [--out FILE]
+    python bench/onnx_conformance.py [--kind node simple] [--only REGEX] [--jobs N] [--timeout S] [--keep] [--out FILE]
 
 Each test runs in a worker process, so that a crash or a hang costs that test alone. A test that our compiler
 refuses with UnsupportedError counts as excluded, under the reason it gave; everything else that is not the expected
@@ -106,7 +106,7 @@ def worker(kinds: list[str], names_file: str) -> None:
         start = time.perf_counter()
         try:
             run_case(tests[name])
-            result = {"status": "passed"}
+            result: dict = {"status": "passed"}
         except UnsupportedError as error:
             result = {"status": "excluded", "reason": "; ".join(str(op) for op in error.operators)[:600]}
         except AssertionError as error:
@@ -120,8 +120,8 @@ def worker(kinds: list[str], names_file: str) -> None:
 class Pool:
     """Workers over one list of tests; a worker that dies or hangs is replaced and its test recorded."""
 
-    def __init__(self, kinds: list[str], names: list[str], jobs: int, timeout: float):
-        self.kinds, self.timeout = kinds, timeout
+    def __init__(self, kinds: list[str], names: list[str], jobs: int, timeout: float, save):
+        self.kinds, self.timeout, self.save = kinds, timeout, save
         self.shares = [names[i::jobs] for i in range(jobs)]
         self.results: dict[str, dict] = {}
         self.total = len(names)
@@ -177,6 +177,7 @@ class Pool:
     def _progress(self) -> None:
         done = len(self.results)
         if done % 25 == 0 or done == self.total:
+            self.save(self.results)
             print(f"\r{done}/{self.total}", end="", file=sys.stderr, flush=True)
 
 
@@ -228,24 +229,38 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds per test")
     parser.add_argument("--out", default=str(Path(__file__).parent / "results" / "onnx_conformance.json"))
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the passes that the output file has already"
+    )
     parser.add_argument("--worker", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         worker(options.kind, options.worker)
         return 0
     names = [name for name in load_tests(options.kind) if re.search(options.only, name)]
-    start = time.perf_counter()
-    results = Pool(options.kind, names, max(1, min(options.jobs, len(names))), options.timeout).run()
-    summary = summarise(results)
-    summary["onnx"], summary["seconds"] = onnx.__version__, round(time.perf_counter() - start, 1)
-    show(summary)
     out = Path(options.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    ordered = {name: results[name] for name in sorted(results)}
-    out.write_text(json.dumps(summary | {"tests": ordered}, indent=1) + "\n")
+    before = json.loads(out.read_text())["tests"] if options.keep and out.exists() else {}
+    before = {
+        name: result for name, result in before.items() if result["status"] == "passed" and name in names
+    }
+    names = [name for name in names if name not in before]
+    start = time.perf_counter()
+
+    def save(results: dict[str, dict]) -> dict:
+        everything = before | results
+        summary = summarise(everything)
+        summary["onnx"], summary["seconds"] = onnx.__version__, round(time.perf_counter() - start, 1)
+        ordered = {name: everything[name] for name in sorted(everything)}
+        out.write_text(json.dumps(summary | {"tests": ordered}, indent=1) + "\n")
+        return summary
+
+    results = Pool(options.kind, names, max(1, min(options.jobs, len(names))), options.timeout, save).run()
+    summary = save(results)
+    show(summary)
     print(f"\nwritten to {out}")
     node = summary["kinds"].get("node", {"total": 0})
-    wrong = [name for name, r in results.items() if r.get("kind") == "wrong result"]
+    wrong = [name for name, reason in summary["failures"].items() if reason.startswith("wrong result")]
     return int(bool(wrong) or node.get("passed", 0) < BAR * node["total"])
 
 

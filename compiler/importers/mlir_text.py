@@ -10,6 +10,9 @@ from tilewright.compiler.ir import context, functions, ir, parse, run_upstream, 
 from tilewright.compiler.plan import tensor_spec
 from tilewright.runtime.signature import Signature
 
+_FROM_ONNX = "builtin.module(torch-onnx-to-torch-backend-pipeline)"
+"""Brings `torch.operator "onnx.*"` to the torch dialect; functions need `torch.onnx_meta.opset_version`."""
+
 _TO_LINALG = {
     "torch": "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline)",
     "tosa": (
@@ -35,6 +38,8 @@ def import_mlir(model: str | Path) -> Imported:
         raise ModelImportError(f"`{name}`: cannot be read: {error}") from None
     try:
         module = parse(text, name)
+        if any(op.name == "torch.operator" for op in walk(module.operation)):
+            run_upstream(module.operation, _FROM_ONNX)
         for dialect, pipeline in _TO_LINALG.items():
             if any(op.name.startswith(f"{dialect}.") for op in walk(module.operation)):
                 run_upstream(module.operation, pipeline)

@@ -241,7 +241,7 @@ class Builder:
         if node.op in SKIP_FOLD or not node.inputs:
             return None
         for value in node.inputs:
-            if value is not None and (value.array is None or value.size > FOLD_ELEMENTS):
+            if value is not None and (value.array is None or value.weight or value.size > FOLD_ELEMENTS):
                 return None
         arrays = _evaluate(node, self.newest)
         if arrays is None or any(a.size > FOLD_ELEMENTS for a in arrays):

@@ -82,7 +82,10 @@ def load(model: onnx.ModelProto | str | Path) -> tuple[onnx.ModelProto, Path | N
     try:
         onnx.checker.check_model(model if folder is None else str(path), full_check=False)
     except onnx.checker.ValidationError as error:
-        raise ModelImportError(f"{name} is malformed: {error}") from None
+        if "Field 'shape' of 'type'" not in str(
+            error
+        ):  # outputs without shapes are common, and inferred here
+            raise ModelImportError(f"{name} is malformed: {error}") from None
     except ValueError as error:
         if "2GiB" not in str(error) and "2GB" not in str(error):
             raise ModelImportError(f"{name} is malformed: {error}") from None
@@ -233,6 +236,7 @@ class Rebuilt:
                 scope.values[tensor.name] = POISON
                 continue
             value = b.fresh(tensor.data_type, tensor.dims, array_of(tensor, folder))
+            value.weight = value.size > onnx_emit.CONSTANT_ELEMENTS
             self.names[value.name] = tensor.name
             scope.values[tensor.name] = value
         for sparse in model.graph.sparse_initializer:

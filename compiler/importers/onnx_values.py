@@ -45,7 +45,7 @@ class Value:
     """A tensor while importing: element type (a TensorProto code), static shape, and its array when it is known.
 
     `items` holds the elements of a sequence instead (then `dtype` is 0); `sources` names the graph inputs whose
-    data it depends on.
+    data it depends on; what is computed from a `weight` is left to run when weights are bound.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Value:
     array: np.ndarray | None = None
     items: list[Value] | None = None
     sources: frozenset[str] = frozenset()
-    present: bool = True
+    weight: bool = False
 
     @property
     def rank(self) -> int:

@@ -1,0 +1,49 @@
+"""Builders of small ONNX models for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def info(name: str, shape: Sequence[int | str] | None, dtype: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    """A typed graph input or output."""
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    weights: dict[str, np.ndarray] | None = None,
+    opset: int = 21,
+    **fields: Any,
+) -> onnx.ModelProto:
+    """A model of one graph; `weights` become initializers."""
+    initializers = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
+    graph = helper.make_graph(list(nodes), "test", list(inputs), list(outputs), initializers)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], **fields)
+    made.ir_version = min(made.ir_version, 10)
+    return made
+
+
+def single(op: str, *arrays: np.ndarray, opset: int = 21, outputs: int = 1, **attrs: Any) -> onnx.ModelProto:
+    """A model of one node over inputs like the arrays; outputs have no shapes."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    results = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, results, **attrs)
+    given = [
+        info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+        for name, array in zip(names, arrays)
+    ]
+    bare = model([node], given, [onnx.ValueInfoProto(name=r) for r in results], opset=opset)
+    return onnx.shape_inference.infer_shapes(bare)
+
+
+def random(*shape: int, seed: int = 0) -> np.ndarray:
+    """Normal f32 numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
