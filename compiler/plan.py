@@ -7,8 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from tilewright.compiler.dense_constants import dense_bytes
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.views import is_view, slice_offset
@@ -85,34 +84,16 @@ class Constants:
     """Constants of a package, each stored once."""
 
     entries: list[Constant] = field(default_factory=list)
-    index: dict[ir.Attribute, int] = field(default_factory=dict)
+    index: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
 
     def place(self, op: ir.Operation) -> BufferRef:
-        attribute = op.attributes["value"]
-        if attribute not in self.index:
-            self.index[attribute] = len(self.entries)
-            spec = tensor_spec(op.results[0].type, f"constant.{len(self.entries)}")
-            self.entries.append(Constant(spec, constant_bytes(attribute, spec)))
-        return BufferRef("constant", self.index[attribute])
-
-
-def constant_bytes(attribute: ir.Attribute, spec: TensorSpec) -> bytes:
-    """The dense row-major bytes of a constant; a boolean takes one byte."""
-    if (
-        isinstance(attribute, ir.DenseResourceElementsAttr)
-        if hasattr(ir, "DenseResourceElementsAttr")
-        else False
-    ):
-        data = bytes(memoryview(attribute))
-    elif spec.dtype == "i1":
-        data = np.asarray([bool(v) for v in attribute], dtype=np.uint8).tobytes()
-    else:
-        data = bytes(np.array(attribute).tobytes())
-    if len(data) != spec.nbytes:
-        raise PassError(
-            f"constant of {spec.dtype}{list(spec.shape)}: expected {spec.nbytes} bytes, found {len(data)}"
-        )
-    return data
+        spec = tensor_spec(op.results[0].type, f"constant.{len(self.entries)}")
+        data = dense_bytes(op, spec)
+        key = (spec.dtype, spec.shape, data)
+        if key not in self.index:
+            self.index[key] = len(self.entries)
+            self.entries.append(Constant(spec, data))
+        return BufferRef("constant", self.index[key])
 
 
 @dataclass(frozen=True)

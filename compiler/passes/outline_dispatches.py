@@ -22,6 +22,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from tilewright.compiler.dense_constants import is_splat
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.structure import Structured, tileable_loops, volume
@@ -180,7 +181,9 @@ class _Outliner:
             clone_into(block, [self.ops[n] for n in body], dict(zip(inputs, block.arguments)), results)
         dispatch.attributes[OPERATOR] = ir.StringAttr.get(kind)
         # The key is taken before reasons are attached: who could not join says nothing about the code.
-        key = hashlib.sha256(dispatch.get_asm(enable_debug_info=False, use_local_scope=True).encode()).hexdigest()
+        key = hashlib.sha256(
+            dispatch.get_asm(enable_debug_info=False, use_local_scope=True).encode()
+        ).hexdigest()
         name = self.outlined.get(key)
         if name is None:
             name = f"{_label(kind, main, sink)}_{len(self.outlined)}"
@@ -263,8 +266,7 @@ def clone_into(block: ir.Block, ops: list[ir.Operation], values: dict[ir.Value, 
 def _is_cloned(op: ir.Operation) -> bool:
     """Whether every user gets its own copy: scalars, shapes, and constants that need no memory."""
     if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-        value = op.attributes["value"]
-        return isinstance(value, ir.DenseElementsAttr) and value.is_splat
+        return is_splat(op)
     if op.name in _CLONED:
         return True
     return bool(len(op.results)) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
