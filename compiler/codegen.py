@@ -79,7 +79,7 @@ attributes #999 = {{ nounwind {attributes} }}
     )
 
 
-def emit_object(text: str, code: CpuCode, opt_level: int = 3) -> tuple[bytes, str]:
+def emit_object(text: str, code: CpuCode, opt_level: int = 2) -> tuple[bytes, str]:
     """Optimises LLVM IR text; returns the relocatable object and the optimised IR; raises PassError if LLVM refuses."""
     machine = _machine(code)
     try:
@@ -90,7 +90,6 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 3) -> tuple[bytes, st
     module.data_layout = str(machine.target_data)
     options = llvm_binding.create_pipeline_tuning_options(speed_level=opt_level)
     options.loop_vectorization = True
-    options.slp_vectorization = True
     options.loop_unrolling = True
     options.loop_interleaving = True
     builder = llvm_binding.create_pass_builder(machine, options)

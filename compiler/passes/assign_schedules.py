@@ -22,7 +22,7 @@ from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.contraction_cut import ContractionCut, Machine, cut_contraction
-from tilewright.compiler.tuning.cut import Cuttable, cut
+from tilewright.compiler.tuning.cut import Cuttable, cut, transposing_tile
 from tilewright.compiler.tuning.register_tile import packed_widths
 
 
@@ -71,6 +71,11 @@ class AssignSchedules(Pass):
         if main is not None and set(loops) == {i for i, k in enumerate(root.kinds) if k == "parallel"}:
             return Schedule(self.contraction(root, group, main, loops))
         work = sum(s.points * max(1, s.body_ops) for s in group)
+        if len(group) == 1 and set(loops) == set(range(len(root.extents))) and not root.accumulates:
+            orders = [[e.position for e in m.results if is_dim(e)] for m in root.maps[: root.num_inputs]]
+            tiles = [transposing_tile(root.extents, order, 32) for order in orders]
+            if any(tiles) and root.points > 4096:
+                return Schedule(next(tile for tile in tiles if tile))
         steps = [1] * len(root.extents)
         for s, line in zip(group, loop_lines(root, group)):
             for outer, inner in (line or {}).items():

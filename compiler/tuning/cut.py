@@ -70,3 +70,24 @@ def total(extents: Sequence[int], tile: Sequence[int]) -> int:
     for extent, size in zip(extents, tile):
         count *= -(-extent // size) if size else 1
     return count
+
+
+def transposing_tile(
+    extents: tuple[int, ...], source_order: Sequence[int], block: int
+) -> tuple[int, ...] | None:
+    """The tile of a copy that reads in another order than it writes; None when both run along the same loop.
+
+    `source_order` are the loops that the source's dimensions follow, outer first. The tile takes about `block`
+    consecutive elements of the source and of the result, so that every cache line is used up while it is near.
+    """
+    if not source_order or source_order[-1] == len(extents) - 1:
+        return None
+    tile = [1] * len(extents)
+    tile[-1] = min(extents[-1], block)
+    run = 1
+    for loop in reversed(source_order):
+        if run >= block or loop == len(extents) - 1:
+            break
+        tile[loop] = min(extents[loop], -(-block // run))
+        run *= tile[loop]
+    return tuple(0 if size == extent else size for size, extent in zip(tile, extents))
