@@ -51,12 +51,32 @@ class FoldBatchNorm(Pass):
         for function in walk(op, "func.func"):
             if len(function.regions[0].blocks) != 1:
                 continue
+            operations = [view.operation for view in body(function).operations]
+            candidates = [op for op in operations if is_contraction(op) and _may_be_scaled(op)]
+            if not candidates:
+                continue
             flow = WeightFlow.of(function, argument_roles(function))
-            for contraction in [view.operation for view in body(function).operations]:
-                if is_contraction(contraction):
-                    chain = match(contraction, flow.values)
-                    if chain is not None:
-                        _rewrite(chain)
+            for contraction in candidates:
+                chain = match(contraction, flow.values)
+                if chain is not None:
+                    _rewrite(chain)
+
+
+def _may_be_scaled(contraction: ir.Operation) -> bool:
+    """Whether a product or quotient follows, one reader after the other: only then weights are worth tracing."""
+    value = contraction.results[0] if len(contraction.results) == 1 else None
+    while value is not None:
+        uses = list(value.uses)
+        if len(uses) != 1:
+            return False
+        op = uses[0].owner.operation
+        if op.name == "linalg.generic":
+            if any(view.operation.name in ("arith.mulf", "arith.divf") for view in body(op).operations):
+                return True
+        elif op.name != "tensor.collapse_shape":
+            return False
+        value = op.results[0] if len(op.results) == 1 else None
+    return False
 
 
 @dataclass

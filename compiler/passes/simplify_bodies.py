@@ -58,10 +58,11 @@ class SimplifyBodies(Pass):
         # Consumers first: a result that loses its last reader there is seen as unread here.
         for generic in reversed(walk(op, "linalg.generic")):
             block = body(generic)
-            for inner in list(block.operations):
-                _simplify(inner.operation)
-            _erase_dead(block)
-            _keep_read_results(generic)
+            changed = [_simplify(inner.operation) for inner in list(block.operations)]
+            if any(changed):
+                _erase_dead(block)
+            if len(generic.results) > 1:
+                _keep_read_results(generic)
 
 
 def _generalize(op: ir.Operation) -> None:
@@ -91,32 +92,35 @@ def constant_of(value: ir.Value) -> float | int | None:
     return attribute.value if isinstance(attribute, (ir.FloatAttr, ir.IntegerAttr)) else None
 
 
-def _simplify(op: ir.Operation) -> None:
+def _simplify(op: ir.Operation) -> bool:
+    """Simplifies one op of a body; returns whether anything changed."""
     if op.name == "cf.assert":
         message = ir.StringAttr(op.attributes["msg"]).value
-        if message in FOREIGN_ASSERTS or constant_of(op.operands[0]) in (1, -1, True):
-            op.erase()
-    elif op.name in ("arith.truncf", "arith.extf"):
+        if message not in FOREIGN_ASSERTS and constant_of(op.operands[0]) not in (1, -1):
+            return False
+        op.erase()
+        return True
+    if op.name in ("arith.truncf", "arith.extf"):
         number = constant_of(op.operands[0])
-        if number is not None:
-            _replace_by_constant(op, float(number))
-    elif op.name in ("math.powf", "math.fpowi"):
+        return number is not None and _replace_by_constant(op, float(number))
+    if op.name in ("math.powf", "math.fpowi"):
         exponent = constant_of(op.operands[1])
-        if exponent is not None:
-            _expand_power(op, float(exponent))
-    elif op.name in ("math.tanh", "math.erf"):
-        _as_eager_gelu(op)
+        return exponent is not None and _expand_power(op, float(exponent))
+    if op.name in ("math.tanh", "math.erf"):
+        return _as_eager_gelu(op)
+    return False
 
 
-def _replace_by_constant(op: ir.Operation, number: float) -> None:
+def _replace_by_constant(op: ir.Operation, number: float) -> bool:
     """Replaces a cast of a constant by the constant rounded to nearest, placed beside the original."""
     with op.location, ir.InsertionPoint(op.operands[0].owner):
         folded = arith.constant(op.results[0].type, number)
     op.results[0].replace_all_uses_with(folded)
     op.erase()
+    return True
 
 
-def _as_eager_gelu(op: ir.Operation) -> None:
+def _as_eager_gelu(op: ir.Operation) -> bool:
     """Gives the argument of a GELU's tanh or erf the factor that eager PyTorch uses.
 
     torch-mlir scales the argument of tanh by 0.797724 where sqrt(2/π) = 0.797885 is meant, and divides that of
@@ -124,23 +128,24 @@ def _as_eager_gelu(op: ir.Operation) -> None:
     """
     argument = op.operands[0]
     if isinstance(argument.owner, ir.Block):
-        return
+        return False
     scaled = argument.owner.operation
     expected = {"math.tanh": ("arith.mulf", 0.797724), "math.erf": ("arith.divf", math.sqrt(2.0))}[op.name]
     factor = constant_of(scaled.operands[1]) if len(scaled.operands) == 2 else None
     if scaled.name != expected[0] or factor is None or abs(factor - expected[1]) > 2e-7:
-        return
+        return False
     exact = math.sqrt(2.0 / math.pi) if op.name == "math.tanh" else math.sqrt(0.5)
     with scaled.location, ir.InsertionPoint(scaled):
         replacement = arith.mulf(scaled.operands[0], arith.constant(argument.type, exact))
     op.operands[0] = replacement
+    return True
 
 
-def _expand_power(op: ir.Operation, exponent: float) -> None:
+def _expand_power(op: ir.Operation, exponent: float) -> bool:
     """Replaces `x ** exponent` by products, square roots and reciprocals where eager PyTorch does so too."""
     base, type_ = op.operands[0], op.results[0].type
     if not isinstance(type_, ir.FloatType):
-        return
+        return False
     with op.location, ir.InsertionPoint(op):
         one = lambda: arith.constant(type_, 1.0)  # noqa: E731
         expansions = {
@@ -154,10 +159,11 @@ def _expand_power(op: ir.Operation, exponent: float) -> None:
             -0.5: lambda: arith.divf(one(), math_dialect.sqrt(base)),
         }
         if exponent not in expansions or (math.copysign(1.0, exponent) < 0 and exponent == 0.0):
-            return
+            return None
         replacement = expansions[exponent]()
     op.results[0].replace_all_uses_with(replacement)
     op.erase()
+    return True
 
 
 def _is_pure(op: ir.Operation) -> bool:
