@@ -158,8 +158,8 @@ def _expand_power(op: ir.Operation, exponent: float) -> bool:
             0.5: lambda: math_dialect.sqrt(base),
             -0.5: lambda: arith.divf(one(), math_dialect.sqrt(base)),
         }
-        if exponent not in expansions or (math.copysign(1.0, exponent) < 0 and exponent == 0.0):
-            return None
+        if exponent not in expansions:
+            return False
         replacement = expansions[exponent]()
     op.results[0].replace_all_uses_with(replacement)
     op.erase()
