@@ -64,7 +64,7 @@ def _bits(token: str, type_: str) -> int:
         bits = ((1 << exponent_bits) - 1) << fraction | (token[0] == "-") << (width - 1)
         if "nan" in token:
             payload = int(token.split("(0x")[1].rstrip(")"), 16) if "(" in token else 0
-            bits |= 1 << (fraction - 1) | payload
+            bits |= payload if "snan" in token else 1 << (fraction - 1) | payload
         return bits
     value = float(token)
     if type_ == "double":
