@@ -5,6 +5,7 @@
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
 
 // CHECK-LABEL: func.func private @even
 // CHECK: scf.forall (%[[I:.+]]) = (0) to (64) step (16)
@@ -93,4 +94,22 @@ func.func private @whole(%x: tensor<8x4xf32>) -> tensor<8x4xf32>
 // CHECK: return
 func.func private @unscheduled(%x: tensor<8xf32>) -> tensor<8xf32> {
   return %x : tensor<8xf32>
+}
+
+// What an accumulation starts from is taken rTask by rTask; as the initial result, somebody would have to copy all of
+// it before the first rTask runs.
+// CHECK-LABEL: func.func private @accumulation
+// CHECK: %[[RESULT:.+]] = tensor.empty() : tensor<8xf32>
+// CHECK: scf.forall (%[[I:.+]]) = (0) to (8) step (4) shared_outs(%{{.+}} = %[[RESULT]])
+// CHECK: %[[START:.+]] = tensor.extract_slice %arg1[%[[I]]] [4] [1]
+// CHECK: linalg.generic {{.*}}"reduction"]} ins(%{{.+}} : tensor<4x16xf32>) outs(%[[START]] : tensor<4xf32>)
+func.func private @accumulation(%x: tensor<8x16xf32>, %s: tensor<8xf32>) -> tensor<8xf32>
+    attributes {tilewright.schedule = {tile = [4, 0], unroll = 0, vector = 0}} {
+  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8x16xf32>) outs(%s : tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
 }

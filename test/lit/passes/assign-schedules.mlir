@@ -4,6 +4,9 @@
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #rows = affine_map<(d0, d1) -> (d0)>
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#packed = affine_map<(d0, d1, d2) -> (d1 floordiv 48, d2, d1 mod 48)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
 
 // Four tasks of sixteen rows each; with too little work for one task, the dispatch stays whole.
 // CHECK-LABEL: func.func private @elementwise
@@ -66,4 +69,34 @@ func.func private @no_sink(%x: tensor<64x32xf32>) -> tensor<64x32xf32> attribute
 // CHECK: return
 func.func @main(%x: tensor<64x32xf32>) -> tensor<64x32xf32> {
   return %x : tensor<64x32xf32>
+}
+
+// A contraction is cut between the blocks of its packed weights, the epilogue with it.
+// CHECK-LABEL: func.func private @matmul
+// CHECK-SAME: tilewright.schedule = {tile = [{{[0-9]+}}, {{(0|48|96|240)}}], unroll = 0 : i64, vector = 0 : i64}
+// WHOLE-LABEL: func.func private @matmul
+// WHOLE-SAME: tile = [{{[0-9]+}}, {{(0|48|96|240)}}]
+// APPLIED-LABEL: func.func private @matmul
+// APPLIED: scf.forall
+// APPLIED: linalg.generic {{.*}} "reduction"]
+// APPLIED: arith.maximumf
+// APPLIED: scf.forall.in_parallel
+func.func private @matmul(%x: tensor<512x256xf32>, %w: tensor<10x256x48xf32>) -> tensor<512x480xf32> attributes {tilewright.operator = "matmul"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<512x480xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<512x480xf32>) -> tensor<512x480xf32>
+  %m = linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<512x256xf32>, tensor<10x256x48xf32>) outs(%i : tensor<512x480xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<512x480xf32>
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%m : tensor<512x480xf32>) outs(%e : tensor<512x480xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.maximumf %in, %z : f32
+    linalg.yield %a : f32
+  } -> tensor<512x480xf32>
+  return %r : tensor<512x480xf32>
 }

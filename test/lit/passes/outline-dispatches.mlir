@@ -152,3 +152,79 @@ func.func @views(%x: tensor<4x32xf32>) -> tensor<4x32xf32> {
   %r = tensor.expand_shape %a [[0, 1]] output_shape [4, 32] : tensor<128xf32> into tensor<4x32xf32>
   return %r : tensor<4x32xf32>
 }
+
+// -----
+
+#id = affine_map<(d0) -> (d0)>
+#window = affine_map<(d0, d1) -> (d0 + d1)>
+#shape = affine_map<(d0, d1) -> (d1)>
+#out = affine_map<(d0, d1) -> (d0)>
+
+// Windows overlap: a pooling would compute what it reads once per window.
+// CHECK-LABEL: func.func @pooling
+// CHECK-NEXT: %[[EXP:.+]] = call @elementwise_100_{{[0-9]+}}(%arg0)
+// CHECK-NEXT: %[[R:.+]] = call @[[POOL:reduction_98x3_[0-9]+]](%[[EXP]])
+// CHECK-NEXT: return %[[R]]
+// CHECK: func.func private @[[POOL]]{{.*}}tilewright.unfused = ["elementwise: a windowed reduction would recompute it"]
+func.func @pooling(%x: tensor<100xf32>) -> tensor<98xf32> {
+  %low = arith.constant 0xFF800000 : f32
+  %e = tensor.empty() : tensor<100xf32>
+  %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<100xf32>) outs(%e : tensor<100xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %q = math.exp %in : f32
+    linalg.yield %q : f32
+  } -> tensor<100xf32>
+  %w = tensor.empty() : tensor<3xf32>
+  %p = tensor.empty() : tensor<98xf32>
+  %i = linalg.fill ins(%low : f32) outs(%p : tensor<98xf32>) -> tensor<98xf32>
+  %r = linalg.generic {indexing_maps = [#window, #shape, #out], iterator_types = ["parallel", "reduction"]}
+      ins(%a, %w : tensor<100xf32>, tensor<3xf32>) outs(%i : tensor<98xf32>) {
+  ^bb0(%in: f32, %size: f32, %o: f32):
+    %q = arith.maximumf %in, %o : f32
+    linalg.yield %q : f32
+  } -> tensor<98xf32>
+  return %r : tensor<98xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#columns = affine_map<(d0, d1) -> (d1)>
+
+// A sum over all rows leaves too few of them to cut along: what follows is a dispatch of its own.
+// CHECK-LABEL: func.func @too_few_rows
+// CHECK-COUNT-2: call @
+// CHECK: tilewright.unfused = ["reduction: only {{[0-9]+}} rows would remain to cut along"]
+func.func @too_few_rows(%x: tensor<2048x4xf32>) -> tensor<2048x4xf32> {
+  %z = arith.constant 0.0 : f32
+  %es = tensor.empty() : tensor<4xf32>
+  %i = linalg.fill ins(%z : f32) outs(%es : tensor<4xf32>) -> tensor<4xf32>
+  %s = linalg.generic {indexing_maps = [#id, #columns], iterator_types = ["reduction", "parallel"]}
+      ins(%x : tensor<2048x4xf32>) outs(%i : tensor<4xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %o, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<4xf32>
+  %e = tensor.empty() : tensor<2048x4xf32>
+  %r = linalg.generic {indexing_maps = [#id, #columns, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s : tensor<2048x4xf32>, tensor<4xf32>) outs(%e : tensor<2048x4xf32>) {
+  ^bb0(%in: f32, %sum: f32, %o: f32):
+    %a = arith.divf %in, %sum : f32
+    linalg.yield %a : f32
+  } -> tensor<2048x4xf32>
+  return %r : tensor<2048x4xf32>
+}
+
+// -----
+
+// What is no generic is a dispatch as it is, and constants of many values stay outside, as buffers.
+// CHECK-LABEL: func.func @whole
+// CHECK-NEXT: %[[C:.+]] = arith.constant dense<[1.000000e+00, 2.000000e+00]>
+// CHECK-NEXT: %[[R:.+]] = call @[[INSERT:insert_slice_[0-9]+]]({{.*}}%[[C]]{{.*}})
+// CHECK: func.func private @[[INSERT]]
+// CHECK: tensor.insert_slice
+func.func @whole(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %c = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
+  %r = tensor.insert_slice %c into %x[3] [2] [1] : tensor<2xf32> into tensor<8xf32>
+  return %r : tensor<8xf32>
+}

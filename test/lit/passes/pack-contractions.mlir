@@ -3,6 +3,10 @@
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#turned = affine_map<(d0, d1, d2) -> (d1, d2)>
+#image = affine_map<(n, h, w, o, kh, kw, i) -> (n, h + kh, w + kw, i)>
+#filter = affine_map<(n, h, w, o, kh, kw, i) -> (o, i, kh, kw)>
+#result = affine_map<(n, h, w, o, kh, kw, i) -> (n, h, w, o)>
 
 // CHECK-DAG: #[[PACKED:.+]] = affine_map<(d0, d1, d2) -> (d1 floordiv [[BLOCK:[0-9]+]], d2, d1 mod [[BLOCK]])>
 
@@ -36,4 +40,49 @@ func.func @input(%a: tensor<64x256xf32>, %w: tensor<256x512xf32> {tilewright.rol
     linalg.yield %s : f32
   } -> tensor<64x512xf32>
   return %r : tensor<64x512xf32>
+}
+
+// However the weight lies, a block is contiguous over the reduction.
+// CHECK-LABEL: func.func @turned
+// CHECK: tensor.expand_shape %arg1 {{\[\[}}0, 1], [2]] output_shape [8, 64, 256]
+// CHECK: linalg.generic {{.*}} outs(%{{.+}} : tensor<8x256x64xf32>)
+// CHECK: linalg.generic {{.*}} ins(%arg0, %{{.+}} : tensor<64x256xf32>, tensor<8x256x64xf32>)
+func.func @turned(%a: tensor<64x256xf32>, %w: tensor<512x256xf32> {tilewright.role = "weight"}, %i: tensor<64x512xf32>) -> tensor<64x512xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #turned, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : tensor<64x256xf32>, tensor<512x256xf32>) outs(%i : tensor<64x512xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x512xf32>
+  return %r : tensor<64x512xf32>
+}
+
+// A filter's window and input channels follow the number of the block: [O/o][KH][KW][I][o].
+// CHECK-LABEL: func.func @convolution
+// CHECK: linalg.generic {indexing_maps = [#[[WINDOW:.+]], #[[FILTER:.+]], #{{.+}}], {{.*}} ins(%arg0, %{{.+}} : tensor<1x10x10x16xf32>, tensor<1x3x3x16x64xf32>)
+func.func @convolution(%x: tensor<1x10x10x16xf32>, %w: tensor<64x16x3x3xf32> {tilewright.role = "weight"}, %i: tensor<1x8x8x64xf32>) -> tensor<1x8x8x64xf32> {
+  %r = linalg.generic {indexing_maps = [#image, #filter, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %w : tensor<1x10x10x16xf32>, tensor<64x16x3x3xf32>) outs(%i : tensor<1x8x8x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<1x8x8x64xf32>
+  return %r : tensor<1x8x8x64xf32>
+}
+
+// 509 is a prime: every block would leave lanes idle.
+// CHECK-LABEL: func.func @prime
+// CHECK-NOT: tensor.expand_shape
+// CHECK: return
+func.func @prime(%a: tensor<64x256xf32>, %w: tensor<509x256xf32> {tilewright.role = "weight"}, %i: tensor<64x509xf32>) -> tensor<64x509xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #turned, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : tensor<64x256xf32>, tensor<509x256xf32>) outs(%i : tensor<64x509xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x509xf32>
+  return %r : tensor<64x509xf32>
 }
