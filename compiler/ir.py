@@ -112,9 +112,9 @@ def walk(op: ir.Operation, name: str | None = None) -> list[ir.Operation]:
 
 
 def functions(module: ir.Module) -> Iterator[ir.Operation]:
-    """The module's `func.func` operations in order."""
+    """The module's `func.func` operations that have a body, in order."""
     for op in module.body.operations:
-        if op.operation.name == "func.func":
+        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             yield op.operation
 
 

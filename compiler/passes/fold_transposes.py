@@ -54,7 +54,9 @@ class FoldTransposes(Pass):
             block = function.regions[0].blocks[0]
             roles = argument_roles(function)
             given = {argument for argument, role in zip(block.arguments, roles) if role == "weight"}
-            transposes = [op for op in _operations(block) if transposed_by(op) is not None]
+            transposes = [
+                op for op in _operations(block) if len(op.results) and transposed_by(op) is not None
+            ]
             if all(op.operands[0] in given for op in transposes):
                 continue
             weights = WeightFlow.of(function, roles).values

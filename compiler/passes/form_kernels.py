@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.ir import bufferization, func, functions, ir
+from tilewright.compiler.ir import bufferization, func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
 
 
@@ -20,8 +20,24 @@ class FormKernels(Pass):
     """Rewrites every function of the module, which holds dispatches only."""
 
     def run(self, op: ir.Operation) -> None:
-        for function in list(functions(op.opview)):
+        dispatches = list(functions(op.opview))
+        for function in dispatches:
+            self.check(function)
+        for function in dispatches:
             _form(function)
+
+    def check(self, function: ir.Operation) -> None:
+        """Raises PassError unless the function is a dispatch: one block, static tensors in and out, no calls."""
+        type_ = function.attributes["function_type"].value
+        for value in (*type_.inputs, *type_.results):
+            if not isinstance(value, ir.RankedTensorType) or not ir.ShapedType(value).has_static_shape:
+                raise self.refusal(function, f"expected tensors of static shape in and out, found {value}")
+        if len(function.regions[0].blocks) != 1:
+            raise self.refusal(
+                function, "expected one block, found branches; a dispatch holds structured control flow"
+            )
+        for call in walk(function, "func.call"):
+            raise self.refusal(call, "expected a dispatch, found a call; form kernels of single dispatches")
 
 
 def _form(function: ir.Operation) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.ir import affine, arith, ir
+from tilewright.compiler.kernel_form import is_declaration
 from tilewright.compiler.passes.base import Pass
 
 TASKS = "tilewright.tasks"
@@ -24,7 +25,11 @@ class MapTasks(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation) -> None:
+        if is_declaration(op):
+            return
         block = op.regions[0].blocks[0]
+        if not len(block.arguments) or not isinstance(block.arguments[0].type, ir.IndexType):
+            raise self.refusal(op, "expected an rTask index as first argument; run `form-kernels` first")
         foralls = [o.operation for o in block.operations if o.operation.name == "scf.forall"]
         if len(foralls) > 1:
             raise self.refusal(

@@ -18,11 +18,15 @@ class MaterializeReturns(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
-            if not function.regions[0].blocks:
-                continue
             *_, terminator = function.regions[0].blocks[0].operations
             claimed: set[ir.Value] = set()
             for i, value in enumerate(terminator.operation.operands):
+                if not isinstance(value.type, ir.RankedTensorType):
+                    continue
+                if not ir.ShapedType(value.type).has_static_shape:
+                    raise self.refusal(
+                        terminator.operation, f"result {i}: expected a static shape, found {value.type}"
+                    )
                 root = _root(value)
                 owned = not isinstance(root.owner, ir.Block) and root.owner.name not in (
                     "arith.constant",

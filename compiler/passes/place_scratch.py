@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.ir import arith, ir, memref, walk
+from tilewright.compiler.kernel_form import EXPECTED, KernelArguments, is_declaration
 from tilewright.compiler.passes.base import Pass
 
 SCRATCH_BYTES = "tilewright.scratch_bytes"
@@ -24,8 +25,12 @@ class PlaceScratch(Pass):
     stack_bytes: int = 65536
 
     def run(self, op: ir.Operation) -> None:
-        block = op.regions[0].blocks[0]
-        *_, scratch = block.arguments
+        if is_declaration(op):
+            return
+        kernel = KernelArguments.of(op)
+        if kernel is None:
+            raise self.refusal(op, EXPECTED)
+        block, scratch = op.regions[0].blocks[0], kernel.scratch
         stack, offset = 0, 0
         for dealloc in walk(op, "memref.dealloc"):
             dealloc.erase()

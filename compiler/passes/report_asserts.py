@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.ir import arith, ir, memref, scf, walk
+from tilewright.compiler.kernel_form import EXPECTED, KernelArguments, is_declaration
 from tilewright.compiler.passes.base import Pass
 
 ASSERTS = "tilewright.asserts"
@@ -26,7 +27,12 @@ class ReportAsserts(Pass):
     anchor: ClassVar[str] = "func.func"
 
     def run(self, op: ir.Operation) -> None:
-        status = list(op.regions[0].blocks[0].arguments)[-2]
+        if is_declaration(op):
+            return
+        kernel = KernelArguments.of(op)
+        if kernel is None:
+            raise self.refusal(op, EXPECTED)
+        status = kernel.status
         messages: list[str] = []
         i1, i32, index = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(32), ir.IndexType.get()
         for check in walk(op, "cf.assert"):

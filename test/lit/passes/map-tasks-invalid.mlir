@@ -23,3 +23,10 @@ func.func @write_beside_the_grid(%task: index, %out: memref<8xf32>) {
   }
   return
 }
+
+// -----
+
+// expected-error @below {{`map-tasks`: expected an rTask index as first argument; run `form-kernels` first}}
+func.func @no_kernel(%out: memref<8xf32>) {
+  return
+}

@@ -68,7 +68,7 @@ func.func @scatter(%i: index, %v: f32, %ids: memref<2xi64>, %out: memref<10xf32>
 // CHECK-LABEL: func.func @counted
 // CHECK-NOT: arith.minsi
 // CHECK: return
-func.func @counted(%x: memref<8xf32>, %status: memref<1xi32>, %scratch: memref<?xi8>) {
+func.func @counted(%task: index, %x: memref<8xf32>, %status: memref<1xi32>, %scratch: memref<?xi8>) {
   affine.for %i = 0 to 7 {
     %one = arith.constant 1 : index
     %next = arith.addi %i, %one : index
