@@ -58,6 +58,9 @@ class ApproximateMath(Pass):
     which libm lacks, becomes `math.powf`; `expm1` and `log1p`, which `convert-math-to-llvm` takes for e^x - 1 and
     log(1 + x), are corrected here. Square roots, roundings, fma, abs and copysign have instructions and stay.
 
+    Maxima and minima get the flag `nsz`: which zero wins is open in PyTorch and ONNX too, and an exact choice takes
+    six instructions instead of three.
+
     Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too.
     """
 
@@ -67,6 +70,15 @@ class ApproximateMath(Pass):
         for inner in walk(op):
             if inner.name in EXPANSIONS or inner.name in LIBM_ONLY:
                 _expand(inner)
+            elif inner.name in ("arith.maximumf", "arith.minimumf"):
+                _ignore_sign_of_zero(inner)
+
+
+def _ignore_sign_of_zero(op: ir.Operation) -> None:
+    flags = str(op.attributes["fastmath"]).partition("<")[2].rstrip(">").split(",")
+    if not {"nsz", "fast"} & set(flags):
+        kept = [flag for flag in flags if flag != "none"]
+        op.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{','.join([*kept, 'nsz'])}>")
 
 
 def _expand(op: ir.Operation) -> None:

@@ -84,3 +84,14 @@ func.func @instructions_stay(%x: f32) -> f32 {
   %h = math.cbrt %g : f32
   return %h : f32
 }
+
+// CHECK-LABEL: func.func @maxima
+// CHECK: arith.maximumf %arg0, %arg0 fastmath<nsz> : f32
+// CHECK: arith.minimumf %{{.+}}, %arg0 fastmath<reassoc,nsz> : f32
+// CHECK: arith.maxnumf %{{.+}}, %arg0 : f32
+func.func @maxima(%x: f32) -> f32 {
+  %a = arith.maximumf %x, %x : f32
+  %b = arith.minimumf %a, %x fastmath<reassoc> : f32
+  %c = arith.maxnumf %b, %x : f32
+  return %c : f32
+}

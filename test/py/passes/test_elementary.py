@@ -255,3 +255,11 @@ def _host_features() -> str:
     import llvmlite.binding as llvm_binding
 
     return llvm_binding.get_host_cpu_features().flatten()
+
+
+@pytest.mark.parametrize("name", ["maximumf", "minimumf"])
+def test_maxima_keep_nan(name: str):
+    function = ArrayFunction(f"%r = arith.{name} %a, %b : f32", ["f32", "f32"], "f32")
+    x, y = (grid.ravel() for grid in np.meshgrid(SPECIAL, SPECIAL))
+    exact = {"maximumf": np.maximum, "minimumf": np.minimum}[name](x, y)
+    assert np.array_equal(function(x, y), exact, equal_nan=True)
