@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers import torch_attention, torch_special
+from tilewright.compiler.importers import torch_attention, torch_exactness, torch_gradients, torch_special
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
@@ -163,7 +163,9 @@ def decomposition_table() -> Table:
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     table.update(_OURS)
     table.update(torch_attention.TABLE)
+    table.update(torch_gradients.TABLE)
     table.update(torch_special.TABLE)
+    table.update(torch_exactness.TABLE)
     return table
 
 

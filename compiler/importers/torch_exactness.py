@@ -1,0 +1,189 @@
+"""Decompositions of operators whose lowering by torch-mlir exists but does not do what eager PyTorch does.
+
+Comparisons lose NaN, rounding loses the sign of zero, sums of 16-bit floats are rounded at every step, and
+some operators on 8-bit integers end the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from tilewright.compiler.importers.torch_types import compute_dtype
+
+aten = torch.ops.aten
+
+_BYTES = (torch.int8, torch.uint8)
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def maximum(x, y):
+    """The larger of two, NaN when either is."""
+    return _extremum(x, y, torch.gt)
+
+
+def minimum(x, y):
+    """The smaller of two, NaN when either is."""
+    return _extremum(x, y, torch.lt)
+
+
+def _extremum(x, y, wins: Callable):
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x, y = x.to(dtype), y.to(dtype)
+    return torch.where(x != x, x, torch.where(wins(x, y), x, y))
+
+
+def clamp(x, min=None, max=None):
+    """`x` between two numbers; NaN stays NaN."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    if min is not None:
+        x = torch.where(x < min, x.new_full((), min), x)
+    if max is not None:
+        x = torch.where(x > max, x.new_full((), max), x)
+    return x
+
+
+def clamp_tensor(x, min=None, max=None):
+    """`x` between two tensors; NaN in any of them wins."""
+    bounds = [bound for bound in (min, max) if bound is not None]
+    if not all(tensor.dtype.is_floating_point for tensor in (x, *bounds)):
+        return NotImplemented
+    if min is not None:
+        x = torch.maximum(x, min)
+    return x if max is None else torch.minimum(x, max)
+
+
+def hardtanh(x, min_val=-1, max_val=1):
+    """`clamp` by its other name."""
+    return torch.clamp(x, min_val, max_val) if x.dtype.is_floating_point else NotImplemented
+
+
+def trunc(x):
+    """Rounds towards zero and keeps the sign of a zero."""
+    return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.dtype.is_floating_point else NotImplemented
+
+
+def _in_single(operator: Any) -> Callable:
+    """`operator` on 16-bit floats, computed in single precision and rounded once."""
+
+    def decomposition(x, *args, dtype=None, **kwargs):
+        result = x.dtype if dtype is None else dtype
+        if x.dtype not in _HALVES or result not in (*_HALVES, torch.float32):
+            return NotImplemented
+        return operator(x.to(torch.float32), *args, **kwargs).to(result)
+
+    return decomposition
+
+
+def _in_words(operator: Any) -> Callable:
+    """`operator` on 8-bit integers, computed in 32 bits; what it keeps are the same low 8 bits."""
+
+    def decomposition(*args, **kwargs):
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        numbers = [a for a in args if not isinstance(a, torch.Tensor)]
+        result = torch.result_type(*tensors) if len(tensors) == 2 else tensors[0].dtype
+        if result not in _BYTES or not all(isinstance(n, int) for n in numbers):
+            return NotImplemented
+        wide = [a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in args]
+        return operator(*wide, **kwargs).to(result)
+
+    return decomposition
+
+
+def _signed(operator: Any) -> Callable:
+    """`operator` on unsigned bytes that it must not take for signed ones: computed on 32-bit integers."""
+
+    def decomposition(*args, **kwargs):
+        if not any(isinstance(a, torch.Tensor) and a.dtype == torch.uint8 for a in args):
+            return NotImplemented
+        wide = [a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in args]
+        return operator(*wide, **kwargs)
+
+    return decomposition
+
+
+def _either(*decompositions: Callable) -> Callable:
+    """The first of several decompositions that applies."""
+
+    def decomposition(*args, **kwargs):
+        for each in decompositions:
+            result = each(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return NotImplemented
+
+    return decomposition
+
+
+def left_shift(x, y):
+    """`x << y`."""
+    return aten.bitwise_left_shift(x, y)
+
+
+def right_shift(x, y):
+    """`x >> y`."""
+    return aten.bitwise_right_shift(x, y)
+
+
+def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """A depthwise convolution of volumes as a sum of depthwise convolutions of planes, one per tap in depth."""
+    if x.dim() != 5 or transposed or groups == 1 or groups != x.shape[1]:
+        return NotImplemented
+    wide = F.pad(x.to(compute_dtype(x)), (0, 0, 0, 0, padding[0], padding[0]))
+    weight_wide = weight.to(wide.dtype)
+    taps, step = weight.shape[2], dilation[0]
+    batch, channels, depth, *plane = wide.shape
+    outside = (depth - step * (taps - 1) - 1) // stride[0] + 1
+    total = None
+    for tap in range(taps):
+        first = tap * step
+        slices = wide[:, :, first : first + (outside - 1) * stride[0] + 1 : stride[0]]
+        planes = slices.permute(0, 2, 1, 3, 4).reshape(batch * outside, channels, *plane)
+        part = aten.convolution(
+            planes, weight_wide[:, :, tap], None, stride[1:], padding[1:], dilation[1:], False, [0, 0], groups
+        )
+        total = part if total is None else total + part
+    y = total.reshape(batch, outside, *total.shape[1:]).permute(0, 2, 1, 3, 4)
+    if bias is not None:
+        y = y + bias.to(wide.dtype).reshape(1, -1, 1, 1, 1)
+    return y.to(x.dtype)
+
+
+_SUMS = (
+    *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default),
+    *(aten.prod.default, aten.prod.dim_int, aten.linalg_vector_norm.default, aten.cumprod.default),
+)
+_AVERAGES = (
+    *(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
+    *(aten.adaptive_avg_pool1d.default, aten._adaptive_avg_pool2d.default),
+    *(aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default),
+)
+_ON_BYTES = (
+    *(aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default),
+    *(aten.mul.Tensor, aten.mul.Scalar, aten.sub.Tensor, aten.sub.Scalar, aten.rsub.Scalar),
+    *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.floor_divide.default),
+    *(aten.remainder.Tensor, aten.remainder.Scalar, aten.fmod.Tensor, aten.fmod.Scalar),
+)
+
+TABLE: dict[Any, Callable] = {
+    aten.maximum.default: maximum,
+    aten.minimum.default: minimum,
+    aten.clamp.default: clamp,
+    aten.clamp.Tensor: clamp_tensor,
+    aten.hardtanh.default: hardtanh,
+    aten.trunc.default: trunc,
+    aten.__lshift__.Tensor: left_shift,
+    aten.__rshift__.Tensor: right_shift,
+    aten.convolution.default: convolution,
+    **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
+    **{operator: _in_single(operator) for operator in _AVERAGES},
+    **{operator: _signed(operator) for operator in (aten.div.Tensor, aten.div.Scalar)},
+    **{operator: _in_words(operator) for operator in _ON_BYTES},
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what torch-mlir does right."""
