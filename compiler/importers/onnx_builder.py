@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.compiler.errors import UnsupportedOperator
+from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
 from tilewright.compiler.importers.onnx_values import (
     CARRIERS,
     POISON,
@@ -164,7 +164,10 @@ class Builder:
                 return folded
             rule = self.rules.get((node.domain, node.op))
             if rule is not None:
-                built = rule(self, node)
+                try:
+                    built = rule(self, node)
+                except KeyError as missing:
+                    raise Refused(f"it lacks the attribute {missing}") from None
                 if built is not None:
                     built = [built] if isinstance(built, Value) else list(built)
                     return built + [POISON] * (node.outputs - len(built))
@@ -186,7 +189,10 @@ class Builder:
             if schema is None:
                 raise Refused(f"opset {node.version} has no such operator")
             node.attrs.pop("consumed_inputs", None)
-            upgraded = upgrade(self, node, schema.since_version)
+            try:
+                upgraded = upgrade(self, node, schema.since_version)
+            except KeyError as missing:
+                raise Refused(f"it lacks the attribute {missing}") from None
             node = upgraded if upgraded is not None else node
         return node
 
@@ -269,6 +275,9 @@ class Builder:
         wanted = tuple(name != "" for name in proto.output)
         try:
             inputs = [scope.find(name) for name in proto.input]
+        except KeyError as missing:
+            raise ModelImportError(f"{here} reads {missing}, which nothing before it produces") from None
+        try:
             attrs = decode_attributes(proto.attribute, caller)
             node = Node(
                 proto.op_type,
@@ -290,8 +299,6 @@ class Builder:
                 raise
             self.refused.append(UnsupportedOperator(proto.op_type, str(refusal), here))
             results = [POISON] * len(proto.output)
-        except KeyError as missing:
-            raise Refused(f"it reads {missing}, which nothing before it produces") from None
         finally:
             self.place = outer
         for name, value in zip(proto.output, results):

@@ -263,9 +263,9 @@ def _define(module: ir.Module, definitions: list[str]) -> None:
     """Gives the called functions their bodies and inlines them."""
     if not definitions:
         return
-    for op in list(functions(module)):
-        if not op.regions[0].blocks:
-            op.erase()
+    for op in list(module.body.operations):
+        if not len(op.operation.regions[0].blocks):  # the declarations that stood in for them
+            op.operation.erase()
     _load_conversion_dialect()
     source = parse("".join(definitions))
     for op in list(source.body.operations):

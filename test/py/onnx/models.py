@@ -31,17 +31,18 @@ def model(
     return made
 
 
-def single(op: str, *arrays: np.ndarray, opset: int = 21, outputs: int = 1, **attrs: Any) -> onnx.ModelProto:
-    """A model of one node over inputs like the arrays; outputs have no shapes."""
+def single(
+    op: str, *arrays: np.ndarray, opset: int = 21, types: Sequence[int] = (TensorProto.FLOAT,), **attrs: Any
+) -> onnx.ModelProto:
+    """A model of one node over inputs like the arrays; outputs have types and no shapes."""
     names = [f"x{i}" for i in range(len(arrays))]
-    results = [f"y{i}" for i in range(outputs)]
+    results = [f"y{i}" for i in range(len(types))]
     node = helper.make_node(op, names, results, **attrs)
     given = [
         info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
         for name, array in zip(names, arrays)
     ]
-    bare = model([node], given, [onnx.ValueInfoProto(name=r) for r in results], opset=opset)
-    return onnx.shape_inference.infer_shapes(bare)
+    return model([node], given, [info(r, None, dtype) for r, dtype in zip(results, types)], opset=opset)
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:

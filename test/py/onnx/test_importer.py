@@ -114,10 +114,10 @@ def test_external_data_that_is_missing_or_short(tmp_path):
     onnx.save_model(conv_model(), path, save_as_external_data=True, location="weights.bin", size_threshold=16)
     data = (tmp_path / "weights.bin").read_bytes()
     (tmp_path / "weights.bin").write_bytes(data[:100])
-    with pytest.raises(ModelImportError, match="holds 100 bytes|malformed"):
+    with pytest.raises(ModelImportError, match=r"holds 100 bytes|malformed"):
         import_onnx(path, (random(1, 3, 8, 8),))
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ModelImportError, match="does not exist|malformed"):
+    with pytest.raises(ModelImportError, match=r"does not exist|malformed"):
         import_onnx(path, (random(1, 3, 8, 8),))
 
 
@@ -163,11 +163,11 @@ def test_strings_and_unknown_operators_are_refused():
 
 def test_malformed_models(tmp_path):
     broken = model([helper.make_node("Relu", ["nowhere"], ["y"])], [info("x", [2])], [info("y", [2])])
-    with pytest.raises(ModelImportError, match="malformed.*nowhere"):
+    with pytest.raises(ModelImportError, match=r"malformed.*nowhere"):
         import_onnx(broken)
     path = tmp_path / "noise.onnx"
     path.write_bytes(b"this is no model")
-    with pytest.raises(ModelImportError, match="not an ONNX model|malformed"):
+    with pytest.raises(ModelImportError, match=r"not an ONNX model|malformed"):
         import_onnx(path)
     with pytest.raises(ModelImportError, match="no such file"):
         import_onnx(tmp_path / "absent.onnx")
