@@ -36,7 +36,7 @@ PHASES = (
         "graph",
         "clean-ups, batch-norm folding, named operations made generic",
         lambda target: (
-            "canonicalize,cse,simplify-bodies,separate-bias,merge-reductions,canonicalize,cse,fold-batch-norm,canonicalize,cse"
+            "fold-shape-casts,canonicalize,cse,simplify-bodies,separate-bias,merge-reductions,canonicalize,cse,fold-batch-norm,canonicalize,cse"
         ),
     ),
     Phase(
