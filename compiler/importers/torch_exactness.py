@@ -140,15 +140,14 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
     taps, step = weight.shape[2], dilation[0]
     batch, channels, depth, *plane = wide.shape
     outside = (depth - step * (taps - 1) - 1) // stride[0] + 1
-    total = None
+    parts = []
     for tap in range(taps):
         first = tap * step
         slices = wide[:, :, first : first + (outside - 1) * stride[0] + 1 : stride[0]]
         planes = slices.permute(0, 2, 1, 3, 4).reshape(batch * outside, channels, *plane)
-        part = aten.convolution(
-            planes, weight_wide[:, :, tap], None, stride[1:], padding[1:], dilation[1:], False, [0, 0], groups
-        )
-        total = part if total is None else total + part
+        tail = (stride[1:], padding[1:], dilation[1:], False, [0, 0], groups)
+        parts.append(aten.convolution(planes, weight_wide[:, :, tap], None, *tail))
+    total = sum(parts[1:], parts[0])
     y = total.reshape(batch, outside, *total.shape[1:]).permute(0, 2, 1, 3, 4)
     if bias is not None:
         y = y + bias.to(wide.dtype).reshape(1, -1, 1, 1, 1)
