@@ -78,6 +78,11 @@ class Structured:
         return any(op.operation.name == "linalg.index" for op in self.body.operations)
 
     @property
+    def checks(self) -> bool:
+        """Whether the body makes run-time checks."""
+        return any(op.operation.name == "cf.assert" for op in self.body.operations)
+
+    @property
     def body_ops(self) -> int:
         """Arithmetic operations per point of the iteration space."""
         return sum(

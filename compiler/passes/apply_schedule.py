@@ -29,6 +29,7 @@ from tilewright.compiler.ir import (
     walk,
 )
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.materialize_returns import copy_of
 
 _SINK = "tilewright.sink"
@@ -141,7 +142,10 @@ def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> No
     for op in walk(module):
         if _SINK in op.attributes:
             del op.attributes[_SINK]
+    # A producer with a run-time check in its body stays behind although every use of it was fused.
     run_upstream(module, f"{module.name}(canonicalize,cse)")
+    EraseUnreadGenerics().run(module)
+    run_upstream(module, f"{module.name}(canonicalize)")
 
 
 def _overlap(forall: ir.Operation) -> None:

@@ -96,7 +96,7 @@ class AssignSchedules(Pass):
         bits = main.op.results[0].type.element_type.width
         lanes = max(1, self.vector_bits // bits)
         weight = next((m for m in main.maps[:2] if vector in map_dims(m)), main.maps[0])
-        block = packing(weight, vector)
+        block = next((b for m in main.maps[:2] if (b := packing(m, vector)) is not None), None)
         rows = [d for d in output if d not in map_dims(weight)]
         unroll = max(rows, key=lambda d: (min(main.extents[d], 8), d), default=None)
         steps = [1] * len(root.extents)
@@ -133,7 +133,7 @@ class AssignSchedules(Pass):
         machine = Machine(
             self.cores, lanes, self.registers, self.gflops, self.shared_gbps, self.private_bytes
         )
-        return cut_contraction(problem, machine, 10.0 * self.minimum_work, 4 * self.tasks)
+        return cut_contraction(problem, machine, 4.0 * self.minimum_work, 4 * self.tasks)
 
 
 def _elements(map_: ir.AffineMap, extents: list[int]) -> int:

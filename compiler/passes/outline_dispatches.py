@@ -136,6 +136,8 @@ class _Outliner:
             return "its elements are gathered by index"
         if any(user not in group.members for user in self.users[self.ops[producer].results[0]]):
             return "its result is used elsewhere"
+        if len(self.users[self.ops[producer].results[0]]) > 1 and structured.checks:
+            return "its run-time checks would be repeated"
         if reader.is_contraction:
             return "a contraction would recompute it"
         if structured.has_index and not structured.is_elementwise:

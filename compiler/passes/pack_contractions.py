@@ -48,7 +48,8 @@ class PackContractions(Pass):
         loop = last.position
         for position in range(2):
             map_, value = contraction.maps[position], contraction.op.operands[position]
-            if value in static and loop in map_dims(map_) and all(is_dim(expr) for expr in map_.results):
+            alone = loop in map_dims(map_) and loop not in map_dims(contraction.maps[1 - position])
+            if value in static and alone and all(is_dim(expr) for expr in map_.results):
                 lanes = self.vector_bits // (
                     contraction.op.results[0].type.element_type.width or self.vector_bits
                 )
