@@ -8,6 +8,7 @@ Builders of a dialect's operations come from here too, imported when first named
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -76,12 +77,18 @@ def loaded_dialects() -> list[str]:
 
 
 def parse(text: str, source: str = "<string>") -> ir.Module:
-    """Parses MLIR text into a module; raises PassError with the diagnostics when it is malformed."""
+    """Parses MLIR text into a module; raises PassError with `source:line:col: error: ...` when it is malformed."""
     try:
         with context():
             return ir.Module.parse(text)
     except ir.MLIRError as error:
-        raise PassError(f"{source}: {error}") from None
+        _, _, diagnostics = str(error).partition("\n")
+        placed = re.sub(
+            r'(\w+): "-":(\d+):(\d+): ',
+            lambda found: f"{source}:{found[2]}:{found[3]}: {found[1]}: ",
+            diagnostics,
+        )
+        raise PassError(placed or f"{source}: {error}") from None
 
 
 def run_upstream(op: ir.Operation, pipeline: str, verify: bool = True) -> None:
