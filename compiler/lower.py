@@ -32,7 +32,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
         form-kernels,eliminate-empty-tensors,
-        func.func(tm-tensor-bufferize),
+        func.func(tm-tensor-bufferize,restrict-tensors),
         one-shot-bufferize{{allow-unknown-ops=false}},
         canonicalize,cse,
         func.func(
