@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from tilewright.compiler.errors import (
 )
 from tilewright.compiler.importers.torch_decompositions import Table
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, SourceLines
+from tilewright.compiler.importers.torch_tracer import trace_fast
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 
@@ -157,12 +159,22 @@ def capture(
         record["outputs"], record["mutations"] = results.outputs, results.mutations
         return outs
 
-    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = [fake_mode.from_tensor(t.detach()) for t in [t for _, t in tensors] + inputs]
-    with torch.no_grad(), fake_mode, enable_python_dispatcher(), _without_collections():
-        traced = make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
+    traced = _traced(flat, [t for _, t in tensors] + inputs, table)
     traced.graph.eliminate_dead_code()
     return Capture(traced, tensors, **record)
+
+
+def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
+    """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
+    with torch.no_grad(), enable_python_dispatcher(), _without_collections():
+        try:
+            return trace_fast(flat, examples, table)
+        except Exception as refused:
+            logging.getLogger(__name__).debug("make_fx traces this model: %s", refused)
+        fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with fake_mode:
+            fakes = [fake_mode.from_tensor(example.detach()) for example in examples]
+            return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
 
 
 def trace(

@@ -41,7 +41,7 @@ class SourceLines(TorchFunctionMode):
 
 
 def stack_text() -> str:
-    """The calling stack as Python prints it, outermost first, without frames of PyTorch and of this compiler."""
+    """The calling stack as Python prints it, without frames of PyTorch and of this compiler."""
     own: list[str] = []
     modules = ""
     frame = sys._getframe(2)

@@ -278,14 +278,17 @@ def embedding_bag(
     if per_sample is not None:
         rows = rows * per_sample.unsqueeze(-1)
     count = torch.sum(inside, 1, dtype=torch.int64)
+    first = torch.zeros_like(offsets)
     if mode == 2:
         top = torch.amax(torch.where(inside, rows, -math.inf), 1)
         out = torch.where(count == 0, 0.0, top)
+        met = torch.argmax((inside & (rows == top.unsqueeze(1))).to(torch.int32), 1)
+        first = torch.where(count == 0, -1, aten.index(indices, [met]))
     else:
         out = torch.matmul(inside.squeeze(-1).to(rows.dtype), rows)
         if mode == 1:
             out = out / torch.clamp_min(count, 1)
-    return out, bag, count.squeeze(-1), torch.zeros_like(offsets)
+    return out, bag, count.squeeze(-1), first
 
 
 def mkldnn_rnn_layer(

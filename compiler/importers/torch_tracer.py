@@ -1,0 +1,209 @@
+"""A tracer of ATen operators for long models: shapes are computed once per operator and argument types.
+
+Unrolled loops repeat the same few operators thousands of times. `make_fx` runs PyTorch's fake kernels for
+each; here a dictionary answers all but the first. What it does not know it leaves to `make_fx`
+(`NotTraceable`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx import traceback as fx_traceback
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_CPU = torch.device("cpu")
+_NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int]
+"""Shape, strides, dtype and storage offset of a tensor."""
+
+
+class NotTraceable(Exception):
+    """This tracer does not know an operator or a kind of argument."""
+
+
+class Traced(torch.Tensor):
+    """A tensor without data that stands for a node of the graph."""
+
+    node: Node
+    form: Layout
+
+    @staticmethod
+    def of(layout: Layout, node: Node) -> Traced:
+        shape, strides, dtype, offset = layout
+        made = torch.Tensor._make_wrapper_subclass(
+            Traced, shape, strides=strides, storage_offset=offset, dtype=dtype, device=_CPU
+        )
+        made.node, made.form = node, layout
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise NotTraceable(f"{func} outside of the trace")
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    """The layout of any strided tensor on the CPU; raises NotTraceable for others."""
+    if tensor.layout is not torch.strided or tensor.device.type != "cpu":
+        raise NotTraceable(f"a {tensor.layout} tensor on {tensor.device}")
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, int(tensor.storage_offset())
+
+
+class Tracer(TorchDispatchMode):
+    """Records every operator that runs under it as a node of `graph`, after decomposing it by `table`."""
+
+    def __init__(self, table: dict[Any, Any]):
+        super().__init__()
+        self.graph = Graph()
+        self.table = table
+        self.constants: dict[str, torch.Tensor] = {}
+        self._of_constant: dict[int, Traced] = {}
+        self._fake = FakeTensorMode()
+        self._values: dict[Layout, Any] = {}
+        self._results: dict[Any, Any] = {}
+        self._composite: dict[Any, bool] = {}
+
+    def placeholder(self, tensor: torch.Tensor) -> Traced:
+        """A graph input like `tensor`."""
+        layout = layout_of(tensor)
+        node = self.graph.placeholder(f"arg{len(self.graph.nodes)}_1")
+        node.meta["val"] = self._value(layout)
+        return Traced.of(layout, node)
+
+    def finish(self, outputs: list[torch.Tensor]) -> GraphModule:
+        """The graph that returns `outputs`."""
+        found = [out if isinstance(out, Traced) else self._constant(out) for out in outputs]
+        self.graph.output([out.node for out in found])
+        root = torch.nn.Module()
+        for name, tensor in self.constants.items():
+            root.register_buffer(name, tensor)
+        return GraphModule(root, self.graph)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        decomposition = self.table.get(func)
+        if decomposition is not None:
+            with self:
+                found = decomposition(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        composite = self._composite.get(func)
+        if composite is None:
+            composite = self._composite[func] = self._is_composite(func)
+        if composite:
+            with self:
+                found = func.decompose(*args, **kwargs)
+            if found is not NotImplemented:
+                return found
+        key: list[Any] = [func]
+        nodes = tuple(self._argument(a, key) for a in args)
+        named = {name: self._argument(a, key, name) for name, a in kwargs.items()}
+        known = tuple(key)
+        results = self._results.get(known)
+        if results is None:
+            results = self._results[known] = self._infer(func, args, kwargs)
+        return self._record(func, nodes, named, *results)
+
+    @staticmethod
+    def _is_composite(func: Any) -> bool:
+        # The lowering of as_strided follows storages, which the values of our nodes do not tell apart.
+        if not isinstance(func, OpOverload) or func._schema.is_mutable or func in _NEEDS_STORAGE:
+            raise NotTraceable(str(func))
+        return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+    def _argument(self, value: Any, key: list[Any], name: str = "") -> Any:
+        """The graph's form of an argument; its type, or its value when it is no tensor, joins the key."""
+        kind = type(value)
+        if kind is Traced:
+            key.append(value.form)
+            return value.node
+        if kind in (list, tuple):
+            key.append((name, kind, len(value)))
+            return [self._argument(inner, key) for inner in value]
+        if isinstance(value, torch.Tensor):
+            traced = self._constant(value)
+            key.append(traced.form)
+            return traced.node
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)):
+            raise NotTraceable(f"an argument of {kind}")
+        # True == 1 == 1.0, which give different dtypes; -0.0 == 0.0.
+        key.append((name, kind, repr(value) if kind is float else value))
+        return value
+
+    def _constant(self, value: torch.Tensor) -> Traced:
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise NotTraceable(f"an argument of {type(value)}")
+        if id(value) not in self._of_constant:
+            name = f"_tensor_constant{len(self.constants)}"
+            self.constants[name] = value
+            layout = layout_of(value)
+            node = self.graph.create_node("get_attr", name, name=name)
+            node.meta["val"] = self._value(layout)
+            self._of_constant[id(value)] = Traced.of(layout, node)
+        return self._of_constant[id(value)]
+
+    def _value(self, layout: Layout) -> Any:
+        """The fake tensor that nodes of this layout carry."""
+        if layout not in self._values:
+            shape, strides, dtype, offset = layout
+            extent = (
+                offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else offset
+            )
+            with self._fake:
+                whole = torch.empty(extent, dtype=dtype, device="cpu")
+                self._values[layout] = whole.as_strided(shape, strides, offset)
+        return self._values[layout]
+
+    def _infer(self, func: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The values of the operator's results and their layouts; containers come back as lists."""
+
+        def fake(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return self._value(value.form if isinstance(value, Traced) else layout_of(value))
+            return [fake(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+        with self._fake:
+            found = func(*map(fake, args), **{name: fake(value) for name, value in kwargs.items()})
+        if isinstance(found, torch.Tensor):
+            layout = layout_of(found)
+            return self._value(layout), layout
+        if not isinstance(found, (list, tuple)) or not all(isinstance(part, torch.Tensor) for part in found):
+            raise NotTraceable(f"{func} returns {type(found)}")
+        layouts = [layout_of(part) for part in found]
+        return type(found)(map(self._value, layouts)), layouts
+
+    def _record(self, func: Any, args: Any, kwargs: Any, value: Any, layout: Any) -> Any:
+        stack = fx_traceback.current_meta.get("stack_trace")
+        node = self._node(func, args, kwargs, value, stack)
+        if isinstance(layout, tuple):
+            return Traced.of(layout, node)
+        parts = [
+            Traced.of(part, self._node(operator.getitem, (node, i), {}, value[i], stack))
+            for i, part in enumerate(layout)
+        ]
+        return parts if isinstance(value, list) else tuple(parts)
+
+    def _node(self, target: Any, args: Any, kwargs: Any, value: Any, stack: str | None) -> Node:
+        node = self.graph.create_node("call_function", target, args, kwargs)
+        node.meta["val"] = value
+        if stack:
+            node.meta["stack_trace"] = stack
+        return node
+
+
+def trace_fast(
+    function: Callable[..., Any], examples: list[torch.Tensor], table: dict[Any, Any]
+) -> GraphModule:
+    """The graph of `function` on tensors like `examples`; raises NotTraceable, or what the function does."""
+    tracer = Tracer(table)
+    inputs = [tracer.placeholder(example) for example in examples]
+    with tracer:
+        outputs = function(*inputs)
+    return tracer.finish(outputs)
