@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
-DOCUMENTS = ("tilewright-opt.md",)
+DOCUMENTS = ("schedules.md", "tilewright-opt.md")
 PASS_FILE = re.compile(
     r"`(compiler/passes/\w+\.py|test/lit/passes/[\w-]+\.mlir)`[^`\n]*:\n\n```\w+\n(.*?)^```$",
     re.DOTALL | re.MULTILINE,
@@ -26,7 +26,7 @@ FILE_NAME = re.compile(r"`([\w-]+\.mlir)`:\s*$|\A// ([\w-]+\.mlir)$", re.MULTILI
 def rerun(text: str, folder: Path) -> str:
     """The document with the output of its `console` blocks as it is now; `mlir` blocks with a name become files."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP"):
+    for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE"):
         environment.pop(name, None)
 
     def replace(match: re.Match[str]) -> str:
@@ -65,7 +65,7 @@ def masked(text: str) -> str:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_sessions_are_real(document: str, tmp_path: Path) -> None:
     text = (DOCS / document).read_text(encoding="utf-8")
-    assert "$ tilewright-opt" in text
+    assert "$ tilewright" in text
     assert masked(rerun(text, tmp_path)) == masked(text)
 
 
