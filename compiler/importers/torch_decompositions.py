@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers import torch_attention, torch_exactness, torch_gradients, torch_special
+from tilewright.compiler.importers import (
+    torch_attention,
+    torch_exactness,
+    torch_gradients,
+    torch_special,
+    torch_windows,
+)
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
@@ -166,7 +172,19 @@ def decomposition_table() -> Table:
     table.update(torch_gradients.TABLE)
     table.update(torch_special.TABLE)
     table.update(torch_exactness.TABLE)
+    for operator, how in torch_windows.TABLE.items():
+        table[operator] = _first_that_applies(how, table.get(operator))
     return table
+
+
+def _first_that_applies(first: Callable, second: Callable | None) -> Callable:
+    """`first`, then `second` for what the first does not cover."""
+
+    def decomposition(*args, **kwargs):
+        found = first(*args, **kwargs)
+        return second(*args, **kwargs) if found is NotImplemented and second is not None else found
+
+    return decomposition
 
 
 def _packet(op: Any) -> Any:

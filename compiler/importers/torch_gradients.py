@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch_windows import averaging_matrix
+
 aten = torch.ops.aten
 
 
@@ -101,7 +103,7 @@ def _spread(grad, size: Sequence[int], kernel, stride, padding):
 
 
 def _window_sizes(inside: int, outside: int, kernel: int, stride: int, padding: int, include_pad: bool):
-    """How many elements each window of one dimension averages over: a number, or a tensor where they differ."""
+    """How many elements each window of one dimension holds: a number, or a tensor where they differ."""
     sizes = []
     for i in range(outside):
         start = i * stride - padding
@@ -156,20 +158,10 @@ def max_pool3d_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, i
     return torch.scatter_add(flat, 1, indices.reshape(rows), grad.reshape(rows)).reshape(x.shape)
 
 
-def _averaging(inside: int, outside: int, dtype: torch.dtype) -> torch.Tensor:
-    """The [outside, inside] matrix of adaptive average pooling in one dimension."""
-    window = torch.arange(outside).unsqueeze(1)
-    start = torch.div(window * inside, outside, rounding_mode="floor")
-    end = torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor")
-    position = torch.arange(inside).unsqueeze(0)
-    covered = (position >= start) & (position < end)
-    return covered.to(dtype) / (end - start).to(dtype)
-
-
 def adaptive_avg_pool_backward(grad, x, rank: int):
     """The transposes of the averaging matrices, one dimension after the other."""
     for d in range(-rank, 0):
-        matrix = _averaging(x.shape[d], grad.shape[d], grad.dtype)
+        matrix = averaging_matrix(x.shape[d], grad.shape[d], grad.dtype)
         grad = torch.matmul(grad.transpose(d, -1), matrix).transpose(d, -1)
     return grad
 

@@ -65,6 +65,7 @@ module(
     (2, 3, 5, 6),
 )
 module("conv_transpose2d_grouped", lambda: nn.ConvTranspose2d(4, 6, 3, groups=2), (2, 4, 5, 6))
+module("conv_transpose2d_depthwise", lambda: nn.ConvTranspose2d(4, 4, 3, 2, 1, 1, 4), (2, 4, 5, 6))
 module("conv_transpose2d_dilated", lambda: nn.ConvTranspose2d(3, 4, 3, dilation=2), (2, 3, 5, 6))
 module("conv_transpose3d", lambda: nn.ConvTranspose3d(2, 3, 2, stride=2), (1, 2, 3, 4, 3))
 module("max_pool1d", lambda: nn.MaxPool1d(3, 2), (2, 3, 9))

@@ -1,0 +1,66 @@
+"""Convolutions and poolings that torch-mlir refuses or lowers wrongly, as ones that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tilewright.compiler.importers.torch_types import compute_dtype
+
+aten = torch.ops.aten
+
+
+def averaging_matrix(inside: int, outside: int, dtype: torch.dtype) -> torch.Tensor:
+    """The [outside, inside] matrix of adaptive average pooling in one dimension."""
+    window = torch.arange(outside).unsqueeze(1)
+    start = torch.div(window * inside, outside, rounding_mode="floor")
+    end = torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor")
+    position = torch.arange(inside).unsqueeze(0)
+    covered = (position >= start) & (position < end)
+    return covered.to(dtype) / (end - start).to(dtype)
+
+
+def adaptive_avg_pool(x, size):
+    """A mean, an average pooling with equal windows, or one product with a matrix per dimension."""
+    rank = len(size)
+    inside = x.shape[-rank:]
+    wide = x.to(compute_dtype(x))
+    if all(n == 1 for n in size):
+        return torch.mean(wide, list(range(-rank, 0)), keepdim=True).to(x.dtype)
+    if all(n % m == 0 for n, m in zip(inside, size)):
+        kernel = [n // m for n, m in zip(inside, size)]
+        pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+        return pool(wide, kernel, kernel).to(x.dtype)
+    for d in range(-rank, 0):
+        if inside[d] != size[d]:
+            matrix = averaging_matrix(inside[d], size[d], wide.dtype).t()
+            wide = torch.matmul(wide.transpose(d, -1), matrix).transpose(d, -1)
+    return wide.contiguous().to(x.dtype)
+
+
+def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """A transposed depthwise convolution as a plain one: zeros between the elements, the kernel mirrored."""
+    if not transposed or groups == 1 or not (groups == x.shape[1] and weight.shape[1] == 1):
+        return NotImplemented
+    rank = x.dim() - 2
+    pads: list[int] = []
+    for i in reversed(range(rank)):
+        d, extent = 2 + i, x.shape[2 + i]
+        if stride[i] > 1:
+            x = aten.constant_pad_nd(x.unsqueeze(d + 1), [0, 0] * (rank - 1 - i) + [0, stride[i] - 1], 0)
+            x = x.flatten(d, d + 1).narrow(d, 0, (extent - 1) * stride[i] + 1)
+        border = dilation[i] * (weight.shape[d] - 1) - padding[i]
+        pads += [border, border + output_padding[i]]
+    x = aten.constant_pad_nd(x, pads, 0) if any(pads) else x
+    mirrored = torch.flip(weight, list(range(2, 2 + rank)))
+    zeros, ones = [0] * rank, [1] * rank
+    return aten.convolution(x, mirrored, bias, ones, zeros, dilation, False, zeros, groups)
+
+
+TABLE: dict[Any, Any] = {
+    aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
+    aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
+    aten.convolution.default: convolution,
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""
