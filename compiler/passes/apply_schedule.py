@@ -46,9 +46,10 @@ class ApplySchedule(Pass):
             if schedule is None or not any(schedule.tile):
                 continue
             sink = sink_of(function)
+            illegal = f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule"
             if sink is None:
                 raise ScheduleError(
-                    "the schedule tiles, but the dispatch has no sink that can be tiled; use tile = []",
+                    f"{illegal}: the schedule tiles, but the dispatch has no sink that can be tiled; use tile = []",
                     function.location,
                 )
             loops = Loops.of(sink)
@@ -56,7 +57,7 @@ class ApplySchedule(Pass):
             ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
             if ragged and loops.accumulates:
                 raise ScheduleError(
-                    f"tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
+                    f"{illegal}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
                     f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0",
                     function.location,
                 )

@@ -38,6 +38,7 @@ from tilewright.compiler.affine_access import (
     map_dims,
     packing,
 )
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector, walk
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths
@@ -100,9 +101,10 @@ class VectorizeReductions(Pass):
         unroll_dim = max(candidates)[2] if candidates else None
         unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
         if self.vector and block is not None and block % self.vector:
-            raise self.refusal(
-                reduction.op,
-                f"vector {self.vector} crosses the blocks of {block} of a packed operand; use a divisor",
+            raise ScheduleError(
+                f"`{self.name()}`: vector {self.vector} crosses the blocks of {block} of a packed operand of "
+                f"dispatch @{_function_name(reduction.op)}; use a divisor",
+                reduction.op.location,
             )
         widths = None if block is None else packed_widths(block, lanes)
         tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths)
@@ -206,6 +208,12 @@ def _allow_reassociation(generic: ir.Operation) -> None:
     for op in body.operations:
         if op.operation.name in _FAST:
             op.operation.attributes["fastmath"] = ir.Attribute.parse(_REASSOCIATE)
+
+
+def _function_name(op: ir.Operation) -> str:
+    while op.name != "func.func":
+        op = op.parent.operation
+    return ir.StringAttr(op.attributes["sym_name"]).value
 
 
 class _Emitter:

@@ -5,7 +5,7 @@
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 
 func.func @across_blocks(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref<4x16xf32>) {
-  // expected-error @below {{`vectorize-reductions`: vector 6 crosses the blocks of 8 of a packed operand; use a divisor}}
+  // expected-error @below {{`vectorize-reductions`: vector 6 crosses the blocks of 8 of a packed operand of dispatch @across_blocks; use a divisor}}
   linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
       ins(%a, %b : memref<4x8xf32>, memref<2x8x8xf32>) outs(%c : memref<4x16xf32>) {
   ^bb0(%x: f32, %y: f32, %o: f32):
