@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tilewright.compiler.errors import PassError, ScheduleError
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.lower import kernel_key, lower
 from tilewright.compiler.target import resolve
@@ -77,7 +77,7 @@ def test_without_one_the_registers_are_filled(target):
 def test_register_tiles_across_packed_blocks_are_refused():
     packed = {"right": "d1 floordiv 32, d2, d1 mod 32", "weight": "2x32x32"}
     lowered(matmul("{tile = [16, 32], unroll = 4, vector = 16}", **packed))
-    with pytest.raises(PassError, match="vector 24 crosses the blocks of 32 of a packed operand"):
+    with pytest.raises(ScheduleError, match="vector 24 crosses the blocks of 32 of a packed operand"):
         lowered(matmul("{tile = [16, 32], unroll = 4, vector = 24}", **packed))
 
 
