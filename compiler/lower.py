@@ -38,7 +38,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         func.func(
             map-tasks,
             {registers.spec()},
-            tm-tensor-to-loops,
+            lower-sorts,tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
             place-scratch,

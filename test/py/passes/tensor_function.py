@@ -9,14 +9,15 @@ import llvmlite.binding as llvm_binding
 import numpy as np
 
 from tilewright.bench.array_function import host_machine
-from tilewright.compiler.ir import ir, llvm, parse, run_upstream
+from tilewright.compiler.ir import ir, llvm, parse
 from tilewright.compiler.llvm_text import for_older_llvm
+from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.weight_flow import ROLE
 
 LOWERING = """builtin.module(
-  func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,tm-tensor-bufferize),
+  func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,tm-tensor-bufferize,restrict-tensors),
   one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},
-  buffer-results-to-out-params{modify-public-functions=true},canonicalize,cse,func.func(tm-tensor-to-loops,refback-munge-memref-copy),
+  buffer-results-to-out-params{modify-public-functions=true},canonicalize,cse,func.func(lower-sorts,tm-tensor-to-loops,refback-munge-memref-copy),
   convert-linalg-to-loops,lower-affine,convert-scf-to-cf,
   expand-strided-metadata,lower-affine,convert-math-to-llvm,convert-math-to-libm,finalize-memref-to-llvm,
   convert-func-to-llvm{use-bare-ptr-memref-call-conv=true},convert-arith-to-llvm,convert-cf-to-llvm,
@@ -61,7 +62,7 @@ class TensorModule:
             ir.StringAttr(view.operation.attributes["sym_name"]).value: Signature.of(view.operation)
             for view in module.body.operations
         }
-        run_upstream(module.operation, LOWERING)
+        run_pipeline(module.operation, LOWERING)
         parsed = llvm_binding.parse_assembly(
             for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
         )

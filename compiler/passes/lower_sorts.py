@@ -1,0 +1,181 @@
+"""lower-sorts: sorts on buffers become stable merge sorts, n log n comparisons instead of n²."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.ir import arith, ir, memref, scf, static_shape, walk
+from tilewright.compiler.passes.base import Pass
+
+_NAN_GREATEST = {"ole": 1, "ule": 1, "oge": 0, "uge": 0}
+"""Comparisons that order floats without NaN -> which side holds when it is NaN: PyTorch sorts it as the greatest."""
+_PREDICATES = [
+    "false",
+    "oeq",
+    "ogt",
+    "oge",
+    "olt",
+    "ole",
+    "one",
+    "ord",
+    "ueq",
+    "ugt",
+    "uge",
+    "ult",
+    "ule",
+    "une",
+    "uno",
+    "true",
+]
+
+
+@dataclass(frozen=True)
+class LowerSorts(Pass):
+    """Replaces `tm_tensor.sort` on buffers by loops that merge runs of 1, 2, 4, … elements in scratch buffers.
+
+    Before (values and their indices, ordered by value):
+
+        tm_tensor.sort dimension(1) outs(%values, %indices : memref<16x256xf32>, memref<16x256xi64>) {
+        ^bb0(%a: f32, %b: f32, %i: i64, %j: i64):
+          %in_order = arith.cmpf ole, %a, %b : f32
+          tm_tensor.yield %in_order : i1
+        }
+
+    After, in short:
+
+        scf.for %row = 0 to 16 {
+          copy the row into %from
+          scf.for %low = 0 to 256 step 2 {           // then the same with step 4, 8, … and buffers swapped
+            scf.for %k = %low to %high iter_args(%i = %low, %j = %middle) {
+              take %from[%i] while it is in order with %from[%j], else %from[%j], into %to[%k]
+          } }
+          copy the row back
+        }
+
+    The region tells whether its left elements may stay before its right ones; a merge takes the left one then, so
+    equal elements keep their order. NaN counts as greater than every number. Raises PassError for dynamic shapes.
+    """
+
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation) -> None:
+        for sort in walk(op, "tm_tensor.sort"):
+            if all(isinstance(value.type, ir.MemRefType) for value in sort.operands):
+                _lower(op, sort)
+
+
+def _lower(function: ir.Operation, sort: ir.Operation) -> None:
+    buffers = list(sort.operands)
+    if not all(ir.ShapedType(buffer.type).has_static_shape for buffer in buffers):
+        raise PassError(
+            f"`lower-sorts`: expected buffers of static shape, found {buffers[0].type}; compile for fixed shapes",
+            sort.location,
+        )
+    shape = static_shape(buffers[0].type)
+    dim = ir.IntegerAttr(sort.attributes["dimension"]).value
+    length = shape[dim]
+    entry = function.regions[0].blocks[0]
+    with sort.location:
+        with ir.InsertionPoint.at_block_begin(entry):
+            scratch = [[_scratch(buffer.type, length) for buffer in buffers] for _ in range(2)]
+        with ir.InsertionPoint(sort):
+            others = [extent for number, extent in enumerate(shape) if number != dim]
+            _for_each(others, [], lambda at: _sort_row(sort, buffers, scratch, at, dim, length))
+    sort.erase()
+
+
+def _scratch(type_: ir.MemRefType, length: int) -> ir.Value:
+    return memref.alloc(ir.MemRefType.get([length], type_.element_type), [], [])
+
+
+def _index(number: int) -> ir.Value:
+    return arith.constant(ir.IndexType.get(), number)
+
+
+def _for_each(extents: list[int], at: list[ir.Value], emit) -> None:
+    """Loops over all positions of `extents` around what `emit` makes of one."""
+    if not extents:
+        emit(at)
+        return
+    loop = scf.ForOp(_index(0), _index(extents[0]), _index(1))
+    with ir.InsertionPoint(loop.body):
+        _for_each(extents[1:], [*at, loop.induction_variable], emit)
+        scf.yield_([])
+
+
+def _sort_row(sort: ir.Operation, buffers, scratch, at: list[ir.Value], dim: int, length: int) -> None:
+    def position(k: ir.Value) -> list[ir.Value]:
+        return [*at[:dim], k, *at[dim:]]
+
+    source, target = scratch
+
+    def fill(at_k: list[ir.Value]) -> None:
+        for buffer, run in zip(buffers, source):
+            memref.store(memref.load(buffer, position(at_k[0])), run, at_k)
+
+    _for_each([length], [], fill)
+    width = 1
+    while width < length:
+        _merge_level(sort, source, target, width, length)
+        source, target = target, source
+        width *= 2
+
+    def drain(at_k: list[ir.Value]) -> None:
+        for buffer, run in zip(buffers, source):
+            memref.store(memref.load(run, at_k), buffer, position(at_k[0]))
+
+    _for_each([length], [], drain)
+
+
+def _merge_level(sort: ir.Operation, source, target, width: int, length: int) -> None:
+    """Merges neighbouring sorted runs of `width` elements of `source` into `target`."""
+    end, last = _index(length), _index(length - 1)
+    outer = scf.ForOp(_index(0), end, _index(2 * width))
+    with ir.InsertionPoint(outer.body):
+        low = outer.induction_variable
+        middle = arith.minsi(arith.addi(low, _index(width)), end)
+        high = arith.minsi(arith.addi(low, _index(2 * width)), end)
+        inner = scf.ForOp(low, high, _index(1), [low, middle])
+        with ir.InsertionPoint(inner.body):
+            left, right = inner.inner_iter_args
+            # An exhausted run is read at a valid place, and what it gives is not taken.
+            lefts = [memref.load(run, [arith.minsi(left, last)]) for run in source]
+            rights = [memref.load(run, [arith.minsi(right, last)]) for run in source]
+            in_order = _compare(sort, lefts, rights)
+            right_is_over = arith.cmpi(arith.CmpIPredicate.sge, right, high)
+            left_is_there = arith.cmpi(arith.CmpIPredicate.slt, left, middle)
+            take_left = arith.andi(left_is_there, arith.ori(right_is_over, in_order))
+            for a, b, run in zip(lefts, rights, target):
+                memref.store(arith.select(take_left, a, b), run, [inner.induction_variable])
+            one, zero = _index(1), _index(0)
+            scf.yield_(
+                [
+                    arith.addi(left, arith.select(take_left, one, zero)),
+                    arith.addi(right, arith.select(take_left, zero, one)),
+                ]
+            )
+        scf.yield_([])
+
+
+def _compare(sort: ir.Operation, lefts: list[ir.Value], rights: list[ir.Value]) -> ir.Value:
+    """Whether `lefts` may stay before `rights`, by the region of the sort, NaN ordered as the greatest."""
+    block = sort.regions[0].blocks[0]
+    values = dict(zip(block.arguments, (side for pair in zip(lefts, rights) for side in pair)))
+    *body, terminator = (view.operation for view in block.operations)
+    for op in body:
+        clone = op.clone().operation
+        for number, value in enumerate(op.operands):
+            clone.operands[number] = values.get(value, value)
+        values[op.results[0]] = clone.results[0]
+    yielded = terminator.operands[0]
+    result = values.get(yielded, yielded)
+    comparison = yielded.owner.operation if not isinstance(yielded.owner, ir.Block) else None
+    if comparison is None or comparison.name != "arith.cmpf":
+        return result
+    side = _NAN_GREATEST.get(_PREDICATES[ir.IntegerAttr(comparison.attributes["predicate"]).value])
+    if side is None:
+        return result
+    value = values.get(comparison.operands[side], comparison.operands[side])
+    return arith.ori(result, arith.cmpf(arith.CmpFPredicate.UNO, value, value))
