@@ -50,7 +50,7 @@ lit: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: setup
 	$(BIN)/ruff check --fix .
