@@ -56,7 +56,8 @@ def _sinkable(generic: ir.Operation) -> ir.Operation | None:
         source = reshape.operands[0]
         static = all(ir.ShapedType(t).has_static_shape for t in (source.type, operand.type))
         computed = not isinstance(source.owner, ir.Block) and source.owner.operation.name == "linalg.generic"
-        if static and computed:
+        # From and to a scalar there are no loops to rewrite: it has none.
+        if static and computed and len(reshape.attributes["reassociation"]):
             return reshape
     return None
 

@@ -97,3 +97,26 @@ func.func @read_twice(%x: tensor<4x32xf32>) -> (tensor<1x4x32xf32>, tensor<1x4x3
   } -> tensor<1x4x32xf32>
   return %v, %r : tensor<1x4x32xf32>, tensor<1x4x32xf32>
 }
+
+// A scalar has no loops that the sum could be written over.
+// CHECK-LABEL: func.func @to_scalar
+// CHECK: %[[V:.+]] = tensor.collapse_shape
+// CHECK: linalg.generic {{.*}} ins(%[[V]] : tensor<f32>)
+func.func @to_scalar(%x: tensor<1x1xf32>) -> tensor<f32> {
+  %e = tensor.empty() : tensor<1x1xf32>
+  %m = linalg.generic {indexing_maps = [#id2, #id2], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<1x1xf32>) outs(%e : tensor<1x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %a = arith.mulf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<1x1xf32>
+  %v = tensor.collapse_shape %m [] : tensor<1x1xf32> into tensor<f32>
+  %e0 = tensor.empty() : tensor<f32>
+  %r = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []}
+      ins(%v : tensor<f32>) outs(%e0 : tensor<f32>) {
+  ^bb0(%in: f32, %out: f32):
+    %a = arith.addf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<f32>
+  return %r : tensor<f32>
+}
