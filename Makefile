@@ -2,8 +2,8 @@
 # C++17 compiler and make; nothing else has to be installed.
 
 TORCH_VERSION := 2.13.0
-# CPU-only builds of PyTorch carry a local version (+cpu), which pip prefers; without this index the plain one is taken.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# An index of smaller, CPU-only builds of PyTorch may be named here; pip's own configuration counts too.
+TORCH_INDEX ?=
 VENV ?= .venv
 EXTRAS := dev,torch,onnx,bench
 BIN := $(VENV)/bin
@@ -25,7 +25,7 @@ $(VENV)/.dependencies: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer with the venv module is needed; set PYTHON=/path/to/it"; exit 1; }
 	@test -x $(BIN)/python || { echo "setting up $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
 	$(PIP) install -q --upgrade pip
-	$(PIP) install -q --extra-index-url $(TORCH_INDEX) torch==$(TORCH_VERSION)
+	$(PIP) install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch==$(TORCH_VERSION)
 	$(PIP) install -q scikit-build-core cmake ninja
 	$(PIP) install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
