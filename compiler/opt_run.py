@@ -20,7 +20,8 @@ from tilewright.compiler.diagnostics import (
     from_mlir,
     render,
 )
-from tilewright.compiler.errors import PassError, TilewrightError
+from tilewright.compiler.dialects import verifier
+from tilewright.compiler.errors import PassError, ScheduleError, TilewrightError
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.pipeline import Pipeline, StepError
 from tilewright.compiler.reproducer import reproducer_text, split_reproducer, write_reproducer
@@ -202,9 +203,11 @@ class BufferRun:
                 self.source = replace(self.source, text=rest)
             with self.timing.measure("Parser"):
                 op = self._parse()
+            if verify:
+                verifier.verify(op)
         except ir.MLIRError:
             return False
-        except PassError as error:
+        except (PassError, ScheduleError) as error:
             self._error(str(error), error.location)
             return False
         if text is not None and not self._run_pipeline(op, text, verify):

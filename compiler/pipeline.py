@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tilewright.compiler import passes
 from tilewright.compiler.diagnostics import place
+from tilewright.compiler.dialects import verifier
 from tilewright.compiler.errors import PassError, PipelineSyntaxError, ScheduleError, TilewrightError
 from tilewright.compiler.ir import context, ir, passmanager, run_upstream
 from tilewright.compiler.passes.base import Pass
@@ -60,7 +61,8 @@ class Pipeline:
 
     on_pass, before_pass: called around every step; a step is one pass of ours or a run of upstream passes,
         with `separate` one upstream pass on one operation.
-    verify: the IR is verified after every pass of ours (the C++ pass manager verifies after its own).
+    verify: the IR is verified after every pass of ours (the C++ pass manager verifies after its own), our
+        attributes before the first step too.
     reproducer: file that receives the IR and pipeline when any step fails, even when the process dies;
         without it only a crash of a pass of ours leaves one, in the dump folder or the temporary folder.
     """
@@ -86,6 +88,8 @@ class Pipeline:
             raise PassError(f"{found}; anchor it as {op.name}(...)", op.location)
         self.loud = settings().debug >= PRINT_EVERY_PASS
         self.separate |= self.loud
+        if self.verify:
+            verifier.verify(op)
         before = op.clone().operation
         if self.reproducer:
             self._write_reproducer(self.reproducer, before)
@@ -271,3 +275,8 @@ def _verify(op: ir.Operation, name: str) -> None:
     except ir.MLIRError as error:
         location = error.error_diagnostics[0].location if error.error_diagnostics else op.location
         raise PassError(f"`{name}` left invalid IR behind: {error}", location) from error
+    try:
+        verifier.verify(op)
+    except TilewrightError as error:
+        location = getattr(error, "location", op.location)
+        raise PassError(f"`{name}` left an invalid attribute behind: {error}", location) from error

@@ -1,0 +1,102 @@
+"""The verifier of `tilewright.*` attributes: what MLIR itself cannot check, since no C++ dialect defines them.
+
+| attribute | on | holds |
+| --- | --- | --- |
+| `tilewright.role`, `.name` | arguments | "weight", "input" or "packed"; the name that a caller uses |
+| `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
+| `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
+| `tilewright.schedule` | dispatches | the decision, see `Schedule` |
+| `tilewright.tasks`, `.scratch_bytes`, `.asserts` | kernels | rTasks, bytes of scratch, messages of run-time checks |
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.ir import functions, ir
+
+PREFIX = "tilewright."
+_ROLES = ("weight", "input", "packed")
+
+
+def _is_text(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.StringAttr)
+
+
+def _is_texts(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.ArrayAttr) and all(map(_is_text, attribute))
+
+
+def _is_count(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.IntegerAttr) and ir.IntegerAttr(attribute).value >= 0
+
+
+def _is_role(attribute: ir.Attribute) -> bool:
+    return _is_text(attribute) and ir.StringAttr(attribute).value in _ROLES
+
+
+_Check = tuple[Callable[[ir.Attribute], bool], str]
+_TEXT: _Check = (_is_text, "a string")
+_TEXTS: _Check = (_is_texts, "an array of strings")
+_COUNT: _Check = (_is_count, "an integer of at least 0")
+_FUNCTION: dict[str, _Check] = {
+    "operator": _TEXT,
+    "unfused": _TEXTS,
+    "asserts": _TEXTS,
+    "tasks": _COUNT,
+    "scratch_bytes": _COUNT,
+}
+_ARGUMENT: dict[str, _Check] = {
+    "role": (_is_role, f"one of {', '.join(_ROLES)}"),
+    "name": _TEXT,
+    "index": _COUNT,
+    "offset": _COUNT,
+}
+
+
+def verify(op: ir.Operation) -> None:
+    """Checks the functions of a module, or one function; raises PassError or ScheduleError with the place."""
+    if op.name == "func.func":
+        _function(op)
+    elif op.name == "builtin.module":
+        for function in functions(op.opview):
+            _function(function)
+
+
+def _function(function: ir.Operation) -> None:
+    for name in function.attributes:
+        if name == schedule_attribute.ATTRIBUTE:
+            schedule_attribute.read(function)
+        elif name.startswith(PREFIX):
+            _check(function, "", name, function.attributes[name], _FUNCTION, (schedule_attribute.ATTRIBUTE,))
+    if "arg_attrs" in function.attributes:
+        for number, attributes in enumerate(function.attributes["arg_attrs"]):
+            for named in ir.DictAttr(attributes):
+                if named.name.startswith(PREFIX):
+                    _check(function, f"argument {number}: ", named.name, named.attr, _ARGUMENT)
+
+
+def _check(
+    function: ir.Operation,
+    where: str,
+    name: str,
+    attribute: ir.Attribute,
+    known: dict[str, _Check],
+    others: tuple[str, ...] = (),
+) -> None:
+    check = known.get(name.removeprefix(PREFIX))
+    if check is None:
+        # Other names are somebody's own, unless they look like a slip.
+        names = [*(f"{PREFIX}{key}" for key in known), *others]
+        close = difflib.get_close_matches(name, names, n=1, cutoff=0.92)
+        if close:
+            raise PassError(
+                f"{where}unknown attribute `{name}`; did you mean `{close[0]}`?", function.location
+            )
+        return
+    holds, expected = check
+    if not holds(attribute):
+        raise PassError(f"{where}`{name}`: expected {expected}, found {attribute}", function.location)
