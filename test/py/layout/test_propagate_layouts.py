@@ -15,6 +15,7 @@ from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline import run_pipeline
 
 LAYOUT = "builtin.module(assign-layouts,propagate-layouts)"
+FOLD = "builtin.module(generalize-named,canonicalize,cse,fold-transposes)"
 CLEAN = "builtin.module(canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse)"
 
 
@@ -31,7 +32,7 @@ def activation_transposes(module: ir.Module, weights: int) -> list[str]:
     return found
 
 
-def check(model: nn.Module, *inputs: torch.Tensor, clean: bool = True) -> list[str]:
+def check(model: nn.Module, *inputs: torch.Tensor, clean: bool = True, fold: bool = False) -> list[str]:
     """Runs `model` with propagated layouts; returns the transposes of activations that were needed."""
     module, arguments = import_linalg(model, *inputs)
     if clean:
@@ -39,6 +40,10 @@ def check(model: nn.Module, *inputs: torch.Tensor, clean: bool = True) -> list[s
     run_pipeline(module.operation, LAYOUT)
     assert module.operation.verify()
     assert "tilewright.layouts" not in str(module)
+    transposes = activation_transposes(module, len(arguments) - len(inputs))
+    if fold:
+        run_pipeline(module.operation, FOLD)
+        assert module.operation.verify()
     expected = model(*inputs)
     expected = expected if isinstance(expected, tuple) else (expected,)
     results = run(module, arguments)
@@ -46,7 +51,7 @@ def check(model: nn.Module, *inputs: torch.Tensor, clean: bool = True) -> list[s
         reference = reference.detach().numpy()
         scale = max(1.0, float(np.abs(reference).max()))
         np.testing.assert_allclose(result, reference, atol=2e-5 * scale, rtol=1e-4)
-    return activation_transposes(module, len(arguments) - len(inputs))
+    return transposes
 
 
 class Net(nn.Module):
@@ -85,7 +90,8 @@ def networks(draw):
         "concat",
         "scale",
     ]
-    kinds += ["max", "average", "shuffle", "split", "gate", "crop", "upsample", "rotate"]
+    kinds += ["max", "average", "shuffle", "split", "gate", "crop", "upsample", "rotate", "attend", "tokens"]
+    kinds += ["layer norm", "product", "softmax", "roll", "mask", "space to depth", "insert", "stack"]
     for _ in range(draw(st.integers(2, 5))):
         kind = draw(st.sampled_from(kinds))
         kernel, stride = draw(st.sampled_from([(1, 1), (3, 1), (3, 2), ((1, 3), 1), (2, 2)]))
@@ -116,8 +122,36 @@ def networks(draw):
             if kind in ("shuffle", "split") and channels % 2:
                 continue
             steps.append((kind, nn.Identity()))
-            channels *= 2 if kind == "concat" else 1
+            channels *= {"concat": 2, "space to depth": 4}.get(kind, 1)
     return steps, draw(st.sampled_from(["map", "mean", "flatten", "pool", "both"])), shape
+
+
+def attend(x):
+    tokens = x.flatten(2)
+    return x + (tokens.transpose(1, 2) @ tokens).softmax(-1).matmul(tokens.transpose(1, 2)).transpose(
+        1, 2
+    ).view_as(x)
+
+
+def inserted(x):
+    y = torch.zeros_like(x)
+    y[:, :, ::2, 1:] = x[:, :, ::2, :-1]
+    return y
+
+
+MOVES = {
+    "rotate": lambda x: x.transpose(2, 3),
+    "attend": attend,
+    "tokens": lambda x: F.gelu(x.flatten(2).transpose(1, 2) * 2).transpose(1, 2).reshape(x.shape),
+    "layer norm": lambda x: F.layer_norm(x.permute(0, 2, 3, 1), x.shape[1:2]).permute(0, 3, 1, 2),
+    "product": lambda x: torch.einsum("nchw,ncvw->nchv", x, x) / x.shape[1],
+    "softmax": lambda x: x.softmax(1) + x.argmax(1, keepdim=True),
+    "roll": lambda x: x.roll((1, 2), (1, 3)).flip(2),
+    "mask": lambda x: torch.where(x.mean(1, keepdim=True) > 0, x, x[:, :1] - 1),
+    "space to depth": lambda x: F.pixel_unshuffle(F.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2)), 2),
+    "insert": inserted,
+    "stack": lambda x: torch.stack([x, -x], 2).amax(2),
+}
 
 
 def forward(steps, end):
@@ -144,8 +178,8 @@ def forward(steps, end):
                 y = x[:, :, 1:, :-1]
             elif kind == "upsample":
                 y = F.interpolate(x, scale_factor=2)
-            elif kind == "rotate":
-                y = x.transpose(2, 3)
+            else:
+                y = MOVES.get(kind, lambda x: y)(x)
             x = y
         if end == "mean":
             return x.mean((2, 3))
@@ -159,8 +193,8 @@ def forward(steps, end):
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(networks(), st.integers(0, 1000), st.booleans())
-def test_random_networks_agree_with_eager(network, seed, clean):
+@given(networks(), st.integers(0, 1000), st.booleans(), st.booleans())
+def test_random_networks_agree_with_eager(network, seed, clean, fold):
     steps, end, shape = network
     torch.manual_seed(seed)
     layers = {str(number): layer for number, (_, layer) in enumerate(steps)}
@@ -170,4 +204,4 @@ def test_random_networks_agree_with_eager(network, seed, clean):
     except RuntimeError:
         assume(False)  # a kernel larger than its input
     assume(all(result.numel() for result in (expected if end == "both" else [expected])))
-    check(model, x, clean=clean)
+    check(model, x, clean=clean, fold=fold)
