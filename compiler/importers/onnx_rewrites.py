@@ -103,3 +103,16 @@ def matmul(b: Builder, node: Node):
     if x.rank == 1:
         shape.pop(-1 if y.rank == 1 else -2)
     return forms.reshape(b, product, shape)
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(b: Builder, node: Node):
+    """exp(x - max) / sum, or x - max - log(sum), in f32 at least."""
+    x = node.operand(0)
+    axis = [node.attrs.get("axis", -1)]
+    wide = x if x.dtype == TensorProto.DOUBLE else forms.cast(b, x, TensorProto.FLOAT)
+    moved = forms.sub(b, wide, forms.reduce(b, "ReduceMax", wide, axis))
+    powers = b.op("Exp", moved)
+    total = forms.reduce(b, "ReduceSum", powers, axis)
+    result = forms.div(b, powers, total) if node.op == "Softmax" else forms.sub(b, moved, b.op("Log", total))
+    return forms.cast(b, result, x.dtype)

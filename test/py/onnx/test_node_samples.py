@@ -69,6 +69,6 @@ def test_operator(op: str):
 
 def test_every_rule_has_a_test():
     assert onnx_model.RULE_FILES
-    ruled = {op for _, op in RULES}
+    ruled = {op for domain, op in RULES if domain in ("", "ai.onnx.ml")}
     untested = ruled - set(samples()) - WITHOUT_NODE_TEST
     assert not untested
