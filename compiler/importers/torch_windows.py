@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -58,7 +59,41 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
     return aten.convolution(x, mirrored, bias, ones, zeros, dilation, False, zeros, groups)
 
 
+def adaptive_max_pool(x, output_size):
+    """Maxima of windows of nearly even size, and where in the plane they stand.
+
+    Windows are gathered at their largest size; shorter ones repeat their last element, which never wins.
+    """
+    rank = len(output_size)
+    size = x.shape[x.dim() - rank :]
+    if all(extent % out == 0 for extent, out in zip(size, output_size)):
+        return NotImplemented
+    lead = list(x.shape[: x.dim() - rank])
+    flat = x.reshape(*lead, math.prod(size))
+    places = _window_places(size, output_size, x.device)
+    windows = flat[..., places.reshape(-1)].reshape(*lead, math.prod(output_size), -1)
+    values, winner = torch.max(windows, -1)
+    indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
+    return values.reshape(*lead, *output_size), indices.reshape(*lead, *output_size)
+
+
+def _window_places(size, output_size, device) -> torch.Tensor:
+    """[windows, elements]: the flat place of every element of every window."""
+    places = torch.zeros((1, 1), dtype=torch.int64, device=device)
+    for extent, out in zip(size, output_size):
+        window = torch.arange(out, device=device).unsqueeze(1)
+        start = torch.div(window * extent, out, rounding_mode="floor")
+        end = torch.div((window + 1) * extent + out - 1, out, rounding_mode="floor")
+        longest = max(-(-(i + 1) * extent // out) - i * extent // out for i in range(out))
+        axis = torch.minimum(start + torch.arange(longest, device=device), end - 1)
+        joined = places[:, None, :, None] * extent + axis[None, :, None, :]
+        places = joined.reshape(places.shape[0] * out, -1)
+    return places
+
+
 TABLE: dict[Any, Any] = {
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
     aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
     aten.convolution.default: convolution,
