@@ -89,7 +89,10 @@ class Pipeline:
         self.loud = settings().debug >= PRINT_EVERY_PASS
         self.separate |= self.loud
         if self.verify:
-            verifier.verify(op)
+            try:
+                verifier.verify(op)
+            except ScheduleError as error:
+                raise _placed(error) from None
         before = op.clone().operation
         if self.reproducer:
             self._write_reproducer(self.reproducer, before)
@@ -182,8 +185,8 @@ class _Step:
         if isinstance(error, ir.MLIRError):
             location = error.error_diagnostics[0].location if error.error_diagnostics else self.op.location
             raise StepError(self.text, f"`{self.text}`: {error}", location) from error
-        if isinstance(error, ScheduleError) and place(error.location):
-            error.args = (f"{place(error.location)}: {error.reason}",)
+        if isinstance(error, ScheduleError):
+            _placed(error)
         if isinstance(error, TilewrightError):
             error.add_note(f"in pass `{self.text}`")
             return
@@ -192,6 +195,13 @@ class _Step:
         where = f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}"
         reason = f"`{self.text}` crashed with {raised} ({where})"
         raise StepError(self.text, reason, self.op.location, crashed=True) from error
+
+
+def _placed(error: ScheduleError) -> ScheduleError:
+    """`error` with the place of its dispatch in front of its reason."""
+    where = place(error.location)
+    error.args = (f"{where}: {error.reason}" if where else error.reason,)
+    return error
 
 
 def run_pipeline(op: ir.Operation, text: str, on_pass: OnPass | None = None) -> None:
