@@ -131,6 +131,11 @@ def right_shift(x, y):
     return aten.bitwise_right_shift(x, y)
 
 
+def sort_stable(x, *, stable, dim=-1, descending=False):
+    """Every sort of ours is stable."""
+    return aten.sort(x, dim, descending)
+
+
 def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
     """A depthwise convolution of volumes as a sum of depthwise convolutions of planes, one per tap in depth."""
     if x.dim() != 5 or transposed or groups == 1 or groups != x.shape[1]:
@@ -179,6 +184,7 @@ TABLE: dict[Any, Callable] = {
     aten.trunc.default: trunc,
     aten.__lshift__.Tensor: left_shift,
     aten.__rshift__.Tensor: right_shift,
+    aten.sort.stable: sort_stable,
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
     **{operator: _in_single(operator) for operator in _AVERAGES},

@@ -200,7 +200,7 @@ def scans(draw: Draw) -> Case:
 def sorting(draw: Draw) -> Case:
     shape = draw.shape(draw.random.randint(1, 3), 512)
     axis = draw.random.randrange(len(shape))
-    form = draw.pick(["sort", "sort_down", "topk", "topk_small", "argsort", "stable_ties", "kth", "median"])
+    form = draw.pick(["sort", "sort_down", "topk", "topk_small", "argsort", "stable_ties", "stable_ties_down", "kth", "median"])
     x = torch.randperm(math.prod(shape), generator=draw.generator).reshape(shape).to(draw.pick(FLOATS[:2]))
     k = draw.random.randint(1, shape[axis])
     name = f"{form} {[*shape]} along {axis} k={k} {x.dtype}"
@@ -211,6 +211,7 @@ def sorting(draw: Draw) -> Case:
         "topk_small": lambda x: tuple(torch.topk(x, k, axis, largest=False)),
         "argsort": lambda x: torch.argsort(x, axis),
         "stable_ties": lambda x: tuple(torch.sort(x % 3, stable=True, dim=axis)),
+        "stable_ties_down": lambda x: tuple(torch.sort(x % 3, stable=True, dim=axis, descending=True)),
         "kth": lambda x: torch.sort(x, axis).values.select(axis, k - 1),
         "median": lambda x: torch.sort(x, axis).values.narrow(axis, 0, k).sum(axis),
     }

@@ -14,7 +14,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.passes.apply_schedule import Loops, sink_of
+from tilewright.compiler.passes.apply_schedule import Loops, packed_blocks, sink_of
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.tuning.register_tile import divisors
 
@@ -25,11 +25,16 @@ def dispatches(module: ir.Module) -> list[ir.Operation]:
     return [f for f in functions(module) if "tilewright.operator" in f.attributes]
 
 
-def random_schedule(draw: Draw, loops: Loops) -> Schedule:
-    """A legal cut of the parallel loops into at most `MOST_TASKS` rTasks, ragged where that is allowed."""
+def random_schedule(draw: Draw, loops: Loops, blocks: list[tuple[int, int]]) -> Schedule:
+    """A legal cut of the parallel loops into at most `MOST_TASKS` rTasks, ragged where that is allowed.
+
+    `blocks` are the loops along which weights are packed, with the block.
+    """
     tile, tasks = [], 1
-    for extent, kind in zip(loops.extents, loops.kinds):
+    for loop, (extent, kind) in enumerate(zip(loops.extents, loops.kinds)):
         sizes = divisors(extent) if loops.accumulates else range(1, extent + 1)
+        for block in (block for packed, block in blocks if packed == loop):
+            sizes = [size for size in sizes if size % block == 0 or block % size == 0]
         sizes = [size for size in sizes if tasks * -(-extent // size) <= MOST_TASKS]
         size = draw.pick(sizes) if kind == "parallel" and draw.flip(0.7) else 0
         tasks *= -(-extent // size) if size else 1
@@ -70,7 +75,7 @@ def test_legal_schedules_compute_the_same(seed: int) -> None:
         for function in dispatches(module):
             sink = sink_of(function)
             if sink is not None:
-                schedule = random_schedule(draw, Loops.of(sink))
+                schedule = random_schedule(draw, Loops.of(sink), packed_blocks(function, sink))
                 schedule_attribute.write(function, schedule)
                 written.append(schedule)
 
