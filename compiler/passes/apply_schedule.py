@@ -8,14 +8,14 @@
 Upstream's tile-and-fuse gives the last, ragged tile a dynamic size. Here it is moved back to overlap its
 neighbour instead, so that every rTask computes one static shape; the elements computed twice get the same
 value twice. That asks of the sink that it only writes its result: where it reads it back (an accumulation),
-ragged loops are refused, and the schedule has to divide them.
+rTasks accumulate in memory of their own and a copy becomes the sink.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import loop_extents
+from tilewright.compiler.affine_access import is_dim, loop_extents, packing
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import (
@@ -31,6 +31,7 @@ from tilewright.compiler.ir import (
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.materialize_returns import copy_of
+from tilewright.compiler.structure import Structured, loop_lines
 
 _SINK = "tilewright.sink"
 
@@ -55,14 +56,29 @@ class ApplySchedule(Pass):
             loops = Loops.of(sink)
             schedule_attribute.check(function, schedule, loops.extents, list(loops.kinds))
             ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
+            tile = schedule.tile
             if ragged and loops.accumulates:
+                order = _output_loops(sink)
+                if order is not None:
+                    tile = tuple(tile[loop] if loop < len(tile) else 0 for loop in order)
+            if ragged and loops.accumulates and order is None:
                 raise ScheduleError(
                     f"{illegal}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
                     f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0",
                     function.location,
                 )
+            for loop, block in packed_blocks(function, sink):
+                size = schedule.tile[loop] if loop < len(schedule.tile) else 0
+                if size and size % block and block % size:
+                    raise ScheduleError(
+                        f"{illegal}: tile {size} of loop {loop} crosses the blocks of {block} that an operand is "
+                        "packed in; use a divisor or a multiple",
+                        function.location,
+                    )
+            if ragged and loops.accumulates:
+                sink = _written_once(sink)
             _localize_starts(sink)
-            _tile(module, sink, schedule.tile)
+            _tile(module, sink, tile)
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
 
@@ -109,6 +125,39 @@ def sink_of(function: ir.Operation) -> ir.Operation | None:
     if isinstance(owner, ir.Block) or owner.name not in ("linalg.generic", "tensor.pad", "linalg.fill"):
         return None
     return owner
+
+
+def packed_blocks(function: ir.Operation, sink: ir.Operation) -> list[tuple[int, int]]:
+    """(loop, block) for every loop of the sink along which an operand of the dispatch is packed."""
+    group = [s for view in function.regions[0].blocks[0].operations if (s := Structured.read(view.operation))]
+    if not group or group[-1].op != sink:
+        return []
+    found = {
+        (loop, block)
+        for structured, line in zip(group, loop_lines(group[-1], group))
+        for loop, own in (line or {}).items()
+        for map_ in structured.maps
+        if own is not None and (block := packing(map_, own)) is not None
+    }
+    return sorted(found)
+
+
+def _output_loops(sink: ir.Operation) -> list[int] | None:
+    """The loops that the dimensions of the sink's one result follow, None unless each follows one loop."""
+    if sink.name != "linalg.generic" or len(sink.results) != 1:
+        return None
+    *_, map_ = (ir.AffineMapAttr(a).value for a in sink.attributes["indexing_maps"])
+    return [expr.position for expr in map_.results] if all(is_dim(expr) for expr in map_.results) else None
+
+
+def _written_once(sink: ir.Operation) -> ir.Operation:
+    """Lets each rTask accumulate in memory of its own: the new sink copies, and may do so twice where tiles overlap."""
+    uses = [(use.owner.operation, use.operand_number) for use in sink.results[0].uses]
+    with ir.InsertionPoint.after(sink), sink.location:
+        copied = copy_of(sink.results[0])
+    for user, position in uses:
+        user.operands[position] = copied
+    return copied.owner.operation
 
 
 def _localize_starts(sink: ir.Operation) -> None:

@@ -96,3 +96,20 @@ func.func private @ragged_accumulation(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// -----
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#packed = affine_map<(d0, d1, d2) -> (d1 floordiv 8, d2, d1 mod 8)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+// expected-error @below {{dispatch @across_blocks: illegal schedule: tile 12 of loop 1 crosses the blocks of 8 that an operand is packed in; use a divisor or a multiple}}
+func.func private @across_blocks(%x: tensor<4x16xf32>, %w: tensor<3x16x8xf32>, %c: tensor<4x24xf32>) -> tensor<4x24xf32> attributes {tilewright.schedule = {tile = [0, 12]}} {
+  %r = linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<4x16xf32>, tensor<3x16x8xf32>) outs(%c : tensor<4x24xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<4x24xf32>
+  return %r : tensor<4x24xf32>
+}
