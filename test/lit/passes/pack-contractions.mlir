@@ -86,3 +86,26 @@ func.func @prime(%a: tensor<64x256xf32>, %w: tensor<509x256xf32> {tilewright.rol
   } -> tensor<64x509xf32>
   return %r : tensor<64x509xf32>
 }
+
+// Steps of a recurrent network read the same weight: it is packed once.
+// CHECK-LABEL: func.func @steps
+// CHECK-COUNT-1: tensor.expand_shape
+// CHECK-NOT: tensor.expand_shape
+// CHECK: return
+func.func @steps(%a: tensor<64x512xf32>, %w: tensor<512x512xf32> {tilewright.role = "weight"}, %i: tensor<64x512xf32>) -> tensor<64x512xf32> {
+  %h = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : tensor<64x512xf32>, tensor<512x512xf32>) outs(%i : tensor<64x512xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x512xf32>
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%h, %w : tensor<64x512xf32>, tensor<512x512xf32>) outs(%i : tensor<64x512xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x512xf32>
+  return %r : tensor<64x512xf32>
+}
