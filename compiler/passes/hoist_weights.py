@@ -24,6 +24,12 @@ _CHEAP_MATH = frozenset(
 )
 
 
+_MANY, _SEVERAL = 100, 4
+"""Scalar operations per element from which a constant tensor, of any size or a small one, is computed once: a
+consumer that computes it instead does so for each of its own elements."""
+_SMALL_BYTES = 16384
+
+
 @dataclass(frozen=True)
 class HoistWeights(Pass):
     """Splits @main at the last values that depend on weights and constants only; @prepack computes those once.
@@ -44,9 +50,9 @@ class HoistWeights(Pass):
 
     @prepack takes all weights, in @main's order. Argument `tilewright.index` of @main is result `index` of
     @prepack; packed arguments come last. What costs nothing stays in @main, computed from what crosses: fills,
-    reshapes, scalars, index arithmetic without elementary functions, and copies that make their source more than
-    `max-growth` times larger. Ops that may fail (an assert inside or outside a body) stay too. The pass may run
-    again after others: it then extends @prepack, and drops results that @main no longer reads.
+    reshapes, scalars, short or large index arithmetic without elementary functions, and copies that make their
+    source more than `max-growth` times larger. Ops that may fail (an assert inside or outside a body) stay too.
+    The pass may run again after others: it then extends @prepack, and drops results that @main no longer reads.
     """
 
     anchor: ClassVar[str] = "builtin.module"
@@ -88,11 +94,11 @@ def functions_of(module: ir.Operation) -> list[ir.Operation]:
 
 @dataclass
 class _Facts:
-    """What is known of a value computed from weights and constants: whether a weight is among its sources, and
-    whether constants alone went through something worth computing once."""
+    """What is known of a value computed from weights and constants: whether a weight is among its sources and,
+    for those of constants alone, how many scalar operations each element took."""
 
     weight: bool
-    costly: bool
+    operations: int
 
 
 def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
@@ -100,13 +106,14 @@ def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
     flow = WeightFlow.of(main, roles)
     facts: dict[ir.Value, _Facts] = {}
     for argument in main.regions[0].blocks[0].arguments:
-        facts[argument] = _Facts(weight=True, costly=False)
+        facts[argument] = _Facts(weight=True, operations=0)
     for op, sources in flow.sources.items():
         weight = any(facts[value].weight for value in sources)
         # Only of constants is it asked whether they are worth keeping.
-        costly = not weight and (any(facts[value].costly for value in sources) or _is_costly(op))
+        before = max((facts[value].operations for value in sources), default=0)
+        operations = 0 if weight else before + _operations(op)
         for result in op.results:
-            facts[result] = _Facts(weight, costly)
+            facts[result] = _Facts(weight, operations)
 
     crossing: set[ir.Value] = set()
     settled: set[ir.Value] = set()
@@ -136,19 +143,22 @@ def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
     return cut
 
 
-def _is_costly(op: ir.Operation) -> bool:
-    """Whether `op`, of constants alone, is worth doing once: elementary functions, reductions, sorts, products."""
+def _operations(op: ir.Operation) -> int:
+    """Scalar operations per element of `op`; elementary functions, reductions, sorts and products count as many."""
     dialect, _, name = op.name.partition(".")
     if dialect != "linalg":
-        return dialect == "tm_tensor"
+        return _MANY if dialect == "tm_tensor" else 0
     if name != "generic":
-        return name not in ("fill", "broadcast", "transpose")
+        return 0 if name in ("fill", "broadcast", "transpose") else _MANY
     if "reduction" in str(op.attributes["iterator_types"]):
-        return True
-    return any(
-        inner.operation.name.startswith("math.") and inner.operation.name not in _CHEAP_MATH
-        for inner in op.regions[0].blocks[0].operations
-    )
+        return _MANY
+    count = 0
+    for view in op.regions[0].blocks[0].operations:
+        inner = view.operation.name
+        if inner.startswith("math.") and inner not in _CHEAP_MATH:
+            return _MANY
+        count += inner.startswith(("arith.", "math."))
+    return count
 
 
 def _crosses(value: ir.Value, fact: _Facts, sources: list[ir.Value], max_growth: float) -> bool:
@@ -156,8 +166,10 @@ def _crosses(value: ir.Value, fact: _Facts, sources: list[ir.Value], max_growth:
     op = value.owner
     if op.name in _TRIVIAL or op.name in _RESHAPES or not isinstance(value.type, ir.RankedTensorType):
         return False
-    if not fact.weight and not fact.costly:
-        return False
+    if not fact.weight:
+        small = _nbytes(value.type) <= _SMALL_BYTES and fact.operations >= _SEVERAL
+        if fact.operations < _MANY and not small:
+            return False
     if not value.type.has_static_shape or str(value.type.element_type) not in _STORED:
         return False
     if _is_copy(op):

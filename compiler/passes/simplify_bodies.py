@@ -63,6 +63,8 @@ class SimplifyBodies(Pass):
                 _erase_dead(block)
             if len(generic.results) > 1:
                 _keep_read_results(generic)
+            elif constant_of(terminator(block).operands[0]) is not None:
+                _become_fill(generic)
 
 
 def _generalize(op: ir.Operation) -> None:
@@ -109,6 +111,18 @@ def _simplify(op: ir.Operation) -> bool:
     if op.name in ("math.tanh", "math.erf"):
         return _as_eager_gelu(op)
     return False
+
+
+def _become_fill(generic: ir.Operation) -> None:
+    """Replaces a generic whose every element is one constant by `linalg.fill`, which fusion clones for free."""
+    if len(generic.results) != 1:
+        return
+    with generic.location, ir.InsertionPoint(generic):
+        value = terminator(body(generic)).operands[0]
+        number = arith.constant(value.type, value.owner.attributes["value"])
+        filled = linalg.fill(number, outs=[generic.operands[len(generic.operands) - 1]])
+    generic.results[0].replace_all_uses_with(filled)
+    generic.erase()
 
 
 def _replace_by_constant(op: ir.Operation, number: float) -> bool:

@@ -144,3 +144,28 @@ func.func @prepack(%w: tensor<4x8xf32> {tilewright.role = "weight", tilewright.n
   %n = linalg.negf ins(%w : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) -> tensor<4x8xf32>
   return %n : tensor<4x8xf32>
 }
+
+// -----
+
+// Positions of an interpolation: several operations on few elements are done once, as their reader has many.
+// CHECK: func.func @main(
+// CHECK-SAME: %arg1: tensor<8xi64> {tilewright.index = 0
+// CHECK-NOT: arith.fptosi
+// CHECK: func.func @prepack() -> tensor<8xi64>
+// CHECK: arith.fptosi
+#id = affine_map<(d0) -> (d0)>
+func.func @main(%x: tensor<8xi64> {tilewright.role = "input", tilewright.name = "x"}) -> tensor<8xi64> {
+  %half = arith.constant 0.5 : f32
+  %e = tensor.empty() : tensor<8xi64>
+  %at = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel"]} outs(%e : tensor<8xi64>) {
+  ^bb0(%out: i64):
+    %i = linalg.index 0 : index
+    %j = arith.index_cast %i : index to i64
+    %f = arith.sitofp %j : i64 to f32
+    %s = arith.mulf %f, %half : f32
+    %n = arith.fptosi %s : f32 to i64
+    linalg.yield %n : i64
+  } -> tensor<8xi64>
+  %y = linalg.add ins(%x, %at : tensor<8xi64>, tensor<8xi64>) outs(%e : tensor<8xi64>) -> tensor<8xi64>
+  return %y : tensor<8xi64>
+}

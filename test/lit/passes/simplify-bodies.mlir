@@ -193,3 +193,15 @@ func.func @gelu_factors(%x: tensor<8xf32>) -> tensor<8xf32> {
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// CHECK-LABEL: func.func @constant_body
+// CHECK: %[[Z:.+]] = linalg.fill ins(%{{.+}} : i64)
+// CHECK-NEXT: return %[[Z]]
+func.func @constant_body(%e: tensor<8xi64>) -> tensor<8xi64> {
+  %zero = arith.constant 0 : i64
+  %r = linalg.generic {indexing_maps = [#id1], iterator_types = ["parallel"]} outs(%e : tensor<8xi64>) {
+  ^bb0(%out: i64):
+    linalg.yield %zero : i64
+  } -> tensor<8xi64>
+  return %r : tensor<8xi64>
+}
