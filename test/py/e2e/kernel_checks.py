@@ -114,7 +114,9 @@ def differences(case: Case, results: Sequence[torch.Tensor]) -> list[str]:
     found = []
     for place, (ours, theirs, reference, size) in enumerate(zip(results, eager, exact, sizes, strict=True)):
         if (ours.dtype, ours.shape) != (theirs.dtype, theirs.shape):
-            found.append(f"result {place} is {ours.dtype}{[*ours.shape]}, not {theirs.dtype}{[*theirs.shape]}")
+            found.append(
+                f"result {place} is {ours.dtype}{[*ours.shape]}, not {theirs.dtype}{[*theirs.shape]}"
+            )
             continue
         if case.terms == 0 or not theirs.dtype.is_floating_point:
             wrong = ~same_bits(ours, theirs)

@@ -78,7 +78,15 @@ def matvec(draw: Draw) -> Case:
 def einsum(draw: Draw) -> Case:
     sizes = {letter: draw.extent(13) for letter in "abcde"}
     forms = ["ab,bc->ac", "abc,cd->abd", "abc,abd->acd", "ab,ab->a", "ab,ab->", "a,b->ab", "abcd,aecd->ace"]
-    forms += ["abc,adc->abd", "abc,bd->acd", "ab,bc,cd->ad", "abc->cab", "abc->b", "ab,cb->ac", "abcd,ced->abe"]
+    forms += [
+        "abc,adc->abd",
+        "abc,bd->acd",
+        "ab,bc,cd->ad",
+        "abc->cab",
+        "abc->b",
+        "ab,cb->ac",
+        "abcd,ced->abe",
+    ]
     form = draw.pick(forms)
     # Sums before the product, and products of three, are rounded to 16 bits in between.
     dtype = draw.dtype(FLOATS[:2] if form in ("ab,bc,cd->ad", "abcd,aecd->ace") else FLOATS)
@@ -90,14 +98,23 @@ def einsum(draw: Draw) -> Case:
 
 
 def attention(draw: Draw) -> Case:
-    b, h, q, k, d = draw.extent(3), draw.extent(4), draw.extent(33), draw.extent(33), draw.pick([4, 8, 13, 16, 32])
+    b, h, q, k, d = (
+        draw.extent(3),
+        draw.extent(4),
+        draw.extent(33),
+        draw.extent(33),
+        draw.pick([4, 8, 13, 16, 32]),
+    )
     dtype = draw.dtype()
     form = draw.pick(["plain", "causal", "mask", "bias", "by hand"])
     name = f"attention {form} b{b} h{h} q{q} k{k} d{d} {dtype}"
     qt, kt, vt = (draw.tensor((b, h, n, d), dtype) for n in (q, k, k))
     if form == "causal":
         return Case(
-            name, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), (qt, kt, vt), slack=24
+            name,
+            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            (qt, kt, vt),
+            slack=24,
         )
     if form == "mask":
         mask = draw.tensor((q, k), torch.bool)
@@ -150,7 +167,10 @@ def convolution(draw: Draw, rank: int, kind: str = "plain") -> Case:
     if kind == "transposed":
         extra = [draw.pick(range(max(s, d))) for s, d in zip(stride, dilation)]
         padding = [min(p, d * (k - 1)) for p, k, d in zip(padding, kernel, dilation)]
-        sized = [(n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in zip(size, stride, padding, dilation, kernel, extra)]
+        sized = [
+            (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+            for n, s, p, d, k, e in zip(size, stride, padding, dilation, kernel, extra)
+        ]
         extra = [e if n > 0 else e + 1 - n for e, n in zip(extra, sized)]
         w = draw.tensor((groups * inside, outside, *kernel), dtype)
 

@@ -69,7 +69,9 @@ def division(draw: Draw) -> Case:
     form = draw.pick(list(forms))
     name = f"{form} {[*x.shape]} {[*y.shape]} {dtype}"
     exact = not dtype.is_floating_point or (form in ("true", "trunc", "fmod") and dtype in FLOATS[:2])
-    return Case(name, forms[form], (x, y), (), 0 if exact and form not in ("true", "by_scalar") else None, slack=4)
+    return Case(
+        name, forms[form], (x, y), (), 0 if exact and form not in ("true", "by_scalar") else None, slack=4
+    )
 
 
 def extremes(draw: Draw) -> Case:
@@ -131,7 +133,13 @@ def conversions(draw: Draw) -> Case:
     form = draw.pick(["to", "to", "promote", "there_and_back"])
     name = f"{form} {[*shape]} {source} -> {target} ({other})"
     if form == "promote":
-        return Case(name, lambda x, y: x + y if x.dtype != torch.bool or y.dtype != torch.bool else x & y, (x, y), (), 0)
+        return Case(
+            name,
+            lambda x, y: x + y if x.dtype != torch.bool or y.dtype != torch.bool else x & y,
+            (x, y),
+            (),
+            0,
+        )
     if form == "there_and_back":
         return Case(name, lambda x: x.to(target).to(torch.float32), (x,), (), 0)
     return Case(name, lambda x: x.to(target), (x,), (), 0)
@@ -170,7 +178,12 @@ def ranks(draw: Draw) -> Case:
         "empty_product": lambda x, y: x[:, :0] @ x[:, :0].T,
         "empty_function": lambda x, y: (torch.relu(x[:0]), x[:0].sum(0), x[:0].reshape(0)),
         "views": lambda x, y: (x.T, x.reshape(-1), x[None]),
-        "constants": lambda x, y: (torch.ones(3), torch.arange(5), torch.full((2,), 2.5), x + torch.eye(x.shape[1])),
+        "constants": lambda x, y: (
+            torch.ones(3),
+            torch.arange(5),
+            torch.full((2,), 2.5),
+            x + torch.eye(x.shape[1]),
+        ),
         "twice": lambda x, y: (x + 1, x + 1, x),
         "indices": lambda x, y: torch.arange(x.shape[0])[:, None] * x + torch.linspace(0, 1, x.shape[1]),
         "triangle": lambda x, y: torch.triu(torch.ones(7, 7), 1) * 2,

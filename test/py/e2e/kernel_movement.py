@@ -11,7 +11,19 @@ ALL = (torch.float32, torch.float64, torch.float16, torch.bfloat16, *INTEGERS, t
 
 def gathers(draw: Draw) -> Case:
     rows, width, count = draw.extent(101), draw.extent(64), draw.extent(48)
-    form = draw.pick(["embedding", "index_select", "take_along", "advanced", "advanced2", "negative", "mask_rows", "gather", "index_1"])
+    form = draw.pick(
+        [
+            "embedding",
+            "index_select",
+            "take_along",
+            "advanced",
+            "advanced2",
+            "negative",
+            "mask_rows",
+            "gather",
+            "index_1",
+        ]
+    )
     dtype = draw.dtype(ALL)
     table = draw.tensor((rows, width), dtype)
     kind = draw.pick([torch.int64, torch.int32])
@@ -19,7 +31,9 @@ def gathers(draw: Draw) -> Case:
     name = f"gather {form} {rows}x{width} {count} {dtype} {kind}"
     if form == "embedding":
         ids = draw.index((2, count), rows, kind)
-        return Case(name, lambda i, t: F.embedding(i, t), (ids,), (draw.tensor((rows, width), draw.dtype()),), 0)
+        return Case(
+            name, lambda i, t: F.embedding(i, t), (ids,), (draw.tensor((rows, width), draw.dtype()),), 0
+        )
     if form == "index_select":
         axis = draw.pick([0, 1])
         index = draw.index((count,), table.shape[axis], kind)
@@ -45,7 +59,20 @@ def gathers(draw: Draw) -> Case:
 
 def scatters(draw: Draw) -> Case:
     rows, width, count = draw.extent(33), draw.extent(33), draw.extent(48)
-    form = draw.pick(["index_put", "accumulate", "scatter", "scatter_add", "index_add", "index_copy", "slice_scatter", "select_scatter", "scatter_reduce", "masked_scatter_fill"])
+    form = draw.pick(
+        [
+            "index_put",
+            "accumulate",
+            "scatter",
+            "scatter_add",
+            "index_add",
+            "index_copy",
+            "slice_scatter",
+            "select_scatter",
+            "scatter_reduce",
+            "masked_scatter_fill",
+        ]
+    )
     dtype = draw.dtype((torch.float32, torch.float64, torch.int64, torch.int32))
     base = draw.tensor((rows, width), dtype)
     unique = torch.randperm(rows, generator=draw.generator)[: draw.random.randint(1, rows)]
@@ -80,7 +107,9 @@ def scatters(draw: Draw) -> Case:
         return Case(name, lambda b, v: b.slice_scatter(v, 0, start, rows), (base, values), (), 0)
     if form == "select_scatter":
         row = draw.random.randrange(rows)
-        return Case(name, lambda b, v: b.select_scatter(v, 0, row), (base, draw.tensor((width,), dtype)), (), 0)
+        return Case(
+            name, lambda b, v: b.select_scatter(v, 0, row), (base, draw.tensor((width,), dtype)), (), 0
+        )
     if form == "scatter_reduce":
         index = draw.index((count, width), rows)
         values = draw.tensor((count, width), dtype)
@@ -118,7 +147,9 @@ def joins(draw: Draw) -> Case:
     if form == "split_cat":
         return Case(name, lambda x: torch.cat(x.split(2, axis)[::-1], axis), (x,), (), 0)
     if form == "hstack":
-        return Case(name, lambda x, y, z: torch.stack([x, y, z]).sum(0), (x.double(), y.double(), z.double()), (), 4)
+        return Case(
+            name, lambda x, y, z: torch.stack([x, y, z]).sum(0), (x.double(), y.double(), z.double()), (), 4
+        )
     return Case(name, lambda x, y, z: torch.cat([x, y, z], axis), (x, y, z), (), 0)
 
 
@@ -149,7 +180,9 @@ def slices(draw: Draw) -> Case:
         "rot90": lambda x: torch.rot90(x.reshape(-1, shape[-1]), 1),
     }
     form = draw.pick(list(functions))
-    return Case(f"{form} {[*shape]} axis {axis} {start}:{end}:{step} {order} {dtype}", functions[form], (x,), (), 0)
+    return Case(
+        f"{form} {[*shape]} axis {axis} {start}:{end}:{step} {order} {dtype}", functions[form], (x,), (), 0
+    )
 
 
 def pads(draw: Draw) -> Case:
@@ -172,7 +205,18 @@ def pads(draw: Draw) -> Case:
 def resizing(draw: Draw) -> Case:
     height, width = draw.extent(17), draw.extent(17)
     x = draw.tensor((draw.pick([1, 2]), draw.pick([1, 3, 8]), height, width), draw.pick(FLOATS[:2]))
-    form = draw.pick(["nearest2", "nearest", "bilinear", "bilinear_aligned", "shuffle", "unshuffle", "nearest_down", "bicubic"])
+    form = draw.pick(
+        [
+            "nearest2",
+            "nearest",
+            "bilinear",
+            "bilinear_aligned",
+            "shuffle",
+            "unshuffle",
+            "nearest_down",
+            "bicubic",
+        ]
+    )
     out = (draw.extent(33), draw.extent(33))
     name = f"{form} {[*x.shape]} -> {out} {x.dtype}"
     functions = {
@@ -198,4 +242,3 @@ KINDS = {
     "pads": pads,
     "resizing": resizing,
 }
-

@@ -44,7 +44,9 @@ def extrema(draw: Draw) -> Case:
     shape = draw.shape(draw.random.randint(1, 4))
     over, keep = axes(draw, len(shape)), draw.flip()
     axis = over[0]
-    form = draw.pick(["amax", "amin", "max", "min", "argmax", "argmin", "amax_special", "amin_special", "aminmax"])
+    form = draw.pick(
+        ["amax", "amin", "max", "min", "argmax", "argmin", "amax_special", "amin_special", "aminmax"]
+    )
     dtype = draw.dtype((*FLOATS, *INTEGERS))
     x = draw.tensor(shape, dtype)
     if form.endswith("special"):
@@ -53,7 +55,11 @@ def extrema(draw: Draw) -> Case:
     name = f"extrema {form} {[*shape]} over {over} {keep} {dtype}"
     if form.startswith("arg"):
         # Ties have no promised winner, so the values are all different.
-        x = torch.randperm(x.numel(), generator=draw.generator).reshape(shape).to(torch.float32 if draw.flip() else torch.int64)
+        x = (
+            torch.randperm(x.numel(), generator=draw.generator)
+            .reshape(shape)
+            .to(torch.float32 if draw.flip() else torch.int64)
+        )
     functions = {
         "amax": lambda x: x.amax(over, keep),
         "amin": lambda x: x.amin(over, keep),
@@ -134,7 +140,9 @@ def softmax(draw: Draw) -> Case:
 
 
 def norms(draw: Draw) -> Case:
-    form = draw.pick(["layer", "layer", "layer2", "group", "instance", "batch", "batch_train", "rms", "local"])
+    form = draw.pick(
+        ["layer", "layer", "layer2", "group", "instance", "batch", "batch_train", "rms", "local"]
+    )
     dtype = draw.dtype()
     batch, channels = draw.extent(5), draw.pick([1, 2, 3, 4, 6, 8, 12, 16])
     rest = draw.shape(draw.random.randint(1, 2), 300)
@@ -153,7 +161,11 @@ def norms(draw: Draw) -> Case:
     if form == "group":
         groups = draw.pick([g for g in (1, 2, 3, 4) if channels % g == 0])
         return Case(
-            f"{name} {groups}", lambda x, g, b: F.group_norm(x, groups, g, b), (x,), (scale, shift), slack=slack
+            f"{name} {groups}",
+            lambda x, g, b: F.group_norm(x, groups, g, b),
+            (x,),
+            (scale, shift),
+            slack=slack,
         )
     if form == "instance":
         return Case(
@@ -166,17 +178,34 @@ def norms(draw: Draw) -> Case:
     mean, variance = draw.tensor((channels,), dtype), draw.tensor((channels,), dtype).abs() + 0.5
     if form == "batch":
         return Case(
-            name, lambda x, m, v, g, b: F.batch_norm(x, m, v, g, b), (x,), (mean, variance, scale, shift), slack=slack
+            name,
+            lambda x, m, v, g, b: F.batch_norm(x, m, v, g, b),
+            (x,),
+            (mean, variance, scale, shift),
+            slack=slack,
         )
     if form == "batch_train":
         return Case(
-            name, lambda x, g, b: F.batch_norm(x, None, None, g, b, training=True), (x,), (scale, shift), slack=slack
+            name,
+            lambda x, g, b: F.batch_norm(x, None, None, g, b, training=True),
+            (x,),
+            (scale, shift),
+            slack=slack,
         )
     if form == "local":
         return Case(
-            name, lambda x: F.local_response_norm(x, 3, alpha=0.3, beta=0.75, k=1.0), (x.float(),), slack=slack
+            name,
+            lambda x: F.local_response_norm(x, 3, alpha=0.3, beta=0.75, k=1.0),
+            (x.float(),),
+            slack=slack,
         )
-    return Case(name, lambda x, g: F.rms_norm(x, x.shape[-1:], g, 1e-5), (x,), (draw.tensor(rest[-1:], dtype),), slack=slack)
+    return Case(
+        name,
+        lambda x, g: F.rms_norm(x, x.shape[-1:], g, 1e-5),
+        (x,),
+        (draw.tensor(rest[-1:], dtype),),
+        slack=slack,
+    )
 
 
 def scans(draw: Draw) -> Case:
@@ -200,7 +229,19 @@ def scans(draw: Draw) -> Case:
 def sorting(draw: Draw) -> Case:
     shape = draw.shape(draw.random.randint(1, 3), 512)
     axis = draw.random.randrange(len(shape))
-    form = draw.pick(["sort", "sort_down", "topk", "topk_small", "argsort", "stable_ties", "stable_ties_down", "kth", "median"])
+    form = draw.pick(
+        [
+            "sort",
+            "sort_down",
+            "topk",
+            "topk_small",
+            "argsort",
+            "stable_ties",
+            "stable_ties_down",
+            "kth",
+            "median",
+        ]
+    )
     x = torch.randperm(math.prod(shape), generator=draw.generator).reshape(shape).to(draw.pick(FLOATS[:2]))
     k = draw.random.randint(1, shape[axis])
     name = f"{form} {[*shape]} along {axis} k={k} {x.dtype}"
@@ -243,7 +284,11 @@ def pooling(draw: Draw, rank: int) -> Case:
     including = form == "average"
     x = draw.tensor(shape, dtype)
     return Case(
-        name, lambda x: _AVERAGE[rank](x, kernel, stride, padding, ceil, including), (x,), (), math.prod(kernel) + 8
+        name,
+        lambda x: _AVERAGE[rank](x, kernel, stride, padding, ceil, including),
+        (x,),
+        (),
+        math.prod(kernel) + 8,
     )
 
 

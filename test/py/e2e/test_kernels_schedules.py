@@ -39,7 +39,10 @@ def random_schedule(draw: Draw, loops: Loops, blocks: list[tuple[int, int]]) -> 
         size = draw.pick(sizes) if kind == "parallel" and draw.flip(0.7) else 0
         tasks *= -(-extent // size) if size else 1
         tile.append(size)
-    return Schedule(tuple(tile[: draw.random.randint(0, len(tile))] if draw.flip(0.2) else tile), draw.pick([0, 0, 1, 3, 5, 8]))
+    return Schedule(
+        tuple(tile[: draw.random.randint(0, len(tile))] if draw.flip(0.2) else tile),
+        draw.pick([0, 0, 1, 3, 5, 8]),
+    )
 
 
 def groups(draw: Draw) -> list[Case]:
