@@ -20,6 +20,9 @@ from tilewright.compiler.storage_order import Order
 ATTRIBUTE = "tilewright.layouts"
 """On a convolution: one text of `Layout` per operand, the result last; its presence starts propagation."""
 
+STRIDED_READ_FRACTION = 4
+"""An input with less than 1/4 of its reader's elements is read across its storage rather than transposed."""
+
 
 @dataclass(frozen=True)
 class Assignment:

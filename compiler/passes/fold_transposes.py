@@ -21,15 +21,12 @@ from typing import ClassVar
 from tilewright.compiler import layout_rules
 from tilewright.compiler.affine_access import is_dim
 from tilewright.compiler.ir import functions, ir, linalg, static_shape, tensor
-from tilewright.compiler.layout_rules import producer, transposed_by
+from tilewright.compiler.layout_rules import STRIDED_READ_FRACTION, producer, transposed_by
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.reshaping import reshaped
 from tilewright.compiler.storage_order import inverted
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.weight_flow import WeightFlow, argument_roles
-
-STRIDED_READ_FRACTION = 4
-"""An operand with less than 1/4 of the elements may be read across its storage; a larger one keeps things as they are."""
 
 Groups = list[list[int]]
 """Per dimension of a contraction's tensor, the dimensions of another tensor that make it up, outer first."""

@@ -9,13 +9,17 @@ from typing import ClassVar
 from tilewright.compiler import layout_rules, storage_order
 from tilewright.compiler.ir import arith, functions, ir, linalg, static_shape, tensor, walk
 from tilewright.compiler.layout import Layout
-from tilewright.compiler.layout_rules import ATTRIBUTE, Assignment, Convolution, Rule, Structured
+from tilewright.compiler.layout_rules import (
+    ATTRIBUTE,
+    STRIDED_READ_FRACTION,
+    Assignment,
+    Convolution,
+    Rule,
+    Structured,
+)
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.reshaping import reshaped
 from tilewright.compiler.storage_order import Order
-
-STRIDED_READ_FRACTION = 4
-"""An input with less than 1/4 of its reader's elements is read across its storage rather than transposed."""
 
 _SOURCES = ("tensor.empty", "linalg.fill")
 
