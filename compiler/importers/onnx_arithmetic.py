@@ -21,6 +21,9 @@ def bits(dtype: int) -> int:
 @rule("BitCast")
 def bit_cast(b: Builder, node: Node):
     x, to = node.operand(0), node.attrs["to"]
+    byte = TensorProto.BOOL
+    if {to, x.dtype} in ({byte, TensorProto.UINT8}, {byte, TensorProto.INT8}):
+        return b.op("Cast", x, to=to)  # a bool is a byte of 0 or 1
     if to not in DTYPES or bits(to) != bits(x.dtype):
         raise Refused("the two element types differ in width, or one is not computed on")
     source, target = carrier(x.dtype), carrier(to)

@@ -270,7 +270,7 @@ class Builder:
 
     def _visit(self, proto, scope, version, caller, here) -> None:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        opset = version.get(domain, version.get("ai.onnx", 1) if domain == "" else 1)
+        opset = version.get(domain, version.get("ai.onnx", self.newest) if domain == "" else 1)
         outer, self.place = self.place, here
         wanted = tuple(name != "" for name in proto.output)
         try:
@@ -311,7 +311,7 @@ class Builder:
         inner = Scope()
         for index, name in enumerate(function.input):
             inner.values[name] = node.input(index)
-        opsets = {o.domain: o.version for o in function.opset_import} or {"": node.version}
+        opsets = {"": self.newest} | {o.domain: o.version for o in function.opset_import}
         self.run(function.node, inner, opsets, attrs, place=self.place)
         results = [inner.values.get(name) for name in function.output]
         return [POISON if value is None else value for value in results]

@@ -36,6 +36,51 @@ def spread(b: Builder, x: Value, strides: list[int]) -> Value:
     return x
 
 
+@rule("Conv")
+def grouped_volume(b: Builder, node: Node):
+    """A grouped convolution of volumes is a sum over the kernel's depth of grouped convolutions of slices."""
+    x, w = node.operand(0), node.operand(1)
+    groups = node.attrs.get("group", 1)
+    if x.rank != 5 or groups == 1:
+        return None
+    strides = node.attrs.get("strides") or [1] * 3
+    dilations = node.attrs.get("dilations") or [1] * 3
+    before, after = convolution_pads(node, x.shape[2:], w.shape[2:], strides, dilations)
+    x = padded(b, x, before, after)
+    depth = w.shape[2]
+    out = (x.shape[2] - (depth - 1) * dilations[0] - 1) // strides[0] + 1
+    n, c, _, height, width = x.shape
+    total = None
+    for tap in range(depth):
+        start = tap * dilations[0]
+        part = forms.slice_axis(b, x, 2, start, start + (out - 1) * strides[0] + 1, strides[0])
+        images = forms.reshape(b, forms.transpose(b, part, (0, 2, 1, 3, 4)), (n * out, c, height, width))
+        kernel = forms.pick(b, w, 2, tap)
+        y = b.op("Conv", images, kernel, group=groups, strides=strides[1:], dilations=dilations[1:])
+        total = y if total is None else forms.add(b, total, y)
+    assert total is not None
+    volumes = forms.reshape(b, total, (n, out, *total.shape[1:]))
+    y = forms.transpose(b, volumes, (0, 2, 1, 3, 4))
+    if node.input(2) is None:
+        return y
+    return forms.add(b, y, forms.reshape(b, node.operand(2), (w.shape[0], 1, 1, 1)))
+
+
+def convolution_pads(node: Node, extents, kernel, strides, dilations) -> tuple[list[int], list[int]]:
+    """Padding before and after each axis, `auto_pad` resolved."""
+    rank = len(kernel)
+    auto = node.attrs.get("auto_pad", "NOTSET")
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        pads = node.attrs.get("pads") or [0] * (2 * rank)
+        return ([0] * rank, [0] * rank) if auto == "VALID" else (pads[:rank], pads[rank:])
+    totals = [
+        max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+        for n, k, s, d in zip(extents, kernel, strides, dilations)
+    ]
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return (small, large) if auto == "SAME_UPPER" else (large, small)
+
+
 @rule("ConvTranspose")
 def conv_transpose(b: Builder, node: Node):
     """An ordinary convolution over the spread-out input with the kernel turned around, group by group."""
@@ -76,7 +121,7 @@ def _transposed_pads(node: Node, x: Value, strides, reach, extra) -> tuple[list[
     shape = shape[-rank:]
     before, after = [], []
     for n, s, r, e, want in zip(x.shape[2:], strides, reach, extra, shape):
-        total = s * (n - 1) + e + r + 1 - want
+        total = max(s * (n - 1) + e + r + 1 - want, 0)
         small, large = total // 2, total - total // 2
         before.append(small if auto == "SAME_UPPER" else large)
         after.append(large if auto == "SAME_UPPER" else small)
