@@ -102,13 +102,14 @@ class AssignSchedules(Pass):
         steps = [1] * len(root.extents)
         if vector in own:
             steps[own[vector]] = block or min(lanes * 2, main.extents[vector])
-        if unroll is not None and unroll in own and not all(m.is_projected_permutation for m in main.maps):
+        windowed = any(isinstance(e, ir.AffineAddExpr) for m in main.maps for e in m.results)
+        if unroll is not None and unroll in own and windowed:
             # A convolution's row is read with its halo: whole rows share it.
             steps[own[unroll]] = root.extents[own[unroll]]
         produced = {result for s in group for result in s.op.results}
 
-        def footprint(tile: tuple[int, ...]) -> float:
-            total = 0.0
+        def footprint(tile: tuple[int, ...]) -> tuple[float, float]:
+            nbytes = [0.0, 0.0]
             for s, loop_line in zip(group, lines):
                 extents = list(s.extents)
                 for outer, inner in (loop_line or {}).items():
@@ -116,14 +117,15 @@ class AssignSchedules(Pass):
                         extents[inner] = tile[outer]
                 for operand, map_ in zip(s.op.operands, s.maps):
                     if operand not in produced:
-                        total += _elements(map_, extents) * bits / 8
-            return total
+                        follows = s is not main or vector in map_dims(map_)
+                        nbytes[follows] += _elements(map_, extents) * bits / 8
+            return nbytes[0], nbytes[1]
 
         problem = ContractionCut(
             extents=root.extents,
             loops=loops,
             steps=tuple(steps),
-            exact=root.accumulates,
+            exact=root.accumulates and not all(is_dim(e) for e in root.result_map.results),
             flops=2.0 * main.points,
             footprint=footprint,
             unroll=own.get(unroll) if unroll is not None else None,

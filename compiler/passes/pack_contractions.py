@@ -35,12 +35,14 @@ class PackContractions(Pass):
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
             static = static_values(function)
+            packed: dict[tuple, ir.Value] = {}
             for view in list(function.regions[0].blocks[0].operations):
                 structured = Structured.read(view.operation)
                 if structured is not None and structured.is_contraction:
-                    self.pack(structured, static)
+                    self.pack(structured, static, packed)
 
-    def pack(self, contraction: Structured, static: set[ir.Value]) -> None:
+    def pack(self, contraction: Structured, static: set[ir.Value], packed: dict[tuple, ir.Value]) -> None:
+        """Packs the operand that alone follows the vector loop, once per value and block: steps of a network share it."""
         output = contraction.result_map
         last = output.results[-1] if len(output.results) else None
         if last is None or not is_dim(last):
@@ -56,7 +58,7 @@ class PackContractions(Pass):
                 rows = _unroll_extent(contraction, map_, loop)
                 block = choose_packing(rows, contraction.extents[loop], lanes, self.registers)
                 if block is not None:
-                    _pack(contraction, position, loop, block)
+                    _pack(contraction, position, loop, block, packed)
                 return
 
 
@@ -91,7 +93,9 @@ def _unroll_extent(contraction: Structured, weight: ir.AffineMap, loop: int) -> 
     )
 
 
-def _pack(contraction: Structured, position: int, loop: int, block: int) -> None:
+def _pack(
+    contraction: Structured, position: int, loop: int, block: int, packed: dict[tuple, ir.Value]
+) -> None:
     op, map_ = contraction.op, contraction.maps[position]
     value = op.operands[position]
     type_ = ir.RankedTensorType(value.type)
@@ -106,12 +110,14 @@ def _pack(contraction: Structured, position: int, loop: int, block: int) -> None
     order = [*shared, loop, *reduced]
     sources = {d: (i if i <= at else i + 1) for i, d in enumerate(loops)}
     permutation = [*(sources[d] for d in order), at + 1]
-    with ir.InsertionPoint(op), op.location:
-        expanded = tensor.expand_shape(
-            ir.RankedTensorType.get(shape, type_.element_type), value, groups, [], shape
-        )
-        packed = _transposed(expanded, permutation)
-    op.operands[position] = packed
+    key = (value, block, at, *permutation)
+    if key not in packed:
+        with ir.InsertionPoint(op), op.location:
+            expanded = tensor.expand_shape(
+                ir.RankedTensorType.get(shape, type_.element_type), value, groups, [], shape
+            )
+            packed[key] = _transposed(expanded, permutation)
+    op.operands[position] = packed[key]
     dims = contraction.maps[0].n_dims
     d = ir.AffineExpr.get_dim
     number, inside = ir.AffineExpr.get_floor_div(d(loop), block), ir.AffineExpr.get_mod(d(loop), block)

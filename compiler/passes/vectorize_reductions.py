@@ -41,7 +41,7 @@ from tilewright.compiler.affine_access import (
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths
+from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
 
 _CONTRACT = "#arith.fastmath<contract>"
 _REASSOCIATE = "#arith.fastmath<reassoc,contract>"
@@ -269,7 +269,9 @@ class _Emitter:
     def _tile(self, count: int, width: int) -> None:
         element = ir.ShapedType(self.operands[-1].type).element_type
         points = [
-            (t, offset, lanes) for t in range(count) for offset, lanes in pieces(width, self.plan.lanes)
+            (t, offset, lanes)
+            for t in range(count)
+            for offset, lanes in register_pieces(width, self.plan.lanes)
         ]
         types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
         places = [self._address(-1, t, offset) for t, offset, _ in points]
@@ -336,16 +338,6 @@ class _Emitter:
                 affine.apply(composed, [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)])
             )
         return place
-
-
-def pieces(width: int, lanes: int) -> list[tuple[int, int]]:
-    """(offset, lanes) of full registers and then powers of two: other vector lengths LLVM takes apart element by element."""
-    found, offset = [], 0
-    while offset < width:
-        size = lanes if width - offset >= lanes else 1 << ((width - offset).bit_length() - 1)
-        found.append((offset, size))
-        offset += size
-    return found
 
 
 def vectorize_body(body: ir.Block, values: dict[ir.Value, ir.Value], width: int) -> list[ir.Value]:

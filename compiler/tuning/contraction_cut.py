@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.tuning.cut import pieces
-from tilewright.compiler.tuning.register_tile import choose_register_tile
+from tilewright.compiler.tuning.register_tile import choose_register_tile, register_pieces
 
 _MOST_SIZES = 24
 """Sizes tried per loop: an extent has few divisors, but many even divisions."""
@@ -36,7 +36,8 @@ class ContractionCut:
     """A contraction with its fused epilogue.
 
     `extents` are those of the sink's loops, of which `loops` may be cut; tiles are multiples of `steps[i]`, and
-    divide where `exact`. `footprint(tile)` is the bytes one rTask touches. `unroll` and `vector` are the loops of
+    divide where `exact`. `footprint(tile)` is the bytes one rTask touches: of operands that do not follow the
+    vector loop, read again for every register tile along it, and of all others. `unroll` and `vector` are the loops of
     the register tile (None when there is none), `widths` the vector extents that packing allows.
     """
 
@@ -45,7 +46,7 @@ class ContractionCut:
     steps: tuple[int, ...]
     exact: bool
     flops: float
-    footprint: Callable[[tuple[int, ...]], float]
+    footprint: Callable[[tuple[int, ...]], tuple[float, float]]
     unroll: int | None
     vector: int
     widths: tuple[int, ...] | None
@@ -79,7 +80,7 @@ def estimate_us(problem: ContractionCut, machine: Machine, tile: tuple[int, ...]
     rows = tile[problem.unroll] if problem.unroll is not None else 1
     columns = tile[problem.vector]
     register = choose_register_tile(rows, columns, machine.lanes, machine.registers, problem.widths)
-    vectors = -(-register.vector // machine.lanes)
+    vectors = len(register_pieces(register.vector, machine.lanes))
     computed = (
         -(-rows // register.unroll)
         * register.unroll
@@ -92,8 +93,8 @@ def estimate_us(problem: ContractionCut, machine: Machine, tile: tuple[int, ...]
     task_flops = problem.flops * math.prod(tile) / math.prod(problem.extents)
     rounds = -(-tasks // machine.cores)
     compute_us = rounds * task_flops / (machine.gflops / machine.cores * useful * busy) / 1e3
-    nbytes = problem.footprint(tile)
-    # What outgrows the private cache is fetched again by every pass over the other operand.
-    again = 1.0 + nbytes / machine.private_bytes if nbytes > machine.private_bytes else 1.0
+    rows_bytes, other_bytes = problem.footprint(tile)
+    passes = -(-columns // register.vector) if rows_bytes > machine.private_bytes else 1
+    nbytes = rows_bytes * passes + other_bytes
     # Few rounds leave little to even out between workers that other processes slow down.
-    return compute_us * (1 + 0.1 / rounds) + tasks * nbytes * again / machine.shared_gbps / 1e3
+    return compute_us * (1 + 0.1 / rounds) + tasks * nbytes / machine.shared_gbps / 1e3

@@ -17,6 +17,16 @@ class RegisterTile:
     vector: int
 
 
+def register_pieces(width: int, lanes: int) -> list[tuple[int, int]]:
+    """(offset, lanes) of full registers and then powers of two: other vector lengths LLVM takes apart by element."""
+    found, offset = [], 0
+    while offset < width:
+        size = lanes if width - offset >= lanes else 1 << ((width - offset).bit_length() - 1)
+        found.append((offset, size))
+        offset += size
+    return found
+
+
 @cache
 def choose_register_tile(
     unroll_extent: int, vector_extent: int, lanes: int, registers: int, widths: tuple[int, ...] | None = None
@@ -32,7 +42,7 @@ def choose_register_tile(
     best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
     for width in widths or tuple(lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)):
         width = min(width, vector_extent)
-        vectors = -(-width // lanes)
+        vectors = len(register_pieces(width, lanes))
         for unroll in range(1, min(unroll_extent, registers) + 1):
             if unroll * vectors + vectors + 1 > registers and (unroll, vectors) != (1, 1):
                 break
@@ -66,7 +76,8 @@ def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers
     widths = tuple(
         d
         for d in divisors(vector_extent)
-        if lanes <= d <= min(8, (registers - 1) // 2) * lanes and d / (-(-d // lanes) * lanes) >= 0.75
+        if lanes <= d <= min(8, (registers - 1) // 2) * lanes
+        and d / (len(register_pieces(d, lanes)) * lanes) >= 0.75
     )
     if not widths or widths[0] == vector_extent:
         return None

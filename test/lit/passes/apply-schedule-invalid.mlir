@@ -85,16 +85,17 @@ func.func private @reduction(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -> tensor<8
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #rows = affine_map<(d0, d1) -> (d0)>
-// An overlapping last tile would add its shared rows twice.
+// An overlapping last tile would add its shared rows twice, and two results cannot become one copy.
 // expected-error @below {{tile [3, 0] does not divide loop 0 of extent 8, and the sink accumulates into its result; use a divisor or 0}}
-func.func private @ragged_accumulation(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tile = [3, 0]}} {
-  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
-      ins(%x : tensor<8x4xf32>) outs(%s : tensor<8xf32>) {
-  ^bb0(%in: f32, %o: f32):
+func.func private @ragged_accumulation(%x: tensor<8x4xf32>, %s: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) attributes {tilewright.schedule = {tile = [3, 0]}} {
+  %r:2 = linalg.generic {indexing_maps = [#id, #rows, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8x4xf32>) outs(%s, %s : tensor<8xf32>, tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32, %p: f32):
     %a = arith.addf %in, %o : f32
-    linalg.yield %a : f32
-  } -> tensor<8xf32>
-  return %r : tensor<8xf32>
+    %b = arith.mulf %in, %p : f32
+    linalg.yield %a, %b : f32, f32
+  } -> (tensor<8xf32>, tensor<8xf32>)
+  return %r#0, %r#1 : tensor<8xf32>, tensor<8xf32>
 }
 
 // -----

@@ -27,7 +27,7 @@ def matmul(m: int, n: int, k: int, step: int = 1, exact: bool = False) -> Contra
         steps=(1, step),
         exact=exact,
         flops=2.0 * m * n * k,
-        footprint=lambda tile: 4.0 * (tile[0] * k + k * tile[1] + tile[0] * tile[1]),
+        footprint=lambda tile: (4.0 * tile[0] * k, 4.0 * (k * tile[1] + tile[0] * tile[1])),
         unroll=0,
         vector=1,
         widths=(step,) if step > 1 else None,
