@@ -72,12 +72,13 @@ class Draw:
         return options[0] if self.flip(0.5) else self.pick(options)
 
     def tensor(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Normal numbers, small integers, or coin flips."""
+        """Normal numbers, integers (small ones, or every value that a byte holds), or coin flips."""
         if dtype == torch.bool:
             return torch.rand(tuple(shape), generator=self.generator) > 0.5
         if not dtype.is_floating_point:
-            low = 0 if dtype == torch.uint8 else -9
-            return torch.randint(low, 10, tuple(shape), generator=self.generator).to(dtype)
+            low, high = (-9, 10) if self.flip() else (-128, 128)
+            values = torch.randint(low, high, tuple(shape), generator=self.generator)
+            return (values - low if dtype == torch.uint8 else values).to(dtype)
         return torch.randn(tuple(shape), generator=self.generator, dtype=torch.float64).to(dtype)
 
     def special(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kernel_chains
 import kernel_contractions
 import kernel_elementwise
 import kernel_movement
@@ -15,6 +16,7 @@ KINDS = {
     **kernel_reductions.KINDS,
     **kernel_movement.KINDS,
     **kernel_elementwise.KINDS,
+    **kernel_chains.KINDS,
 }
 BATCHES = 4
 CASES = 6
