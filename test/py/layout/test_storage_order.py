@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -130,3 +133,15 @@ def test_merged_keeps_the_preferred_order_and_loses_nothing(count, data):
 def test_merged_puts_the_others_behind_their_predecessors():
     assert so.merged([0, 2, 1], 5) == (0, 2, 3, 4, 1)
     assert so.merged([2], 3) == (0, 1, 2)
+
+
+@pytest.mark.parametrize("module", ["layout", "storage_order"])
+def test_the_nouns_import_nothing_of_ours(module):
+    path = Path(so.__file__).with_name(f"{module}.py")
+    imports = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom | ast.Import)
+    ]
+    names = [getattr(node, "module", None) or node.names[0].name for node in imports]
+    assert names and not any("tilewright" in name or "mlir" in name for name in names)
