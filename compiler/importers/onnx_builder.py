@@ -31,6 +31,9 @@ from tilewright.compiler.importers.onnx_values import (
 FOLD_ELEMENTS = 1 << 16
 """Largest number of elements, in and out, of a node that is evaluated while importing."""
 
+SHAPE_ELEMENTS = 1024
+"""Largest known operand whose elements shape inference gets to see."""
+
 MOVES = {"Reshape", "Transpose", "Slice", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Split", "Tile",
          "Squeeze", "Unsqueeze", "Flatten", "Where", "ScatterElements", "ScatterND", "DepthToSpace",
          "SpaceToDepth"}  # fmt: skip
@@ -238,7 +241,7 @@ class Builder:
         data = {
             n: numpy_helper.from_array(v.array, n)
             for n, v in zip(names, node.inputs)
-            if v is not None and v.array is not None and v.size <= FOLD_ELEMENTS
+            if v is not None and v.array is not None and v.size <= SHAPE_ELEMENTS
         }
         return proto, types, data
 

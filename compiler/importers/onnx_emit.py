@@ -71,7 +71,11 @@ def is_constant(value: Value) -> bool:
     array = value.array
     if array is None:
         return False
-    return array.size <= 1 or (not value.is_float and array.size <= CONSTANT_ELEMENTS) or is_splat(array)
+    return (
+        array.size <= 1
+        or (not value.is_float and array.size <= CONSTANT_ELEMENTS)
+        or (not value.weight and is_splat(array))
+    )
 
 
 def is_splat(array: np.ndarray) -> bool:

@@ -243,3 +243,19 @@ def test_mlir_of_onnx_operators(tmp_path):
     )
     result = tilewright.compile(str(path))(np.array([-1, 2], np.float32))
     np.testing.assert_array_equal(np.asarray(result).reshape(2), [0, 2])
+
+
+def test_signatures_survive_json():
+    nodes = [helper.make_node("Tile", ["x", "n"], ["y"])]
+    made = model(nodes, [info("x", [2]), info("n", [1], TensorProto.INT64)], [info("y", None)])
+    signature = import_onnx(made, (random(2), np.array([3], np.int64))).signature
+    again = type(signature).from_json(signature.to_json())
+    assert again == signature
+    assert [spec.shape for spec in again.results] == [(6,)]
+
+
+def test_repeated_initializers_stay_weights():
+    zeros = np.zeros(40, np.float32)
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    imported = import_onnx(model(nodes, [info("x", [40])], [info("y", [40])], {"w": zeros}))
+    assert arguments(imported)[1] == ("weight", "w")
