@@ -35,12 +35,12 @@ def _path(key: str) -> Path:
 def find(key: str) -> Package | None:
     """The package stored under `key`; None, with the reason in the debug log, when there is none or it is damaged."""
     path = _path(key)
-    if not path.exists():
-        debug.log(1, f"package cache: no entry {key[:12]}: model, target, options or compiler are new")
-        return None
     try:
+        if not path.exists():
+            debug.log(1, f"package cache: no entry {key[:12]}: model, target, options or compiler are new")
+            return None
         package = artifact.load_package(path)
-    except ArtifactError as error:
+    except (ArtifactError, OSError) as error:
         debug.log(1, f"package cache: {error}; compiled anew")
         return None
     debug.log(1, f"package cache: found {key[:12]}")
