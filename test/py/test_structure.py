@@ -243,6 +243,12 @@ class TestEveryPass:
             assert test.exists(), f"{name} raises errors: show each in {relative(test)}"
 
 
+def test_test_files_have_names_of_their_own() -> None:
+    """pytest imports test files by their bare names: two of one name cannot be collected together."""
+    names = sorted(path.name for path in (ROOT / "test/py").rglob("*.py") if path.name != "conftest.py")
+    assert not {name for name in names if names.count(name) > 1}
+
+
 def test_lit_tests_of_passes_belong_to_one() -> None:
     known = set(passes.names())
     for test in (ROOT / "test/lit/passes").glob("*.mlir"):
