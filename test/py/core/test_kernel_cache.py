@@ -14,7 +14,7 @@ from tilewright.runtime.program import Kernel
 
 KEY = "ab" + 62 * "0"
 KERNEL = LoweredKernel(
-    Kernel("matmul", "tw_kernel", bytes(range(256)) * 3, 4096, ("index out of range",)), 12
+    Kernel("matmul", "tw_kernel", bytes(range(64)), 4096, ("index out of range",)), 12
 )
 
 

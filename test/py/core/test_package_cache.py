@@ -81,7 +81,7 @@ def test_damaged_entries_are_compiled_anew(folder):
     key = path.stem
     stored = package_cache.find(key)
     assert stored is not None
-    places = {*range(0, len(data), max(1, len(data) // 150)), len(data) - 1}
+    places = {*range(0, len(data), max(1, len(data) // 60)), len(data) - 1}
     for place in sorted(places):
         damaged = bytearray(data)
         damaged[place] ^= 1 << place % 8
