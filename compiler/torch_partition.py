@@ -113,7 +113,7 @@ def _computes(node: Node) -> bool:
 
 
 def _report_whole(module: GraphModule, error: Exception) -> None:
-    reason = f"the compiler failed on its graph: {type(error).__name__}: {error}".split("\n")[0][:400]
+    reason = " ".join(f"the compiler failed on its graph: {type(error).__name__}: {error}".split())[:400]
     fallback.warn(
         UnsupportedOperator(operator_name(node), reason, location(node))
         for node in module.graph.nodes

@@ -167,13 +167,10 @@ def decomposition_table() -> Table:
 
     keep = set(_KEEP)
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
-    table.update(_OURS)
-    table.update(torch_attention.TABLE)
-    table.update(torch_gradients.TABLE)
-    table.update(torch_special.TABLE)
-    table.update(torch_exactness.TABLE)
-    for operator, how in torch_windows.TABLE.items():
-        table[operator] = _first_that_applies(how, table.get(operator))
+    tables = (_OURS, torch_attention.TABLE, torch_gradients.TABLE, torch_special.TABLE, torch_exactness.TABLE)
+    for ours in (*tables, torch_windows.TABLE):
+        for operator, how in ours.items():
+            table[operator] = _first_that_applies(how, table.get(operator))
     return table
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from tilewright.compiler.ir import fx_importer
+
 aten = torch.ops.aten
 
 
@@ -16,6 +18,7 @@ def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
     A constant of one element becomes a `full`, which folds into its consumers.
     """
     graph = module.graph
+    fx_importer.rewrite_as_strided(graph)  # into gathers, whose indices are constants
     lifted: dict[int, tuple[str, torch.Tensor, Node]] = {}
     for node in [n for n in graph.nodes if n.op == "get_attr"]:
         value = _attribute(module, node.target)
@@ -29,12 +32,19 @@ def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
             else:
                 with graph.inserting_before(next(iter(graph.nodes))):
                     replacement = graph.placeholder(f"constant_{len(lifted)}")
-                replacement.meta.update(node.meta)
-                replacement.meta["val"] = node.meta.get("val", _as_fake(module, value))
+                known = node.meta.get("val")
+                known = known if hasattr(known, "fake_mode") else _as_fake(module, value)
+                replacement.meta = _meta(node, known)
                 lifted[id(value)] = (str(node.target), value, replacement)
         node.replace_all_uses_with(replacement)
         graph.erase_node(node)
     return list(lifted.values())
+
+
+def _meta(source: Node, value: Any) -> dict[str, Any]:
+    """What a new node says of itself: its value, and where the model asked for it."""
+    stack = source.meta.get("stack_trace")
+    return {"val": value, "stack_trace": stack} if stack else {"val": value}
 
 
 def _attribute(module: torch.nn.Module, target: str) -> Any:
@@ -55,8 +65,7 @@ def _as_fake(module: GraphModule, value: torch.Tensor) -> torch.Tensor:
 def _full(module: GraphModule, at: Node, value: torch.Tensor) -> Node:
     arguments = (list(value.shape), value.item())
     made = module.graph.call_function(aten.full.default, arguments, _placement(value))
-    made.meta.update(at.meta)
-    made.meta["val"] = at.meta.get("val", _as_fake(module, value))
+    made.meta = _meta(at, at.meta.get("val", _as_fake(module, value)))
     return made
 
 
@@ -69,13 +78,41 @@ def _empty(value: Any) -> bool:
 
 
 def simplify(module: GraphModule) -> None:
-    """Computes nothing on tensors without elements: their values are known, and lowerings trip over them."""
+    """Computes nothing on tensors without elements, and lets writes by index count from the front only.
+
+    The values of empty tensors are known, and lowerings trip over them; a scatter at row -1 would write before
+    its target.
+    """
     graph = module.graph
+    for node in list(graph.nodes):
+        if node.target in _WRITES_BY_INDEX:
+            _count_from_the_front(module, node)
     if any(_empty(node.meta.get("val")) for node in graph.nodes):
         for node in list(graph.nodes):
             if node.op == "call_function":
                 _simplify_empty(module, node)
     graph.eliminate_dead_code()
+
+
+_WRITES_BY_INDEX = {aten.index_put.default, aten._unsafe_index_put.default}
+
+
+def _count_from_the_front(module: GraphModule, node: Node) -> None:
+    """Adds the extent of its dimension to every negative index of an `index_put`."""
+    shape = node.args[0].meta["val"].shape  # type: ignore[union-attr]
+    wrapped: list[Any] = []
+    with module.graph.inserting_before(node):
+        for d, index in enumerate(node.args[1]):  # type: ignore[arg-type]
+            if isinstance(index, Node) and index.meta["val"].dtype != torch.bool:
+                value = index.meta["val"]
+                negative = module.graph.call_function(aten.lt.Scalar, (index, 0))
+                negative.meta = _meta(node, value < 0)
+                raised = module.graph.call_function(aten.add.Scalar, (index, int(shape[d])))
+                raised.meta = _meta(node, value)
+                index = module.graph.call_function(aten.where.self, (negative, raised, index))
+                index.meta = _meta(node, value)
+            wrapped.append(index)
+    node.args = (node.args[0], wrapped, *node.args[2:])
 
 
 def _simplify_empty(module: GraphModule, node: Node) -> None:
@@ -99,7 +136,7 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
             replacement = _evaluated(module, node, value)
     if replacement is not None and replacement is not node:
         replacement.meta = (
-            {**node.meta, "val": value} if replacement.op == "call_function" else replacement.meta
+            _meta(node, value) if replacement.op == "call_function" else replacement.meta
         )
         node.replace_all_uses_with(replacement)
         module.graph.erase_node(node)

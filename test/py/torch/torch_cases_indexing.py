@@ -80,6 +80,13 @@ made(
     ),
 )
 made(
+    "index_put_negative",
+    lambda: (
+        lambda x, i, v: x.index_put((i,), v, accumulate=True),
+        (randn(5, 3), torch.tensor([4, -1, -5]), randn(3, 3)),
+    ),
+)
+made(
     "index_add",
     lambda: (lambda x, i, v: torch.index_add(x, 0, i, v), (randn(5, 3), torch.tensor([0, 4]), randn(2, 3))),
 )
