@@ -73,7 +73,7 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     """All phases, or the cache; dumps and overrides of phases ask for the phases to run."""
     asked = settings()
     start = time.perf_counter()
-    key = "" if asked.dump or asked.override else package_cache.package_key(module, target, options)
+    key = None if asked.dump or asked.override else package_cache.package_key(module, target, options)
     package = package_cache.find(key) if key else None
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.compiler import debug
@@ -16,42 +17,65 @@ from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.program import Package
 
 
-def package_key(module: ir.Module, target: Target, options: dict) -> str:
-    """A hash of the imported module with its source lines, the target, the options and the compiler itself."""
-    digest = hashlib.sha256(module.operation.get_asm(enable_debug_info=True).encode())
-    for fact in (
-        json.dumps(target.to_json(), sort_keys=True),
-        json.dumps(options, sort_keys=True),
+@dataclass(frozen=True)
+class PackageKey:
+    """Hashes of what a package depends on: the imported module with its source lines, the target, the options and
+    the compiler itself."""
+
+    model: str
+    target: str
+    options: str
+    compiler: str
+
+    @property
+    def path(self) -> Path:
+        """Where the package is kept; entries of one model stand side by side."""
+        name = "-".join(text[:16] for text in (self.target, self.options, self.compiler))
+        return settings().cache_dir / "packages" / self.model[:40] / f"{name}.safetensors"
+
+
+def package_key(module: ir.Module, target: Target, options: dict) -> PackageKey:
+    """The key of a module that is to be compiled for `target` with `options`."""
+    return PackageKey(
+        _hash(module.operation.get_asm(enable_debug_info=True)),
+        _hash(json.dumps(target.to_json(), sort_keys=True)),
+        _hash(json.dumps(options, sort_keys=True)),
         compiler_digest(),
-    ):
-        digest.update(fact.encode())
-    return digest.hexdigest()
+    )
 
 
-def _path(key: str) -> Path:
-    return settings().cache_dir / "packages" / key[:2] / f"{key}.safetensors"
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def find(key: str) -> Package | None:
+def _why_missed(key: PackageKey) -> str:
+    wanted = key.path.stem.split("-")
+    entries = [path.stem.split("-") for path in key.path.parent.glob("*.safetensors")]
+    if not entries:
+        return "this model was never compiled before, or its code, shapes or source lines have changed"
+    nearest = max(entries, key=lambda parts: sum(a == b for a, b in zip(parts, wanted)))
+    changed = [name for name, a, b in zip(("target", "options", "compiler"), nearest, wanted) if a != b]
+    return f"this model was compiled before, with another {' and '.join(changed)}"
+
+
+def find(key: PackageKey) -> Package | None:
     """The package stored under `key`; None, with the reason in the debug log, when there is none or it is damaged."""
-    path = _path(key)
+    if not key.path.exists():
+        debug.log(1, f"package cache: missed: {_why_missed(key)}")
+        return None
     try:
-        if not path.exists():
-            debug.log(1, f"package cache: no entry {key[:12]}: model, target, options or compiler are new")
-            return None
-        package = artifact.load_package(path)
-    except (ArtifactError, OSError) as error:
+        package = artifact.load_package(key.path)
+    except ArtifactError as error:
         debug.log(1, f"package cache: {error}; compiled anew")
         return None
-    debug.log(1, f"package cache: found {key[:12]}")
+    debug.log(1, f"package cache: found {key.path}")
     return package
 
 
-def store(key: str, package: Package) -> None:
+def store(key: PackageKey, package: Package) -> None:
     """Writes the package; a folder that cannot be written only costs the next process a compilation."""
-    path = _path(key)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        artifact.save_package(package, path)
+        key.path.parent.mkdir(parents=True, exist_ok=True)
+        artifact.save_package(package, key.path)
     except OSError as error:
         debug.log(1, f"package cache: not stored: {error}")
