@@ -170,3 +170,16 @@ def compress(b: Builder, node: Node):
 def shaped_by_data(b: Builder, node: Node):
     """Only where everything is known, and then the node was evaluated already."""
     raise Refused("the shape of its result depends on data")
+
+
+@rule("ReverseSequence")
+def reverse_sequence(b: Builder, node: Node):
+    """Step t of a sequence of n steps is read at n - 1 - t, steps beyond its end where they are."""
+    x, lengths = node.operand(0), forms.cast(b, node.operand(1), TensorProto.INT64)
+    batch, time = node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)
+    steps = b.const(
+        np.arange(x.shape[time], dtype=np.int64).reshape([-1 if i == time else 1 for i in range(x.rank)])
+    )
+    ends = forms.reshape(b, lengths, [x.shape[batch] if i == batch else 1 for i in range(x.rank)])
+    place = b.op("Where", b.op("Less", steps, ends), forms.sub(b, forms.sub(b, ends, 1), steps), steps)
+    return b.op("GatherElements", x, forms.expand(b, place, x.shape), axis=time)

@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from tilewright.compiler.importers import onnx_forms as forms
 from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_conv import padded
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_values import Node, Refused, Value
 
@@ -197,16 +198,7 @@ def max_unpool(b: Builder, node: Node):
         raise Refused(f"its output shape {target} has another rank than its input")
     # The indices count in the inferred shape; a larger output holds that in its corner.
     zeros = forms.full(b, 0, x.dtype, (int(np.prod(shape)),))
-    flat = b.op(
-        "ScatterElements", zeros, forms.reshape(b, places, (x.size,)), forms.reshape(b, x, (x.size,)), axis=0
-    )
-    if int(np.prod(target)) != int(np.prod(shape)):
-        zeros = forms.full(b, 0, x.dtype, (int(np.prod(target)),))
-        flat = b.op(
-            "ScatterElements",
-            zeros,
-            forms.reshape(b, places, (x.size,)),
-            forms.reshape(b, x, (x.size,)),
-            axis=0,
-        )
-    return forms.reshape(b, flat, target)
+    places, values = forms.reshape(b, places, (x.size,)), forms.reshape(b, x, (x.size,))
+    flat = b.op("ScatterElements", zeros, places, values, axis=0)
+    image = forms.reshape(b, flat, shape)
+    return padded(b, image, [0] * x.rank, [t - n for t, n in zip(target, shape)])
