@@ -1,4 +1,5 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(apply-schedule)' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(apply-schedule,canonicalize,cse,form-kernels,eliminate-empty-tensors,one-shot-bufferize,canonicalize,cse)' | filecheck %s --check-prefix=BUFFERS
 
 // CHECK-DAG: #[[LAST:.+]] = affine_map<(d0) -> (34, d0)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -112,4 +113,30 @@ func.func private @accumulation(%x: tensor<8x16xf32>, %s: tensor<8xf32>) -> tens
     linalg.yield %a : f32
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
+}
+
+// Overlapping rTasks that accumulate do so in memory of their own: in the result, one would add to what another adds to.
+// CHECK-LABEL: func.func private @ragged_accumulation
+// CHECK: scf.forall (%[[I:.+]]) = (0) to (50) step (16)
+// CHECK: %[[START:.+]] = affine.min #[[LAST]](%[[I]])
+// CHECK: linalg.generic {{.*}}"reduction"]} ins(%{{.+}} : tensor<16x64xf32>)
+// CHECK: tensor.parallel_insert_slice %{{.+}} into %{{.+}}[%[[START]]] [16] [1]
+// BUFFERS-LABEL: func.func @ragged_accumulation
+// BUFFERS: scf.forall
+// BUFFERS: %[[OWN:.+]] = memref.alloc() {{.*}}memref<16xf32>
+// BUFFERS: linalg.fill {{.*}} outs(%[[OWN]]
+// BUFFERS: linalg.generic {{.*}}"reduction"]} {{.*}} outs(%[[OWN]]
+// BUFFERS: memref.copy %[[OWN]]
+func.func private @ragged_accumulation(%x: tensor<50x64xf32>) -> tensor<50xf32>
+    attributes {tilewright.schedule = {tile = [16, 0], unroll = 0, vector = 0}} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<50xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<50xf32>) -> tensor<50xf32>
+  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<50x64xf32>) outs(%i : tensor<50xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<50xf32>
+  return %r : tensor<50xf32>
 }

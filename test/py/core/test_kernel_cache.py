@@ -13,9 +13,7 @@ from tilewright.compiler.lower import LoweredKernel
 from tilewright.runtime.program import Kernel
 
 KEY = "ab" + 62 * "0"
-KERNEL = LoweredKernel(
-    Kernel("matmul", "tw_kernel", bytes(range(64)), 4096, ("index out of range",)), 12
-)
+KERNEL = LoweredKernel(Kernel("matmul", "tw_kernel", bytes(range(64)), 4096, ("index out of range",)), 12)
 
 
 @pytest.fixture
