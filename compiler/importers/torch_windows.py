@@ -40,9 +40,46 @@ def adaptive_avg_pool(x, size):
     return wide.contiguous().to(x.dtype)
 
 
+def transposed_convolution(x, weight, bias, stride, padding, output_padding, groups):
+    """A transposed convolution as a plain one for every phase of its stride, interleaved: no product with zeros.
+
+    With `k = s * t + a`, result `s * q + a` is the sum over taps `t` of `x[q - t] * weight[s * t + a]`, so the
+    phases `a` are further output channels of one convolution with `ceil(k / s)` taps.
+    """
+    rank, dtype = x.dim() - 2, x.dtype
+    if bias is not None:
+        # One rounding, after the bias.
+        x, weight, bias = (t.to(compute_dtype(x)) for t in (x, weight, bias))
+    kernel, size = weight.shape[2:], x.shape[2:]
+    taps = [-(-k // s) for k, s in zip(kernel, stride)]
+    grow = [(0, t * s - k) for k, s, t in zip(kernel, stride, taps)]
+    w = aten.constant_pad_nd(weight, [n for pair in reversed(grow) for n in pair], 0)
+    w = w.reshape(groups, -1, weight.shape[1], *(n for pair in zip(taps, stride) for n in pair))
+    tap_dims, phase_dims = [3 + 2 * i for i in range(rank)], [4 + 2 * i for i in range(rank)]
+    w = torch.flip(w, tap_dims).permute(0, 2, *phase_dims, 1, *tap_dims)
+    w = w.reshape(-1, x.shape[1] // groups, *taps)
+    zeros, ones = [0] * rank, [1] * rank
+    y = aten.convolution(x, w, None, ones, [t - 1 for t in taps], ones, False, zeros, groups)
+    y = y.reshape(x.shape[0], -1, *stride, *y.shape[2:])
+    y = y.permute(0, 1, *(d for i in range(rank) for d in (2 + rank + i, 2 + i)))
+    y = y.reshape(*y.shape[:2], *((n + t - 1) * s for n, t, s in zip(size, taps, stride)))
+    for i in range(rank):
+        want = (size[i] - 1) * stride[i] - 2 * padding[i] + kernel[i] + output_padding[i]
+        missing = max(0, padding[i] + want - y.shape[2 + i])
+        if missing:
+            y = aten.constant_pad_nd(y, [0, 0] * (rank - 1 - i) + [0, missing], 0)
+        y = y.narrow(2 + i, padding[i], want)
+    return y if bias is None else (y + bias.reshape(1, -1, *ones)).to(dtype)
+
+
 def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """A transposed depthwise convolution as a plain one: zeros between the elements, the kernel mirrored."""
-    if not transposed or groups == 1 or not (groups == x.shape[1] and weight.shape[1] == 1):
+    """A transposed convolution as a plain one: of its phases, or with the kernel mirrored where it is depthwise."""
+    depthwise = groups == x.shape[1] and weight.shape[1] == 1
+    if not transposed:
+        return NotImplemented
+    if not depthwise and max(stride) > 1 and max(dilation) == 1:
+        return transposed_convolution(x, weight, bias, stride, padding, output_padding, groups)
+    if groups == 1 or not depthwise:
         return NotImplemented
     rank = x.dim() - 2
     pads: list[int] = []
