@@ -158,14 +158,19 @@ class Part:
             i for i, a in enumerate(arguments) if weights[i] is None and isinstance(a, torch.Tensor)
         ]
         self._stamp = self._stamped(arguments)
+        self._held = self._bound(arguments)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._weights:
             stamp = self._stamped(arguments)
             if stamp is None or stamp != self._stamp:
                 self._rebind(arguments)
-                self._stamp = stamp
+                self._stamp, self._held = stamp, self._bound(arguments)
         return self._model(*[arguments[i] for i in self._inputs])
+
+    def _bound(self, arguments: Sequence[Any]) -> list[Any]:
+        """The weights themselves: while they are held, no other tensor can have their addresses."""
+        return [arguments[i] for i in self._weights if i is not None]
 
     def _stamped(self, arguments: Sequence[Any]) -> list[tuple[int, int]] | None:
         """Address and version of every weight; None when a weight counts no versions (inference tensors)."""

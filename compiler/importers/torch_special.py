@@ -154,6 +154,13 @@ def fmin(x, y):
     return torch.where(torch.isnan(x), y, torch.where(torch.isnan(y), x, torch.minimum(x, y)))
 
 
+def fmod_scalar(x, y):
+    """The remainder by a number, as that by a tensor."""
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    return torch.fmod(x, torch.full([], y, dtype=x.dtype))
+
+
 def hypot(x, y):
     """sqrt(x^2 + y^2), scaled by the larger so that squares do not overflow."""
     x, y = torch.abs(x), torch.abs(y)
@@ -210,6 +217,45 @@ def cummax(x, dim):
 def cummin(x, dim):
     """Running minimum and its index."""
     return _running(x, dim, False)
+
+
+def logcumsumexp(x, dim):
+    """Running logsumexp: every element with all earlier ones, scaled by their maximum."""
+    if not x.dim():
+        return x.clone()
+    n = x.shape[dim]
+    if x.numel() * n > LARGEST_SQUARE or x.dtype.is_complex:
+        return NotImplemented
+    position = torch.arange(n)
+    seen = position.unsqueeze(0) <= position.unsqueeze(1)
+    spread = torch.where(seen, x.movedim(dim, -1).unsqueeze(-2), -math.inf)
+    return torch.logsumexp(spread, -1).movedim(-1, dim)
+
+
+def diagonal_scatter(x, source, offset=0, dim1=0, dim2=1):
+    """`x` with `source` on a diagonal, chosen by comparing row and column numbers."""
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    rows = torch.arange(moved.shape[-2]).unsqueeze(1)
+    columns = torch.arange(moved.shape[-1]).unsqueeze(0)
+    length = source.shape[-1]
+    # Row r of the diagonal holds element r + min(offset, 0) of the source: spread it over rows, then choose.
+    spread = aten.constant_pad_nd(source, [max(-offset, 0), moved.shape[-2] - length - max(-offset, 0)], 0)
+    chosen = (columns - rows == offset) & (rows >= max(-offset, 0)) & (rows < length + max(-offset, 0))
+    return torch.where(chosen, spread.unsqueeze(-1), moved).movedim((-2, -1), (dim1, dim2))
+
+
+def on_one_element(operator: Any):
+    """`operator` along a dimension of a tensor without dimensions, by way of one of one element."""
+
+    def decomposition(x, *args, **kwargs):
+        if x.dim():
+            return NotImplemented
+        found = operator(x.unsqueeze(0), *args, **kwargs)
+        if isinstance(found, torch.Tensor):
+            return found.reshape([])
+        return tuple(part.reshape([]) for part in found)
+
+    return decomposition
 
 
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
@@ -313,6 +359,12 @@ def mkldnn_rnn_layer(
     return torch.stack(steps), h.unsqueeze(0), c.unsqueeze(0), x.new_empty([0])
 
 
+_ALONG_A_DIMENSION = (
+    *(aten.amax.default, aten.amin.default, aten.argmax.default, aten.argmin.default, aten.prod.dim_int),
+    *(aten.cumprod.default, aten.cumsum.default, aten.kthvalue.default, aten.sort.default, aten.topk.default),
+    *(aten.max.dim, aten.min.dim, aten._softmax.default, aten._log_softmax.default),
+)
+
 TABLE: dict[Any, Any] = {
     aten.erfc.default: erfc,
     aten.erfinv.default: erfinv,
@@ -331,7 +383,11 @@ TABLE: dict[Any, Any] = {
     aten.median.dim: median_dim,
     aten.cummax.default: cummax,
     aten.cummin.default: cummin,
+    aten.fmod.Scalar: fmod_scalar,
     aten.searchsorted.Tensor: searchsorted,
+    aten.logcumsumexp.default: logcumsumexp,
+    aten.diagonal_scatter.default: diagonal_scatter,
+    **{operator: on_one_element(operator) for operator in _ALONG_A_DIMENSION},
     aten._cdist_forward.default: cdist_forward,
     aten.constant_pad_nd.default: constant_pad_nd,
     aten.rrelu_with_noise.default: rrelu_with_noise,
