@@ -6,6 +6,7 @@ some operators on 8-bit integers end the process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,51 @@ def hardtanh(x, min_val=-1, max_val=1):
 def trunc(x):
     """Rounds towards zero and keeps the sign of a zero."""
     return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.dtype.is_floating_point else NotImplemented
+
+
+def equal(x, y):
+    """`x == y`, which torch-mlir takes for true where both are one tensor; NaN differs from itself."""
+    if not torch.result_type(x, y).is_floating_point:
+        return NotImplemented
+    return torch.logical_not(x != y)
+
+
+def fmod(x, y):
+    """What division leaves, with the sign of `x`: exact while the quotient of shorter floats is below 2**29."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x, y = x.to(torch.float64), _double(y, x)
+    rest = torch.copysign(x - torch.trunc(x / y) * y, x)
+    return torch.where((y.abs() == math.inf) & (x.abs() < math.inf), x, rest).to(dtype)
+
+
+def remainder(x, y):
+    """What division leaves, with the sign of `y`."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x, y = x.to(torch.float64), _double(y, x)
+    rest = torch.fmod(x, y)
+    return torch.where(rest * y < 0, rest + y, rest).to(dtype)
+
+
+def _double(y, x):
+    return y.to(torch.float64) if isinstance(y, torch.Tensor) else x.new_full((), y, dtype=torch.float64)
+
+
+def divide(x, y, *, rounding_mode=None):
+    """A rounded quotient, divided in double precision: in its own it may round up to a whole number."""
+    dtype = torch.result_type(x, y)
+    if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
+        return NotImplemented
+    x, y = x.to(torch.float64), _double(y, x)
+    return torch.div(x, y, rounding_mode=rounding_mode).to(dtype)
+
+
+def floor_divide(x, y):
+    """`divide` towards minus infinity."""
+    return divide(x, y, rounding_mode="floor")
 
 
 def _in_single(operator: Any) -> Callable:
@@ -174,6 +220,15 @@ _ON_BYTES = (
     *(aten.div.Tensor_mode, aten.div.Scalar_mode, aten.floor_divide.default),
     *(aten.remainder.Tensor, aten.remainder.Scalar, aten.fmod.Tensor, aten.fmod.Scalar),
 )
+_ON_FLOATS: dict[Any, Callable] = {
+    aten.div.Tensor_mode: divide,
+    aten.div.Scalar_mode: divide,
+    aten.floor_divide.default: floor_divide,
+    aten.remainder.Tensor: remainder,
+    aten.remainder.Scalar: remainder,
+    aten.fmod.Tensor: fmod,
+    aten.fmod.Scalar: fmod,
+}
 
 TABLE: dict[Any, Callable] = {
     aten.maximum.default: maximum,
@@ -182,6 +237,7 @@ TABLE: dict[Any, Callable] = {
     aten.clamp.Tensor: clamp_tensor,
     aten.hardtanh.default: hardtanh,
     aten.trunc.default: trunc,
+    aten.eq.Tensor: equal,
     aten.__lshift__.Tensor: left_shift,
     aten.__rshift__.Tensor: right_shift,
     aten.sort.stable: sort_stable,
@@ -190,5 +246,6 @@ TABLE: dict[Any, Callable] = {
     **{operator: _in_single(operator) for operator in _AVERAGES},
     **{operator: _signed(operator) for operator in (aten.div.Tensor, aten.div.Scalar)},
     **{operator: _in_words(operator) for operator in _ON_BYTES},
+    **{operator: _either(_in_words(operator), how) for operator, how in _ON_FLOATS.items()},
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what torch-mlir does right."""
