@@ -102,7 +102,7 @@ def native_multi_head_attention(
     average=True,
     kind=None,
 ):
-    """Projections, attention over `heads`, projection; `mask` is True where nothing is seen."""
+    """Projections, attention over `heads`, projection; `mask` is True where nothing is seen, or is added."""
     parts = zip((query, key, value), torch.chunk(w_qkv, 3), torch.chunk(b_qkv, 3))
     q, k, v = (
         F.linear(x, w, b).reshape(x.shape[0], x.shape[1], heads, size // heads).transpose(1, 2)
@@ -112,7 +112,7 @@ def native_multi_head_attention(
     if mask is not None:
         if kind == 1:
             mask = mask.reshape(mask.shape[0], 1, 1, mask.shape[1])
-        scores = torch.where(mask, float("-inf"), scores)
+        scores = torch.where(mask, float("-inf"), scores) if mask.dtype == torch.bool else scores + mask
     weights = torch.softmax(scores, -1)
     out = torch.matmul(weights, v).transpose(1, 2).reshape(query.shape[0], query.shape[1], size)
     out = F.linear(out, w_out, b_out)
