@@ -9,6 +9,7 @@ from tilewright.compiler.importers import onnx_forms as forms
 from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_conv import padded
 from tilewright.compiler.importers.onnx_rules import rule
+from tilewright.compiler.importers.onnx_scalar import broadcast
 from tilewright.compiler.importers.onnx_values import Node, Refused, Value
 
 
@@ -183,3 +184,13 @@ def reverse_sequence(b: Builder, node: Node):
     ends = forms.reshape(b, lengths, [x.shape[batch] if i == batch else 1 for i in range(x.rank)])
     place = b.op("Where", b.op("Less", steps, ends), forms.sub(b, forms.sub(b, ends, 1), steps), steps)
     return b.op("GatherElements", x, forms.expand(b, place, x.shape), axis=time)
+
+
+@rule("Expand")
+def expand_both_ways(b: Builder, node: Node):
+    """The given shape broadcasts with the operand's own: an extent of 1 in it leaves the operand's."""
+    x, given = node.operand(0), tuple(node.operand(1).ints("shape"))
+    shape = broadcast(x.shape, given)
+    if shape == x.shape:
+        return x
+    return None if shape == given else b.kept("Expand", x, b.ints(*shape))

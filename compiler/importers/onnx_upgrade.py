@@ -261,6 +261,7 @@ SAME_MEANING = frozenset(
         "Min",
         "Mean",
         "Sum",
+        "AveragePool",
         "InstanceNormalization",
         "Dropout",
         "BatchNormalization",
