@@ -77,6 +77,17 @@ def equal(x, y):
     return torch.logical_not(x != y)
 
 
+def _with_float(operator: Any) -> Callable:
+    """A comparison of floats with a number given as one: with integers, constants in f64 are folded wrongly."""
+
+    def decomposition(x, y):
+        if not x.dtype.is_floating_point or isinstance(y, (bool, float)) or not isinstance(y, int):
+            return NotImplemented
+        return operator(x, float(y))
+
+    return decomposition
+
+
 def fmod(x, y):
     """What division leaves, with the sign of `x`: exact while the quotient of shorter floats is below 2**29."""
     dtype = torch.result_type(x, y)
@@ -205,6 +216,9 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
     return y.to(x.dtype)
 
 
+_COMPARISONS = (
+    *(aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar, aten.eq.Scalar, aten.ne.Scalar),
+)
 _SUMS = (
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default),
     *(aten.prod.default, aten.prod.dim_int, aten.linalg_vector_norm.default, aten.cumprod.default),
@@ -238,6 +252,7 @@ TABLE: dict[Any, Callable] = {
     aten.hardtanh.default: hardtanh,
     aten.trunc.default: trunc,
     aten.eq.Tensor: equal,
+    **{operator: _with_float(operator) for operator in _COMPARISONS},
     aten.__lshift__.Tensor: left_shift,
     aten.__rshift__.Tensor: right_shift,
     aten.sort.stable: sort_stable,
