@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch_capture import physical
+from tilewright.compiler.importers.torch_fold import fold_constants
 from tilewright.compiler.importers.torch_lowering import annotate, lower_graph
 from tilewright.compiler.importers.torch_simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch_types import dtype_name
@@ -31,6 +32,7 @@ def import_graph(module: GraphModule, weights: Sequence[torch.Tensor | None]) ->
     output.args = (tuple(results),)
     simplify(module)
     constants = lift_constants(module)
+    fold_constants(module)
     bound: list[tuple[Node, torch.Tensor]] = []
     returned = {o.index for o in outputs if o.source == "weight"}
     given = [(node, weight) for node, weight in zip(placeholders, weights) if weight is not None]

@@ -14,6 +14,7 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch_capture import Capture, trace
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.importers.torch_fold import fold_constants
 from tilewright.compiler.importers.torch_lowering import annotate, lower_graph, second_chance
 from tilewright.compiler.importers.torch_simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch_types import dtype_name
@@ -145,6 +146,7 @@ class Program:
         returned = {o.index for o in captured.outputs if o.source == "tensor"}
         simplify(captured.graph_module)
         constants = lift_constants(captured.graph_module)
+        fold_constants(captured.graph_module)
         weights, nodes = [], []
         for number, ((name, tensor), node) in enumerate(zip(captured.tensors, placeholders[:owned])):
             if number in mutated:
