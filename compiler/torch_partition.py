@@ -27,6 +27,7 @@ from tilewright.compiler.importers.torch_lowering import (
     second_chance,
     unsupported,
 )
+from tilewright.compiler.importers.torch_simplify import simplify
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -71,6 +72,8 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
     """
     if not any(node.op == "call_function" for node in module.graph.nodes):
         return lambda given: run_graph(module, given)
+    simplify(module)
+    module.recompile()
     if not any(is_random(node) for node in module.graph.nodes):
         try:
             return Part(copy.deepcopy(module), options, static, arguments)

@@ -73,7 +73,11 @@ def flash_attention_for_cpu_backward(
     """Gradients of attention for query, key and value, recomputing the weights from the logsumexp."""
     if dropout_p:
         return NotImplemented
+    heads = key.shape[1] if key.dim() == 4 and key.shape[1] != query.shape[1] else 0
     dtypes = query.dtype, key.dtype, value.dtype
+    if heads:
+        repeats = query.shape[1] // heads
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
     grad, q, k, v, out = _widened(grad, query, key, value, out)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights = torch.exp(_scores(q, k, attn_mask, is_causal, scale) - logsumexp.unsqueeze(-1))
@@ -84,6 +88,9 @@ def flash_attention_for_cpu_backward(
     grad_scores = weights * (grad_weights - torch.sum(grad * out, -1, keepdim=True)) * scale
     grad_query = torch.matmul(grad_scores, k)
     grad_key = torch.matmul(grad_scores.transpose(-2, -1), q)
+    if heads:  # each head of key and value served several of the query
+        grad_key = torch.sum(grad_key.unflatten(1, (heads, -1)), 2)
+        grad_value = torch.sum(grad_value.unflatten(1, (heads, -1)), 2)
     return grad_query.to(dtypes[0]), grad_key.to(dtypes[1]), grad_value.to(dtypes[2])
 
 

@@ -33,7 +33,7 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_decompositions import Table
-from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, SourceLines
+from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_tracer import trace_fast
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
@@ -210,7 +210,7 @@ def trace(
 def _place(error: BaseException) -> str:
     """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, "<")):
+        if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return "<unknown location>"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from tilewright.compiler.ir import fx_importer
@@ -81,17 +83,51 @@ def simplify(module: GraphModule) -> None:
     """Computes nothing on tensors without elements, and lets writes by index count from the front only.
 
     The values of empty tensors are known, and lowerings trip over them; a scatter at row -1 would write before
-    its target.
+    its target. Negative dimensions are counted from the front too: some lowerings end the process on them.
     """
     graph = module.graph
     for node in list(graph.nodes):
-        if node.target in _WRITES_BY_INDEX:
+        if isinstance(node.target, OpOverload):
+            _count_dimensions_from_the_front(node)
+        if node.target in _WRITES_BY_INDEX and "counted" not in node.meta:
             _count_from_the_front(module, node)
     if any(_empty(node.meta.get("val")) for node in graph.nodes):
         for node in list(graph.nodes):
             if node.op == "call_function":
                 _simplify_empty(module, node)
     graph.eliminate_dead_code()
+
+
+_OTHER_RANK = {aten.unsqueeze.default, aten.stack.default, aten.diag_embed.default, aten.cat.default}
+"""Operators whose dimensions do not count those of their first argument."""
+
+
+@cache
+def _dimension_arguments(operator: OpOverload) -> tuple[int, ...]:
+    """Positions of the arguments that name dimensions of the first one."""
+    if operator in _OTHER_RANK:
+        return ()
+    names = ("dim", "dim0", "dim1", "dim2")
+    return tuple(i for i, argument in enumerate(operator._schema.arguments) if i and argument.name in names)
+
+
+def _count_dimensions_from_the_front(node: Node) -> None:
+    """Adds the rank of the first argument to every negative dimension."""
+    positions = _dimension_arguments(node.target)  # type: ignore[arg-type]
+    if not positions or not node.args or not isinstance(node.args[0], Node):
+        return
+    value = node.args[0].meta.get("val")
+    rank = value.dim() if isinstance(value, torch.Tensor) else 0
+    args = list(node.args)
+    for i in positions:
+        if i < len(args) and rank:
+            dim = args[i]
+            if type(dim) is int and dim < 0:
+                args[i] = dim + rank
+            elif isinstance(dim, (list, tuple)) and all(type(d) is int for d in dim):
+                args[i] = [d + rank if d < 0 else d for d in dim]  # type: ignore[operator]
+    if args != list(node.args):
+        node.args = tuple(args)
 
 
 _WRITES_BY_INDEX = {aten.index_put.default, aten._unsafe_index_put.default}
@@ -113,6 +149,7 @@ def _count_from_the_front(module: GraphModule, node: Node) -> None:
                 index.meta = _meta(node, value)
             wrapped.append(index)
     node.args = (node.args[0], wrapped, *node.args[2:])
+    node.meta["counted"] = True
 
 
 def _simplify_empty(module: GraphModule, node: Node) -> None:
@@ -135,9 +172,7 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
         elif sources and all(map(_empty, sources)):
             replacement = _evaluated(module, node, value)
     if replacement is not None and replacement is not node:
-        replacement.meta = (
-            _meta(node, value) if replacement.op == "call_function" else replacement.meta
-        )
+        replacement.meta = _meta(node, value) if replacement.op == "call_function" else replacement.meta
         node.replace_all_uses_with(replacement)
         module.graph.erase_node(node)
 

@@ -11,10 +11,12 @@ from typing import Any
 from torch.fx import traceback
 from torch.overrides import TorchFunctionMode
 
+from tilewright import runtime
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 
 COMPILER_FOLDER = str(Path(__file__).parents[1])
-"""Where this compiler's own sources lie."""
+RUNTIME_FOLDER = str(Path(runtime.__file__).parent)  # type: ignore[arg-type]
+"""Where the sources of the compiler and of the runtime lie."""
 
 DEEPEST = 8
 """Lines kept of one call stack, the innermost ones."""

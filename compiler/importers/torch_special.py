@@ -258,6 +258,14 @@ def on_one_element(operator: Any):
     return decomposition
 
 
+def take(x, index):
+    """Elements of the flattened tensor by number, negative ones from its end."""
+    if not x.numel():
+        return NotImplemented
+    front = torch.where(index < 0, index + x.numel(), index)
+    return torch.index_select(x.reshape(-1), 0, front.reshape(-1)).reshape(index.shape)
+
+
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
     """How many elements of the sorted sequence come before each value."""
     if sorter is not None or sorted_sequence.shape[-1] * values.numel() > LARGEST_SQUARE:
@@ -384,6 +392,7 @@ TABLE: dict[Any, Any] = {
     aten.cummax.default: cummax,
     aten.cummin.default: cummin,
     aten.fmod.Scalar: fmod_scalar,
+    aten.take.default: take,
     aten.searchsorted.Tensor: searchsorted,
     aten.logcumsumexp.default: logcumsumexp,
     aten.diagonal_scatter.default: diagonal_scatter,

@@ -149,3 +149,17 @@ def _assign(x, y):
     x[1:3] = y
     x[0] += 1
     return x
+
+
+made(
+    "scatter_reduce_last",
+    lambda: (
+        lambda x, i, v: torch.scatter_reduce(x, -1, i, v, "amax"),
+        (randn(3, 5), torch.tensor([[0, 0], [2, 3], [4, 0]]), randn(3, 2)),
+    ),
+)
+made("take", lambda: (lambda x, i: torch.take(x, i), (randn(3, 5), torch.tensor([[0, 14], [-1, 7]]))))
+case("diagonal_scatter", lambda x, y: torch.diagonal_scatter(x, y, 1), (3, 4), (3,))
+case("diagonal_scatter_below", lambda x, y: torch.diagonal_scatter(x, y, -1), (4, 3), (3,))
+case("logcumsumexp_large", lambda x: torch.logcumsumexp(x * 100, 1), (3, 6))
+case("reductions_of_a_scalar", lambda x: (x.amax(0), x.argmin(0), x.sort()[0], x.softmax(0)), ())
