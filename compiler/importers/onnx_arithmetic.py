@@ -8,7 +8,7 @@ from tilewright.compiler.importers.onnx_builder import Builder
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_scalar import carrier, elementwise, is_unsigned
 from tilewright.compiler.importers.onnx_small_types import cast_small
-from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Node, Refused
+from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, SIGNED, Node, Refused, Value
 
 BITS = {name: int(name.lstrip("biuf")) for name in DTYPES.values() if name[0] in "biuf"}
 
@@ -217,3 +217,44 @@ def _float_to_integer(source: int, target: int) -> str:
     if bits(target) == 64:
         return f"%r = arith.{'fptoui' if is_unsigned(target) else 'fptosi'} %a0 : {s} to i64"
     return f"%w = arith.fptosi %a0 : {s} to i64\n%r = arith.trunci %w : i64 to {t}"
+
+
+ORDERS = {"ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Clip"}
+"""Operators that only compare: unsigned 64-bit integers keep their order as signed ones with the top bit turned."""
+
+
+def widened(b: Builder, node: Node, results: list[int]) -> list[Value]:
+    """A node over unsigned integers done on signed ones that hold them, its unsigned results brought back."""
+    top = f"%top = arith.constant {-(2**63)} : i64\n%r = arith.xori %a0, %top : i64"
+    inputs: list[Value | None] = []
+    for value in node.inputs:
+        if value is None or value.dtype not in SIGNED:
+            inputs.append(value)
+        elif value.dtype != TensorProto.UINT64:
+            inputs.append(b.op("Cast", value, to=TensorProto.INT64))
+        elif node.op in ORDERS:
+            inputs.append(elementwise(b, top, [value], TensorProto.INT64))
+        else:
+            raise Refused("on unsigned 64-bit integers there is no lowering for it")
+    found = b.kept(node.op, *inputs, outputs=node.outputs, **node.attrs)
+    outputs = found if node.outputs > 1 else [found]
+    return [
+        value
+        if dtype not in SIGNED
+        else elementwise(b, top, [value], dtype)
+        if dtype == TensorProto.UINT64
+        else b.op("Cast", value, to=dtype)
+        for value, dtype in zip(outputs, results)
+    ]
+
+
+@rule("Abs", "Sign")
+def magnitude(b: Builder, node: Node):
+    """An unsigned integer is its own magnitude, its sign is whether it is more than zero."""
+    x = node.operand(0)
+    if x.dtype not in SIGNED:
+        return None
+    if node.op == "Abs":
+        return x
+    none = b.op("Equal", x, b.scalar(0, x))
+    return b.op("Where", none, b.scalar(0, x), b.scalar(1, x))

@@ -18,6 +18,7 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
 from tilewright.compiler.importers.onnx_values import (
     CARRIERS,
     POISON,
+    SIGNED,
     NeedsConstant,
     Node,
     Refused,
@@ -38,6 +39,10 @@ MOVES = {"Reshape", "Transpose", "Slice", "Concat", "Expand", "Gather", "GatherE
          "Squeeze", "Unsqueeze", "Flatten", "Where", "ScatterElements", "ScatterND", "DepthToSpace",
          "SpaceToDepth"}  # fmt: skip
 """Operators that move elements and never look at them."""
+
+SIGN_FREE = {"Add", "Sub", "Mul", "Neg", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "ReduceSum",
+             "ReduceProd", "CumSum", "MatMul", "Gemm", "Trilu", "Pad", "EyeLike", "Sum"}  # fmt: skip
+"""Operators whose result has the same bits for signed and unsigned integers."""
 
 SKIP_FOLD = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "If", "Loop", "Scan", "SequenceMap", "Constant", "Identity"}  # fmt: skip
@@ -66,9 +71,17 @@ class Builder:
     """Collects the nodes of the rebuilt graph; rules build through `op` and `const`."""
 
     def __init__(
-        self, rules, upgrades, lowered, same_meaning=(), functions=None, can_bind=lambda sources: False
+        self,
+        rules,
+        upgrades,
+        lowered,
+        widened,
+        same_meaning=(),
+        functions=None,
+        can_bind=lambda sources: False,
     ):
         self.same_meaning = same_meaning
+        self.widened = widened
         self.rules = rules
         self.upgrades = upgrades
         self.lowered = lowered
@@ -124,6 +137,9 @@ class Builder:
     def keep(self, node: Node) -> list[Value]:
         """Emits the node as it stands, for the lowering to take."""
         inferred = self.infer(node)
+        unsigned = {v.dtype for v in node.inputs if v is not None and v.dtype in SIGNED}
+        if unsigned and node.op not in MOVES and node.op not in SIGN_FREE:
+            return self.widened(self, node, [dtype for dtype, _ in inferred])
         small = {v.dtype for v in node.inputs if v is not None} & set(CARRIERS)
         if small and node.op not in MOVES:
             raise Refused(

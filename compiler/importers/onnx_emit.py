@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.compiler.errors import PassError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers import onnx_scalar
 from tilewright.compiler.importers.onnx_builder import STATIC_OPERANDS, Builder
-from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Value
+from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Value, seen_as
 from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
 from tilewright.runtime.signature import Output
 
@@ -142,7 +142,9 @@ def _proto_of(builder: Builder, live, arguments, constants, outputs: list[Value]
     graph = onnx.GraphProto(name="main")
     for value in constants:
         assert value.array is not None
-        tensor = numpy_helper.from_array(carried(value.array, value.dtype), value.name)
+        array = carried(value.array, value.dtype)
+        array = array.view(helper.tensor_dtype_to_np_dtype(seen_as(value.dtype)))
+        tensor = numpy_helper.from_array(array, value.name)
         graph.node.append(helper.make_node("Constant", [], [value.name], value=tensor))
     graph.node.extend(live)
     given = {a.value.name for a in arguments}
@@ -151,9 +153,7 @@ def _proto_of(builder: Builder, live, arguments, constants, outputs: list[Value]
     typed = [(graph.input, a.value) for a in arguments] + [(graph.output, v) for v in returned.values()]
     typed += [(graph.value_info, builder.values[name]) for name in produced]
     for target, value in typed:
-        target.append(
-            helper.make_tensor_value_info(value.name, CARRIERS.get(value.dtype, value.dtype), value.shape)
-        )
+        target.append(helper.make_tensor_value_info(value.name, seen_as(value.dtype), value.shape))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", builder.newest)])
     model.ir_version = 10
     return model

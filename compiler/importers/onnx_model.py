@@ -214,7 +214,9 @@ class Rebuilt:
                 for name in sources
             )
 
-        self.builder = b = Builder(RULES, UPGRADES, LOWERED, SAME_MEANING, functions, can_bind)
+        self.builder = b = Builder(
+            RULES, UPGRADES, LOWERED, onnx_arithmetic.widened, SAME_MEANING, functions, can_bind
+        )
         self.names: dict[str, str] = {}
         self.inputs: list[tuple[str, Value]] = []
         self.arguments: list[tuple[str, Tree]] = []

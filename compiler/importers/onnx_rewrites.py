@@ -116,3 +116,14 @@ def softmax(b: Builder, node: Node):
     total = forms.reduce(b, "ReduceSum", powers, axis)
     result = forms.div(b, powers, total) if node.op == "Softmax" else forms.sub(b, moved, b.op("Log", total))
     return forms.cast(b, result, x.dtype)
+
+
+@rule("ReduceMean")
+def integer_mean(b: Builder, node: Node):
+    """The mean of integers is their sum divided towards zero."""
+    x = node.operand(0)
+    if x.is_float:
+        return None
+    total = b.op("ReduceSum", *node.inputs, **node.attrs)
+    count = x.size // max(total.size, 1)
+    return forms.div(b, total, count)

@@ -18,7 +18,7 @@ DTYPES = {
 }  # fmt: skip
 """Element types that kernels compute on, by TensorProto code, as the runtime names them."""
 
-CARRIERS = {
+CARRIERS: dict[int, int] = {
     TensorProto.FLOAT8E4M3FN: TensorProto.UINT8, TensorProto.FLOAT8E4M3FNUZ: TensorProto.UINT8,
     TensorProto.FLOAT8E5M2: TensorProto.UINT8, TensorProto.FLOAT8E5M2FNUZ: TensorProto.UINT8,
     TensorProto.FLOAT8E8M0: TensorProto.UINT8, TensorProto.FLOAT4E2M1: TensorProto.UINT8,
@@ -26,6 +26,19 @@ CARRIERS = {
     TensorProto.UINT2: TensorProto.UINT8, TensorProto.INT2: TensorProto.INT8,
 }  # fmt: skip
 """Small element types and the byte type that carries one element of them: a float's code, an integer's value."""
+
+
+SIGNED: dict[int, int] = {
+    TensorProto.UINT8: TensorProto.INT8, TensorProto.UINT16: TensorProto.INT16,
+    TensorProto.UINT32: TensorProto.INT32, TensorProto.UINT64: TensorProto.INT64,
+}  # fmt: skip
+"""Unsigned types and what torch-mlir is told they are: its lowerings compare and abort on unsigned ones."""
+
+
+def seen_as(dtype: int) -> int:
+    """The element type that torch-mlir sees: same bits, bytes for small types, signed for unsigned ones."""
+    carrier = CARRIERS.get(dtype, dtype)
+    return int(SIGNED.get(carrier, carrier))
 
 
 class NeedsConstant(Exception):

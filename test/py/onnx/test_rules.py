@@ -237,3 +237,31 @@ def test_pad_with_cuts(mode):
         np.testing.assert_array_equal(run(made, x)[0], expected)
     else:
         assert run(made, x)[0].shape == expected.shape
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64"])
+def test_unsigned_numbers_beyond_the_signed_range(dtype):
+    """Order, extrema and bounds of numbers whose top bit is set; torch-mlir would read them as negative."""
+    high = int(np.iinfo(dtype).max)
+    x = np.array([[1, high, high // 2 + 1], [high - 1, 3, high // 2]], dtype)
+    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    axis = np.array([1])
+    if dtype != "uint16":  # ONNX reduces no 16-bit integers
+        for op, expected in (("ReduceMax", x.max(1)), ("ReduceMin", x.min(1))):
+            made = single(op, x, axis, types=(code,), keepdims=0)
+            np.testing.assert_array_equal(run(made, x, axis)[0], expected)
+    np.testing.assert_array_equal(run(single("Abs", x, types=(code,)), x)[0], x)
+    np.testing.assert_array_equal(run(single("Sign", x, types=(code,)), x)[0], np.ones_like(x))
+    bounds = np.array(2, dtype), np.array(high - 2, dtype)
+    made = single("Clip", x, *bounds, types=(code,))
+    np.testing.assert_array_equal(run(made, x, *bounds)[0], np.clip(x, *bounds))
+    k = np.array([2])
+    values, places = run(single("TopK", x, k, types=(code, TensorProto.INT64), axis=1), x, k)
+    np.testing.assert_array_equal(values, np.sort(x, axis=1)[:, ::-1][:, :2])
+    np.testing.assert_array_equal(np.take_along_axis(x, places, 1), values)
+
+
+def test_mean_of_integers():
+    x, axis = np.array([[1, 2], [-3, -4]], np.int32), np.array([1])
+    made = single("ReduceMean", x, axis, opset=18, types=(TensorProto.INT32,), keepdims=0)
+    np.testing.assert_array_equal(run(made, x, axis)[0], [1, -3])
