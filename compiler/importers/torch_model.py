@@ -37,6 +37,8 @@ def import_torch(
     """
     args, kwargs = _arguments(example_inputs, kwargs)
     call, forward = _callable(model)
+    if isinstance(call, GraphModule):
+        args, kwargs = _as_exported(call, args, kwargs)
     arguments = _structure(forward, args, kwargs)
     inputs = [tensor for _, tensor in arguments.inputs]
     table = decomposition_table()
@@ -77,6 +79,20 @@ def _callable(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     raise ModelImportError(
         f"expected an nn.Module, an ExportedProgram or a function, found {type(model).__name__}"
     )
+
+
+def _as_exported(
+    module: GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name that an exported program takes by position, put in their places."""
+    spec = getattr(module, "_in_spec", None)
+    if spec is None or spec.num_children != 2:
+        return args, kwargs
+    by_name = set(spec.child(1).context or ())
+    names = [name for name in inspect.signature(module.forward).parameters if name not in by_name]
+    moved = [name for name in names[len(args) :] if name in kwargs]
+    rest = {name: value for name, value in kwargs.items() if name not in moved}
+    return (*args, *(kwargs[name] for name in moved)), rest
 
 
 @dataclasses.dataclass(frozen=True)

@@ -172,6 +172,23 @@ def test_exported_program_with_dynamic_shapes_takes_the_example_shapes():
     torch.testing.assert_close(f(x), net(x))
 
 
+def test_exported_program_by_keyword_with_a_mutated_buffer():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x, *, scale):
+            self.total.add_(x)
+            return self.total * scale
+
+    ones = torch.ones(3)
+    exported = torch.export.export(Sum(), (ones,), {"scale": ones})
+    f = tilewright.compile(exported, {"x": ones, "scale": ones})
+    torch.testing.assert_close(f(ones, scale=ones), ones)
+    torch.testing.assert_close(f(x=ones, scale=2 * ones), 4 * ones)
+
+
 def test_saved_model_runs_on_numpy(tmp_path):
     net = Net().eval()
     x = torch.randn(2, 4)
