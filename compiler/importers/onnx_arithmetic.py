@@ -258,3 +258,10 @@ def magnitude(b: Builder, node: Node):
         return x
     none = b.op("Equal", x, b.scalar(0, x))
     return b.op("Where", none, b.scalar(0, x), b.scalar(1, x))
+
+
+@rule("Pow")
+def power(b: Builder, node: Node):
+    """An integer exponent of a float is that float's type, which holds those that matter exactly."""
+    x, y = node.operand(0), node.operand(1)
+    return b.op("Pow", x, b.op("Cast", y, to=x.dtype)) if x.is_float and not y.is_float else None
