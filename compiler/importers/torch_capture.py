@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -39,6 +39,9 @@ from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 
 _functional: Any = torch  # functionalisation has no public names
+
+Rebuild = Callable[[Sequence[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+"""Makes a model's positional and keyword arguments of its input tensors in order."""
 
 
 @dataclass
@@ -126,14 +129,8 @@ def run_graph_module(module: GraphModule) -> Callable[..., Any]:
     return run
 
 
-def capture(
-    model: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    inputs: list[torch.Tensor],
-    table: Table,
-) -> Capture:
-    """Traces `model(*args, **kwargs)`, whose tensor leaves are `inputs`, decomposing by `table`."""
+def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
+    """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`."""
     tensors = own_tensors(model)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
     lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
@@ -145,10 +142,7 @@ def capture(
         try:
             own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
-            new_inputs = dict(zip(map(id, inputs), given))
-            new_args, new_kwargs = pytree.tree_map_only(
-                torch.Tensor, lambda t: new_inputs.get(id(t), t), (tuple(args), dict(kwargs))
-            )
+            new_args, new_kwargs = rebuild(given)
             with substituted(model, replacement), lines:
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
@@ -177,19 +171,13 @@ def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table
             return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
 
 
-def trace(
-    model: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    inputs: list[torch.Tensor],
-    table: Table,
-) -> Capture:
+def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
     """`capture`, with failures as errors that say where in the model they arose.
 
     A model that cannot be traced directly goes through torch.export first, which knows more of Python.
     """
     try:
-        return capture(model, args, kwargs, inputs, table)
+        return capture(model, rebuild, inputs, table)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         operator = UnsupportedOperator(
             str(error.func), "its result depends on values, not only on shapes", _place(error)
@@ -200,8 +188,9 @@ def trace(
     except Exception as direct:
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
-                exported = torch.export.export(model, tuple(args), dict(kwargs), strict=False)
-                return capture(exported.module(check_guards=False), args, kwargs, inputs, table)
+                args, kwargs = rebuild(inputs)
+                exported = torch.export.export(model, args, kwargs, strict=False)
+                return capture(exported.module(check_guards=False), rebuild, inputs, table)
         raise ModelImportError(
             f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
         ) from direct

@@ -41,9 +41,16 @@ def import_torch(
         args, kwargs = _as_exported(call, args, kwargs)
     arguments = _structure(forward, args, kwargs)
     inputs = [tensor for _, tensor in arguments.inputs]
+
+    def rebuild(tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        values = {name: tree.build(tensors) for name, tree in arguments.trees}
+        return tuple(values[name] for name in arguments.positional[: len(args)]), {
+            n: values[n] for n in kwargs
+        }
+
     table = decomposition_table()
     for _ in range(_ROUNDS):
-        captured = trace(call, args, kwargs, inputs, table)
+        captured = trace(call, rebuild, inputs, table)
         program = Program.of(captured, len(inputs))
         try:
             module = lower_graph(program.graph_module)

@@ -109,6 +109,19 @@ def test_wrong_calls_name_the_argument(args, kwargs, error, message):
         f(*args, **kwargs)
 
 
+def test_one_example_tensor_may_stand_for_several_arguments():
+    x = torch.randn(2, 3)
+    f = tilewright.compile(lambda a, b, c: a - 2 * b + c[0] * 3, (x, x, [x]))
+    a, b, c = torch.randn(3, 2, 3)
+    torch.testing.assert_close(f(a, b, [c]), a - 2 * b + c * 3)
+
+
+def test_tensors_inside_dataclasses_are_inputs():
+    f = tilewright.compile(lambda a: a.logits - a.loss, (Answer(torch.zeros(2), torch.zeros(2)),))
+    left, right = torch.randn(2, 2)
+    torch.testing.assert_close(f(Answer(left, right)), left - right)
+
+
 def test_views_of_inputs_share_their_memory():
     def model(x):
         return x[1:], x.t(), x, (x * 2).t()
@@ -183,7 +196,7 @@ def test_exported_program_by_keyword_with_a_mutated_buffer():
             return self.total * scale
 
     ones = torch.ones(3)
-    exported = torch.export.export(Sum(), (ones,), {"scale": ones})
+    exported = torch.export.export(Sum(), (ones,), {"scale": ones.clone()})
     f = tilewright.compile(exported, {"x": ones, "scale": ones})
     torch.testing.assert_close(f(ones, scale=ones), ones)
     torch.testing.assert_close(f(x=ones, scale=2 * ones), 4 * ones)
