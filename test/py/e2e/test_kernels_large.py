@@ -24,6 +24,16 @@ def matmul_plain(draw: Draw) -> Case:
     return Case("plain", torch.matmul, (draw.tensor((203, 307)), draw.tensor((307, 401))), (), 307)
 
 
+def matmul_prime(draw: Draw) -> Case:
+    return Case("prime", torch.matmul, (draw.tensor((199, 211)), draw.tensor((211, 307))), (), 211)
+
+
+def columns_prime(draw: Draw) -> Case:
+    return Case(
+        "prime columns", lambda x: (x.sum(0), x.sum(1), x.amax(1)), (draw.tensor((701, 997)),), (), 997
+    )
+
+
 def matmul_bf16(draw: Draw) -> Case:
     x, w = draw.tensor((129, 257), torch.bfloat16), draw.tensor((257, 384), torch.bfloat16)
     return Case("bf16", torch.matmul, (x,), (w,), 257)
@@ -98,9 +108,9 @@ def join(draw: Draw) -> Case:
 
 CASES = [
     *(matmul, matmul_plain, matmul_bf16, conv, conv_strided, depthwise, attention, softmax, layer_norm),
-    *(columns, pool, elementwise, transpose, embedding, scatter, scan, join),
+    *(matmul_prime, columns_prime, columns, pool, elementwise, transpose, embedding, scatter, scan, join),
 ]
-WHOLE = {"scatter", "scan", "embedding", "join"}
+WHOLE = {"scatter", "scan", "embedding", "join", "matmul_prime", "columns_prime"}
 """What one rTask may compute alone: what follows an order, or is small work."""
 
 
