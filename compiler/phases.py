@@ -16,6 +16,7 @@ from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
 from tilewright.compiler.passes.assign_schedules import AssignSchedules
+from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
@@ -28,36 +29,67 @@ class Phase:
 
     name: str
     summary: str
-    passes: Callable[[Target], str]
+    passes: Callable[[Target], list[str]]
+
+
+_TIDY = "canonicalize,cse"
+
+
+def _graph(target: Target) -> list[str]:
+    return [
+        "fold-shape-casts",
+        _TIDY,
+        "simplify-bodies",
+        "separate-bias",
+        "merge-reductions",
+        _TIDY,
+        "fold-batch-norm",
+        _TIDY,
+    ]
+
+
+def _layout(target: Target) -> list[str]:
+    return [
+        "assign-layouts",
+        "propagate-layouts",
+        "generalize-named",
+        "generalize-pads",
+        _TIDY,
+        "fold-transposes",
+        _TIDY,
+        "drop-unit-results",
+        _TIDY,
+        "sink-reshapes",
+        _TIDY,
+        PackContractions(target.vector_bits, target.registers_per_thread).spec(),
+        "fold-unit-copies",
+        "canonicalize",
+        "hoist-weights",
+        _TIDY,
+    ]
+
+
+def _dispatch(target: Target) -> list[str]:
+    return [
+        "materialize-returns",
+        "outline-dispatches",
+        # Inside of dispatches only: before, it would pull element-wise producers into contractions.
+        "linalg-fuse-elementwise-ops",
+        "erase-unread-generics",
+        _TIDY,
+        "collapse-loops",
+    ]
+
+
+def _schedule(target: Target) -> list[str]:
+    return [AssignSchedules.for_target(target).spec()]
 
 
 PHASES = (
-    Phase(
-        "graph",
-        "clean-ups, batch-norm folding, named operations made generic",
-        lambda target: (
-            "fold-shape-casts,canonicalize,cse,simplify-bodies,separate-bias,merge-reductions,canonicalize,cse,fold-batch-norm,canonicalize,cse"
-        ),
-    ),
-    Phase(
-        "layout",
-        "layouts attached to convolutions, propagated and materialised; weights split off to @prepack; fusion",
-        lambda target: (
-            "assign-layouts,propagate-layouts,generalize-named,generalize-pads,canonicalize,cse,fold-transposes,canonicalize,cse,"
-            "drop-unit-results,canonicalize,cse,sink-reshapes,canonicalize,cse,"
-            f"pack-contractions{{vector-bits={target.vector_bits} registers={target.registers_per_thread}}},fold-unit-copies,canonicalize,hoist-weights,canonicalize,cse"
-        ),
-    ),
-    Phase(
-        "dispatch",
-        "fusion groups outlined, one sink each",
-        lambda target: (
-            "materialize-returns,outline-dispatches,linalg-fuse-elementwise-ops,erase-unread-generics,canonicalize,cse,collapse-loops"
-        ),
-    ),
-    Phase(
-        "schedule", "a schedule on every dispatch", lambda target: AssignSchedules.for_target(target).spec()
-    ),
+    Phase("graph", "clean-ups and batch-norm folding on what was imported", _graph),
+    Phase("layout", "layouts chosen, propagated and packed; what weights decide goes to @prepack", _layout),
+    Phase("dispatch", "fusion groups outlined, one sink each", _dispatch),
+    Phase("schedule", "a schedule on every dispatch", _schedule),
 )
 """The phases on MLIR; `lower` and `package` follow in `package_module`."""
 
@@ -88,7 +120,7 @@ def run_phases(
             raise TilewrightError(f"there is no phase `{name}`; the phases are {', '.join(names)}")
     for number, phase in enumerate(PHASES[names.index(first) : names.index(last) + 1], names.index(first)):
         start = time.perf_counter()
-        run_pipeline(module.operation, f"builtin.module({phase.passes(target)})")
+        run_pipeline(module.operation, f"builtin.module({','.join(phase.passes(target))})")
         seconds = time.perf_counter() - start
         if report:
             report.add(phase.name, seconds)

@@ -97,14 +97,6 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A tensor's buffer; `root` names the allocation whose lifetime it shares."""
-
-    ref: BufferRef
-    root: ir.Value
-
-
-@dataclass(frozen=True)
 class CallStep:
     """A dispatch call with the buffers of its operands and results."""
 

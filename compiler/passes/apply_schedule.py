@@ -42,7 +42,7 @@ class ApplySchedule(Pass):
 
     def run(self, op: ir.Operation) -> None:
         module = op
-        for function in list(functions(module.opview if hasattr(module, "opview") else module)):
+        for function in list(functions(module.opview)):
             schedule = schedule_attribute.read(function)
             if schedule is None or not any(schedule.tile):
                 continue
