@@ -13,6 +13,7 @@ from tilewright.compiler.codegen import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import Schedule
@@ -78,9 +79,13 @@ def compiler_digest() -> str:
 
 
 def kernel_key(function: ir.Operation, target: Target) -> str:
-    """What a kernel's code depends on, hashed: the dispatch without its name and locations, target and version."""
+    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    text = function.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
+    bare = function.clone().operation
+    if UNFUSED in bare.attributes:
+        del bare.attributes[UNFUSED]
+    text = bare.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
+    bare.erase()
     facts = (
         text,
         target.llvm_cpu,
