@@ -172,7 +172,8 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
         elif sources and all(map(_empty, sources)):
             replacement = _evaluated(module, node, value)
     if replacement is not None and replacement is not node:
-        replacement.meta = _meta(node, value) if replacement.op == "call_function" else replacement.meta
+        if replacement.op in ("call_function", "get_attr"):
+            replacement.meta = _meta(node, value)
         node.replace_all_uses_with(replacement)
         module.graph.erase_node(node)
 

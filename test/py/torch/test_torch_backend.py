@@ -172,3 +172,13 @@ def test_autocast():
 def test_graphs_without_tensors_to_return():
     assert compiled(lambda x: x.shape[0] + 1)(torch.randn(4)) == 5
     assert compiled(lambda x: None)(torch.randn(4)) is None
+
+
+def test_results_of_empty_inputs_are_their_known_values():
+    x, y = torch.randn(2, 0), torch.randn(0, 3)
+    product = torch.compile(lambda x, y: x @ y, backend="tilewright", options={"strict": True})
+    sums = torch.compile(lambda y: (y.sum(), y * 2, y.sum(0)), backend="tilewright", options={"strict": True})
+    with torch.no_grad():
+        assert torch.equal(product(x, y), x @ y)
+        assert [tuple(t.shape) for t in sums(y)] == [(), (0, 3), (3,)]
+        assert torch.equal(sums(y)[2], y.sum(0))
