@@ -32,7 +32,7 @@ def _capacity(count: int) -> str:
 
 
 def _table(targets: list[Target]) -> Table:
-    table = Table(title="targets; sources of all numbers are in compiler/target.py", show_lines=True)
+    table = Table(title="targets; sources of all numbers are in compiler/target_*.py", show_lines=True)
     for column in ("name", "cores", "peak GFLOP/s", "memory", "capacity", "GB/s"):
         right = column in ("capacity", "GB/s")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import target as targets
-from tilewright.compiler.target import PRESETS, Target, resolve
+from tilewright.compiler import target_host
+from tilewright.compiler.target import PRESETS, Target, UnknownTargetError, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -35,7 +35,7 @@ def test_names_are_found_in_any_case() -> None:
 
 
 def test_an_unknown_name_lists_the_presets() -> None:
-    with pytest.raises(targets.UnknownTargetError, match=r"unknown target `z80`.*cpu.*v100.*mi50"):
+    with pytest.raises(UnknownTargetError, match=r"unknown target `z80`.*cpu.*v100.*mi50"):
         resolve("z80")
 
 
@@ -82,18 +82,18 @@ flags\t\t: fpu pni ssse3 avx avx2 fma avx512f avx512_vnni
 
 @pytest.mark.parametrize(("usable", "cores"), [({0, 1, 2}, 2), ({0, 1}, 1), ({1, 2}, 2), ({2}, 1)])
 def test_hyperthreads_are_not_cores_and_only_usable_ones_count(usable: set[int], cores: int) -> None:
-    info, flags, found = targets.read_cpuinfo(CPUINFO, usable)
+    info, flags, found = target_host.read_cpuinfo(CPUINFO, usable)
     assert (info["vendor_id"], found) == ("GenuineIntel", cores)
     assert "avx512_vnni" in flags
 
 
 def test_an_empty_cpuinfo_still_gives_a_core() -> None:
-    assert targets.read_cpuinfo("", {0})[1:] == (set(), 1)
+    assert target_host.read_cpuinfo("", {0})[1:] == (set(), 1)
 
 
 def test_a_feature_needs_both_cpuid_and_the_kernel() -> None:
     llvm = {"avx2": True, "avx512f": True, "avx512vnni": True, "amx-tile": True, "fma": False}
-    found = targets.usable_features(llvm, {"avx2", "fma", "avx512_vnni", "avx512f"})
+    found = target_host.usable_features(llvm, {"avx2", "fma", "avx512_vnni", "avx512f"})
     assert found == ("avx2", "avx512f", "avx512vnni")
 
 
@@ -109,7 +109,7 @@ def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         for name, value in zip(("type", "level", "size"), row):
             (folder / name).write_text(value + "\n")
-    assert targets.read_caches(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20, "L3": 105 << 20}
+    assert target_host.read_caches(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20, "L3": 105 << 20}
 
 
 def test_the_feature_string_switches_off_what_a_cpu_name_would_imply() -> None:
@@ -126,7 +126,7 @@ def test_the_host_has_a_vector_width_its_features_allow() -> None:
 
 def test_wide_registers_halve_when_the_multiplier_is_narrow() -> None:
     features = resolve("x86-64-v4").cpu_features
-    zen4 = targets._fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "25"}, features)
-    zen5 = targets._fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "26"}, features)
-    intel = targets._fma_bits({"vendor_id": "GenuineIntel", "cpu family": "6"}, features)
+    zen4 = target_host.fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "25"}, features)
+    zen5 = target_host.fma_bits({"vendor_id": "AuthenticAMD", "cpu family": "26"}, features)
+    intel = target_host.fma_bits({"vendor_id": "GenuineIntel", "cpu family": "6"}, features)
     assert (zen4, zen5, intel) == (512, 1024, 1024)

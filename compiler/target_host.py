@@ -1,0 +1,100 @@
+"""The machine this process runs on as a target: features, caches, cores, clock and memory as the system tells them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from tilewright.compiler.target import GIB, KIB, MIB, X86_FEATURES, Target
+from tilewright.compiler.target_cpus import generic_x86, x86
+
+
+def _bytes(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)([KMG]?)", text.strip()).groups()  # type: ignore[union-attr]
+    return int(number) * {"": 1, "K": KIB, "M": MIB, "G": GIB}[unit]
+
+
+def read_caches(root: Path, cpu: int = 0) -> dict[str, int]:
+    """Data and unified cache sizes in bytes by level ("L1".."L3"), from a copy of /sys/devices/system/cpu."""
+    found = {}
+    for index in sorted((root / f"cpu{cpu}" / "cache").glob("index*")):
+        kind, level, size = ((index / part).read_text().strip() for part in ("type", "level", "size"))
+        if kind != "Instruction":
+            found[f"L{level}"] = _bytes(size)
+    return found
+
+
+def read_cpuinfo(text: str, usable: set[int]) -> tuple[dict[str, str], set[str], int]:
+    """The first processor's fields, its flags, and how many physical cores the `usable` CPUs make."""
+    processors = [
+        {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
+        for block in text.strip().split("\n\n")
+    ]
+    cores = {
+        (p.get("physical id", "0"), p.get("core id", p.get("processor", "0")))
+        for p in processors
+        if int(p.get("processor", 0)) in usable
+    }
+    return processors[0], set(processors[0].get("flags", "").split()), max(1, len(cores))
+
+
+# /proc/cpuinfo spells some features otherwise; those not here are spelled as LLVM spells them.
+_CPUINFO_NAMES = {
+    "sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    "avx512vbmi2": "avx512_vbmi2", "avx512vnni": "avx512_vnni", "avx512bitalg": "avx512_bitalg",
+    "avx512vpopcntdq": "avx512_vpopcntdq", "avx512bf16": "avx512_bf16", "avx512fp16": "avx512_fp16",
+    "amx-tile": "amx_tile", "amx-int8": "amx_int8", "amx-bf16": "amx_bf16", "amx-fp16": "amx_fp16",
+}  # fmt: skip
+
+
+def usable_features(llvm: Mapping[str, bool], flags: set[str]) -> tuple[str, ...]:
+    """Features that both LLVM's CPUID and the kernel report, in the order of X86_FEATURES.
+
+    A hypervisor may mask a feature, and the kernel may not have enabled its state; either makes it unusable.
+    """
+    return tuple(f for f in X86_FEATURES if llvm.get(f) and (not flags or _CPUINFO_NAMES.get(f, f) in flags))
+
+
+def fma_bits(info: Mapping[str, str], features: tuple[str, ...]) -> int:
+    """Vector bits one core multiplies and adds per cycle, from vendor and family.
+
+    Sources: AMD software optimisation guides for Zen 2 to 4 (two 256-bit FMA pipes; 512-bit operations take
+    both or two passes) and Zen 5 (family 26: two 512-bit pipes); Intel optimisation manual (two 512-bit pipes
+    on server cores with AVX-512, two 256-bit ones otherwise).
+    """
+    if "fma" not in features:
+        return 128
+    wide = info.get("vendor_id") == "GenuineIntel" or int(info.get("cpu family", 0) or 0) >= 26
+    return 1024 if wide and "avx512f" in features else 512
+
+
+@cache
+def host() -> Target:
+    """The machine this process may run on: its features, caches and the physical cores it is allowed to use.
+
+    Frequency is the kernel's maximum, else the processor's nominal one (its boost is then unknown, and a
+    kernel may beat the peak). Where the system tells nothing, the generic level's sizes are used.
+    """
+    import llvmlite.binding as llvm
+
+    cpuinfo = Path("/proc/cpuinfo")
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    info, flags, cores = read_cpuinfo(cpuinfo.read_text() if cpuinfo.exists() else "", usable)
+    features = usable_features(llvm.get_host_cpu_features(), flags)
+    system = Path("/sys/devices/system/cpu")
+    generic = generic_x86("x86-64-v4" if "avx512f" in features else "x86-64-v3", (), MIB)
+    caches = read_caches(system, min(usable)) or {m.name: m.capacity_bytes for m in generic.memory[1:-1]}
+    maximum = system / f"cpu{min(usable)}" / "cpufreq" / "cpuinfo_max_freq"
+    if maximum.exists():
+        ghz = int(maximum.read_text()) / 1e6
+    else:
+        # The invariant time-stamp clock; `cpu MHz` wanders with load, which would make two compiles differ.
+        ghz = round(float(info["bogomips"]) / 2000, 2) if "bogomips" in info else 2.5
+    meminfo = Path("/proc/meminfo")
+    total = re.search(r"MemTotal:\s+(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
+    dram = int(total[1]) * KIB // GIB * GIB if total else 16 * GIB
+    return x86("cpu", features, llvm.get_host_cpu_name(), cores, ghz, caches, dram, fma_bits(info, features))
