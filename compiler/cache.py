@@ -15,7 +15,7 @@ from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.settings import settings
 from tilewright.runtime.program import Kernel
 
-_MAGIC = b"TWK2"
+_MAGIC = b"TWK3"
 _DIGEST_BYTES = 32
 
 
@@ -55,7 +55,7 @@ class KernelCache:
         header, code = json.loads(body[4 : 4 + length]), body[4 + length :]
         asserts = tuple(header["asserts"])
         kernel = Kernel(name, header["symbol"], code, header["scratch_bytes"], asserts)
-        return LoweredKernel(kernel, header["tasks"])
+        return LoweredKernel(kernel, header["tasks"], header["whole"])
 
     def store(self, key: str, lowered: LoweredKernel) -> None:
         """Writes the kernel; a folder that cannot be written only costs the next process a compilation."""
@@ -66,6 +66,7 @@ class KernelCache:
                 "scratch_bytes": kernel.scratch_bytes,
                 "asserts": list(kernel.asserts),
                 "tasks": lowered.tasks,
+                "whole": lowered.whole,
             }
         ).encode()
         body = struct.pack("<I", len(header)) + header + kernel.object

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -63,10 +63,11 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel, and how many rTasks its dispatch has."""
+    """A kernel, and how many rTasks its dispatch has; `whole` says why it was not cut as its schedule asks."""
 
     kernel: Kernel
     tasks: int
+    whole: str = ""
 
 
 @cache
@@ -113,11 +114,12 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
             raise
         debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
         whole = function.clone().operation
-        schedule_attribute.write(whole, Schedule(unroll=schedule.unroll, vector=schedule.vector))
+        schedule_attribute.write(whole, replace(schedule, tile=()))
         try:
-            return _lower(whole, target, on_pass)
+            text, lowered = _lower(whole, target, on_pass)
         finally:
             whole.erase()
+        return text, replace(lowered, whole=str(error).splitlines()[0])
 
 
 def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tuple[str, LoweredKernel]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.compiler import debug, plan
 from tilewright.compiler.cache import KernelCache
@@ -186,7 +186,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         raise PassError("@prepack and @main must take the same weights in the same order")
     results = public["main"].attributes["function_type"].value.results
     report.add("package", time.perf_counter() - start)
-    notes = [_note(step, dispatches[step.dispatch], table) for step in steps]
+    notes = [_note(step, dispatches[step.dispatch], lowered[step.dispatch], table) for step in steps]
     for number, note in enumerate(notes):
         place = f"{note['operator']}, {note['tasks']} rTasks, {note['schedule']}, {note['location']}"
         debug.log(2, f"#{number} {note['name']}: {place}")
@@ -224,10 +224,7 @@ def lower_all(
             code, optimised = emit_object(own or text, cpu_code(target))
             if debug.wants_kernels():
                 debug.dump_kernel(name, optimised, assembly(optimised, cpu_code(target)))
-            found = LoweredKernel(
-                Kernel(name, kernel.kernel.symbol, code, kernel.kernel.scratch_bytes, kernel.kernel.asserts),
-                kernel.tasks,
-            )
+            found = replace(kernel, kernel=replace(kernel.kernel, object=code))
             if own is None:
                 cache.store(key, found)
             report.kernels_compiled += 1
@@ -270,7 +267,7 @@ def _arguments(function: ir.Operation) -> tuple[tuple[TensorSpec, ...], tuple[Te
     return tuple(inputs), tuple(weights)
 
 
-def _note(step: plan.CallStep, function: ir.Operation, table) -> dict:
+def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, table) -> dict:
     """What `explain` shows of one step."""
     group = [
         s for v in function.regions[0].blocks[0].operations if (s := Structured.read(v.operation)) is not None
@@ -287,9 +284,10 @@ def _note(step: plan.CallStep, function: ir.Operation, table) -> dict:
         "location": step.location,
         "schedule": str(schedule),
         "unfused": [ir.StringAttr(reason).value for reason in unfused],
+        "whole": lowered.whole,
         "flops": sum(s.points * max(1, s.body_ops) for s in group),
         "bytes": nbytes,
-        "tasks": table[step.dispatch][1],
+        "tasks": lowered.tasks,
         "inputs": list(step.inputs),
         "kernel": table[step.dispatch][0],
     }

@@ -85,7 +85,10 @@ class _Reader:
         # Parallel axes come first, whatever order reductions were found in.
         order = sorted(range(len(self.extents)), key=lambda a: self.kinds[a] == "reduction")
         place = {axis: position for position, axis in enumerate(order)}
-        self.names = [{l: None if a is None else place[a] for l, a in names.items()} for names in self.names]
+        self.names = [
+            {loop: None if axis is None else place[axis] for loop, axis in names.items()}
+            for names in self.names
+        ]
         axes = tuple(
             Axis(_name(self.loops[a], position), self.extents[a], self.kinds[a])  # type: ignore[arg-type]
             for position, a in enumerate(order)

@@ -88,7 +88,7 @@ def test_a_miss_says_why(cache, monkeypatch, capsys):
     cache.find(KEY, "matmul")
     assert "kernel matmul: not in the cache, key ab0000000000" in capsys.readouterr().err
     cache.store(KEY, KERNEL)
-    entry(cache).write_bytes(b"TWK2")
+    entry(cache).write_bytes(b"TWK3")
     cache.find(KEY, "matmul")
     assert "kernel matmul: damaged cache entry ab0000000000, compiled anew" in capsys.readouterr().err
 

@@ -1,0 +1,48 @@
+"""The child process that compiles one candidate after another; LLVM giving up ends the child, not the compiler."""
+
+from __future__ import annotations
+
+import base64
+
+from tilewright.compiler.codegen import emit_object
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.lower import cpu_code, lower
+from tilewright.compiler.profiler_processes import Message, requests
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import Target
+
+
+def compile_candidate(dispatch: str, schedule: dict, target: Target) -> Message:
+    """The kernel of a dispatch's text under a schedule, or `{"error": why}`."""
+    module = parse(dispatch)
+    with module.context, ir.Location.unknown(module.context):
+        function = next(functions(module))
+        schedule_attribute.write(function, Schedule.from_dict(schedule))
+        text, lowered = lower(function, target)
+    if lowered.whole:
+        return {"error": f"lowered whole: {lowered.whole}"}
+    code, _ = emit_object(text, cpu_code(target))
+    kernel = lowered.kernel
+    return {
+        "object": base64.b64encode(code).decode(),
+        "symbol": kernel.symbol,
+        "scratch_bytes": kernel.scratch_bytes,
+        "asserts": list(kernel.asserts),
+        "tasks": lowered.tasks,
+    }
+
+
+def serve() -> None:
+    """Answers requests `{"dispatch", "schedule", "target"}` until the parent is gone."""
+    for request, answer in requests():
+        try:
+            target = Target.from_json(request["target"])
+            answer(compile_candidate(request["dispatch"], request["schedule"], target))
+        except TilewrightError as error:
+            answer({"error": str(error).splitlines()[0]})
+
+
+if __name__ == "__main__":
+    serve()

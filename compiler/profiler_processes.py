@@ -1,0 +1,198 @@
+"""Child processes that answer requests in lines of JSON: what they do may crash or hang without harm to the compiler."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Message = dict[str, Any]
+
+
+class ChildLost(Exception):
+    """A child died, hung or broke the protocol; the message says which."""
+
+
+class Child:
+    """A process running `python -m module`, spoken to in one JSON object per line.
+
+    It has a session of its own, so that Ctrl-C reaches the compiler alone, which then stops it.
+    """
+
+    def __init__(self, module: str):
+        self.module = module
+        self._errors = tempfile.TemporaryFile()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self.fileno = self._process.stdout.fileno()
+        self._pending = b""
+        self._lines: collections.deque[bytes] = collections.deque()
+
+    def send(self, request: Message) -> None:
+        """Hands the child a request; raises ChildLost when it is gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise ChildLost(self._obituary()) from None
+
+    def receive(self, timeout_s: float) -> Message:
+        """The child's next message; raises ChildLost after `timeout_s` without one, or when it died."""
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self._lines:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise ChildLost(f"no answer within {timeout_s:g} s")
+                self._read()
+        return self._message(self._lines.popleft())
+
+    def ready(self) -> list[Message]:
+        """All whole messages that can be read without waiting longer; call when `fileno` is readable."""
+        self._read()
+        found = [self._message(line) for line in self._lines]
+        self._lines.clear()
+        return found
+
+    def _read(self) -> None:
+        data = os.read(self.fileno, 1 << 20)
+        if not data:
+            raise ChildLost(self._obituary())
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        self._lines.extend(lines)
+
+    def _message(self, line: bytes) -> Message:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise ChildLost(f"it wrote `{line[:80]!r}`, which is no JSON") from None
+        if not isinstance(message, dict):
+            raise ChildLost(f"it wrote `{line[:80]!r}`, which is no message")
+        return message
+
+    def _obituary(self) -> str:
+        status = self._process.wait()
+        self._errors.seek(0)
+        last = (self._errors.read().decode(errors="replace").strip().splitlines() or [""])[-1]
+        how = f"died of signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"{how}: {last[:200]}" if last else how
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    continue
+
+
+@contextmanager
+def child(module: str) -> Iterator[Child]:
+    """A child that is gone when the block is left, by whatever way."""
+    started = Child(module)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def run_jobs(
+    module: str,
+    jobs: Sequence[Message],
+    count: int,
+    timeout_s: float,
+    done: Callable[[int, Message], None],
+) -> None:
+    """Runs every job in one of `count` children and tells `done(number, answer)` as answers come, in any order.
+
+    A child has `timeout_s` for a job. One that dies or hangs answers `{"error": why}` and is replaced. All children
+    are gone when this returns or raises.
+    """
+    waiting = collections.deque(range(len(jobs)))
+    busy: dict[Child, tuple[int, float]] = {}
+    idle: list[Child] = []
+    try:
+        while waiting or busy:
+            while waiting and (idle or len(busy) < count):
+                worker = idle.pop() if idle else Child(module)
+                number = waiting.popleft()
+                busy[worker] = number, time.monotonic() + timeout_s
+                try:
+                    worker.send(jobs[number])
+                except ChildLost as lost:
+                    _give_up(worker, busy, str(lost), done)
+            if busy:
+                _collect(busy, idle, timeout_s, done)
+    finally:
+        for worker in (*busy, *idle):
+            worker.stop()
+
+
+def _collect(
+    busy: dict[Child, tuple[int, float]],
+    idle: list[Child],
+    timeout_s: float,
+    done: Callable[[int, Message], None],
+) -> None:
+    """Waits for the next answer or the next deadline."""
+    with selectors.DefaultSelector() as selector:
+        for worker in busy:
+            selector.register(worker.fileno, selectors.EVENT_READ, worker)
+        first = min(deadline for _, deadline in busy.values())
+        events = selector.select(max(0.0, first - time.monotonic()))
+    for key, _ in events:
+        worker = key.data
+        try:
+            answers = worker.ready()
+        except ChildLost as lost:
+            _give_up(worker, busy, str(lost), done)
+            continue
+        if answers:
+            number, _ = busy.pop(worker)
+            idle.append(worker)
+            done(number, answers[-1])
+    for worker in [w for w, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
+        _give_up(worker, busy, f"no answer within {timeout_s:g} s", done)
+
+
+def _give_up(
+    worker: Child, busy: dict[Child, tuple[int, float]], why: str, done: Callable[[int, Message], None]
+) -> None:
+    number, _ = busy.pop(worker)
+    worker.stop()
+    done(number, {"error": why})
+
+
+def requests() -> Iterator[tuple[Message, Callable[[Message], None]]]:
+    """In a child: every request from the parent, with the function that answers it, until the parent is gone.
+
+    Standard output is the parent's from now on; what libraries print goes to standard error.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def answer(message: Message) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
+    for line in sys.stdin:
+        yield json.loads(line), answer
