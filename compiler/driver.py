@@ -60,9 +60,10 @@ def compile_imported(
     """Compiles an imported model, or takes it from the cache, and binds its weights."""
     options = check_options(options)
     described = resolve(target)
-    if described.kind != "cpu":
+    if not described.is_x86:
         raise TilewrightError(
-            f"target `{target}` is a {described.kind}: this version generates code for CPUs only"
+            f"target `{target}` is a {described.kind} ({described.arch}): this version generates code for x86-64 CPUs "
+            "only; name one, or `cpu` for this machine"
         )
     package = compile_package(imported.module, described, options)
     executable = Executable(package, list(imported.weights))

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 
+from tilewright.compiler.errors import TilewrightError
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
@@ -19,9 +21,18 @@ class UnknownTargetError(ValueError):
     """A target name is not a preset; the message lists those that are."""
 
 
+class TargetDataError(TilewrightError, ValueError):
+    """What a file says of a target is incomplete or impossible; the message names the entry and what it expects."""
+
+
 @dataclass(frozen=True)
 class MemoryLevel:
-    """One level of memory: `transaction_bytes` is its least useful access; `banks` is 1 if none conflict."""
+    """One level of memory, as one core sees it; 0 where nobody says how much.
+
+    `bandwidth_gbps` is read by all cores together, `core_gbps` by one core alone, `copy_gbps` what all cores copy
+    (bytes read plus bytes written); `latency_ns` passes from asking for a value to having it. `shared_by` cores have
+    one instance in common. `transaction_bytes` is the least useful access; `banks` is 1 if none conflict.
+    """
 
     name: str
     capacity_bytes: int
@@ -29,11 +40,23 @@ class MemoryLevel:
     transaction_bytes: int
     banks: int = 1
     bank_bytes: int = 64
+    shared_by: int = 1
+    core_gbps: float = 0.0
+    copy_gbps: float = 0.0
+    latency_ns: float = 0.0
+
+    def bandwidth_of(self, cores: int, total: int) -> float:
+        """GB/s that `cores` of the device's `total` read together.
+
+        Private levels add up; of a shared one, one core may take more than its even share.
+        """
+        even = self.bandwidth_gbps * min(cores, total) / total
+        return min(self.bandwidth_gbps, max(even, self.core_gbps * cores))
 
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """One matrix instruction: `[m, k] x [k, n]` of `dtype`, summed in `accumulator`."""
+    """One matrix instruction: `[m, k] x [k, n]` of `dtype`, summed in `accumulator`; `shape` is (m, n, k)."""
 
     name: str
     dtype: str
@@ -46,7 +69,10 @@ class Target:
     """A device as data; `peak_gflops` counts a multiply-add as two, per dtype, over all cores.
 
     `vector_bits` is one core's SIMD register (a GPU's widest load per thread); `registers_per_thread` counts
-    vector registers on a CPU and 32-bit ones on a GPU; `cpu_features` and `llvm_cpu` are LLVM's names.
+    vector registers on a CPU and 32-bit ones on a GPU; `cpu_features` and `llvm_cpu` are LLVM's names. Each cycle
+    of `clock_ghz` a core starts `lanes_per_core` f32 multiply-adds on its execution units; `start_us` is what it
+    costs to start all cores on one parallel step and wait for the last. `measured` is the digest of the measurements
+    that stand in for published figures, empty when all are published.
     """
 
     name: str
@@ -61,6 +87,10 @@ class Target:
     matrix_units: tuple[MatrixUnit, ...] = ()
     cpu_features: tuple[str, ...] = ()
     llvm_cpu: str = ""
+    lanes_per_core: int = 0
+    clock_ghz: float = 0.0
+    start_us: float = 0.0
+    measured: str = ""
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`; raises KeyError with the levels there are."""
@@ -72,11 +102,16 @@ class Target:
         )
 
     @property
+    def is_x86(self) -> bool:
+        """Whether this is an x86 CPU, the only kind that code is generated for."""
+        return self.kind == "cpu" and self.arch.startswith("x86-64")
+
+    @property
     def llvm_features(self) -> str:
         """LLVM's feature string: `+f` for what there is, `-f` for what a CPU's name alone would imply."""
         if self.kind != "cpu":
             return ""
-        absent = [f for f in X86_FEATURES if f not in self.cpu_features]
+        absent = [f for f in (X86_FEATURES if self.is_x86 else ()) if f not in self.cpu_features]
         return ",".join([f"+{f}" for f in self.cpu_features] + [f"-{f}" for f in absent])
 
     def to_json(self) -> dict:
@@ -85,15 +120,10 @@ class Target:
 
     @classmethod
     def from_json(cls, data: dict) -> Target:
-        units = (MatrixUnit(**{**u, "shape": tuple(u["shape"])}) for u in data["matrix_units"])
-        return cls(
-            **{
-                **data,
-                "memory": tuple(MemoryLevel(**level) for level in data["memory"]),
-                "matrix_units": tuple(units),
-                "cpu_features": tuple(data["cpu_features"]),
-            }
-        )
+        """Reads what `to_json` wrote; raises TargetDataError that says which entry is wrong."""
+        from tilewright.compiler.target_file import parse
+
+        return parse(data)
 
 
 # What generated code may use of x86, as LLVM names; other features (shstk, xsave) never come out of a kernel.
@@ -118,6 +148,9 @@ PRESETS: dict[str, Callable[[], Target]] = {
     "cpu": _maker("target_host", "host"),
     "x86-64-v3": _maker("target_cpus", "x86_64_v3"),
     "x86-64-v4": _maker("target_cpus", "x86_64_v4"),
+    "sapphire-rapids": _maker("target_cpus", "sapphire_rapids"),
+    "neoverse-n1": _maker("target_cpus", "neoverse_n1"),
+    "neoverse-v1": _maker("target_cpus", "neoverse_v1"),
     "k80": _maker("target_gpus", "k80"),
     "v100": _maker("target_gpus", "v100"),
     "a100": _maker("target_gpus", "a100"),
@@ -130,8 +163,18 @@ PRESETS: dict[str, Callable[[], Target]] = {
 
 
 def resolve(name: str) -> Target:
-    """The preset called `name`, in any case; raises UnknownTargetError with the list of presets."""
+    """The preset called `name`, in any case, or the target that a `.json` file describes.
+
+    Raises UnknownTargetError with the list of presets, TargetDataError for a file that describes none.
+    """
+    if name.endswith(".json"):
+        from tilewright.compiler.target_file import read
+
+        return read(name)
     maker = PRESETS.get(name.lower())
     if maker is None:
-        raise UnknownTargetError(f"unknown target `{name}`; the presets are: {', '.join(PRESETS)}")
+        presets = ", ".join(PRESETS)
+        raise UnknownTargetError(
+            f"unknown target `{name}`; the presets are: {presets}; or name a .json file that describes one"
+        )
     return maker()

@@ -15,7 +15,16 @@ from tilewright.compiler.passes.base import Pass
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", "tilewright": "tilewright"}
-NOUNS = ("target", "target_cpus", "target_gpus", "target_host", "workload", "schedule", "layout")
+NOUNS = (
+    "target",
+    "target_cpus",
+    "target_file",
+    "target_gpus",
+    "target_host",
+    "workload",
+    "schedule",
+    "layout",
+)
 MAX_LINES = 500
 BANNED_NAMES = re.compile(r"(^|_)(util|utils|helper|helpers|manager|misc|common)(_|$)")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")

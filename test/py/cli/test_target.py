@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.compiler import target_host
-from tilewright.compiler.target import PRESETS, Target, UnknownTargetError, resolve
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.target import PRESETS, MemoryLevel, Target, UnknownTargetError, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -19,6 +20,22 @@ class TestEveryPreset:
 
     def test_can_be_a_key(self, name: str) -> None:
         assert {resolve(name): 1}[resolve(name)] == 1
+
+    def test_multiplies_as_fast_as_its_lanes_and_clock_say(self, name: str) -> None:
+        target = resolve(name)
+        if target.measured:
+            pytest.skip("measured peaks come from the clock as it was")
+        lanes = target.num_cores * target.lanes_per_core * 2 * target.clock_ghz
+        assert target.peak_gflops["f32"] == pytest.approx(lanes, rel=0.01)
+
+    def test_shares_its_slowest_memory_and_no_registers(self, name: str) -> None:
+        target = resolve(name)
+        assert target.memory[0].shared_by == target.num_cores
+        assert target.memory[-1].shared_by == 1
+
+    def test_has_a_peak_for_every_matrix_unit(self, name: str) -> None:
+        target = resolve(name)
+        assert {unit.dtype for unit in target.matrix_units} <= set(target.peak_gflops)
 
     def test_orders_memory_from_slow_and_large_to_fast(self, name: str) -> None:
         bandwidths = [level.bandwidth_gbps for level in resolve(name).memory]
@@ -51,9 +68,31 @@ def test_published_figures_of_the_v100() -> None:
     assert v100.peak_gflops["f32"] == pytest.approx(80 * 64 * 2 * 1.53, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "gflops"), [("a100", 108 * 64 * 2 * 1.41), ("h100", 132 * 128 * 2 * 1.98)])
-def test_f32_peaks_follow_from_cores_and_clock(name: str, gflops: float) -> None:
-    assert resolve(name).peak_gflops["f32"] == pytest.approx(gflops, rel=0.01)
+def test_published_figures_of_sapphire_rapids() -> None:
+    target = resolve("sapphire-rapids")
+    # 1,024 operations of bf16 per core and cycle: 56 cores at 2.0 GHz.
+    assert target.peak_gflops["bf16"] == pytest.approx(56 * 2.0 * 1024)
+    assert [unit.name for unit in target.matrix_units if unit.dtype == "bf16"] == ["vdpbf16ps", "tdpbf16ps"]
+    assert "+amx-bf16" in target.llvm_features and "-amx-fp16" in target.llvm_features
+
+
+def test_arm_is_described_but_no_code_is_generated_for_it() -> None:
+    import torch
+
+    import tilewright
+
+    target = resolve("neoverse-v1")
+    assert (target.kind, target.is_x86, target.vector_bits) == ("cpu", False, 128)
+    assert target.llvm_features == "+neon,+sve,+fullfp16,+dotprod,+bf16,+i8mm,+lse"
+    with pytest.raises(TilewrightError, match=r"target `neoverse-v1` is a cpu \(armv8.4-a\)"):
+        tilewright.compile(torch.nn.ReLU(), (torch.ones(2),), target="neoverse-v1")
+
+
+def test_one_core_takes_more_than_its_share_of_what_all_use() -> None:
+    level = MemoryLevel("DRAM", 1 << 30, 100.0, 64, shared_by=8, core_gbps=30.0)
+    assert [level.bandwidth_of(cores, 8) for cores in (1, 2, 4, 8, 16)] == [30.0, 60.0, 100.0, 100.0, 100.0]
+    private = MemoryLevel("L1", 1 << 15, 800.0, 64)
+    assert private.bandwidth_of(2, 8) == 200.0
 
 
 CPUINFO = """\
