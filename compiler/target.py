@@ -73,6 +73,11 @@ class Target:
     of `clock_ghz` a core starts `lanes_per_core` f32 multiply-adds on its execution units; `start_us` is what it
     costs to start all cores on one parallel step and wait for the last. `measured` is the digest of the measurements
     that stand in for published figures, empty when all are published.
+
+    What Roller's rTiles may take (OSDI'22, §4), 0 where the level's capacity is the limit: `tile_registers` of a
+    thread's registers, `tile_shared_bytes` of one block's shared memory. How a core runs threads, 0 where it runs
+    none: warp `schedulers`, `block_threads` at most in one block, `core_threads` and `core_blocks` at once.
+    `sustained_gflops` is the f32 rate that a micro-benchmark reaches (§3.3), 0 where only the peak is known.
     """
 
     name: str
@@ -91,6 +96,13 @@ class Target:
     clock_ghz: float = 0.0
     start_us: float = 0.0
     measured: str = ""
+    tile_registers: int = 0
+    tile_shared_bytes: int = 0
+    schedulers: int = 0
+    block_threads: int = 0
+    core_threads: int = 0
+    core_blocks: int = 0
+    sustained_gflops: float = 0.0
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`; raises KeyError with the levels there are."""

@@ -22,7 +22,10 @@ from tilewright.compiler.target import MatrixUnit, MemoryLevel, Target, TargetDa
 KINDS = ("cpu", "gpu", "ipu")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "i32", "i16", "i8")
 _MAX_BYTES = 1 << 20
-_MAY_BE_ZERO = ("lanes_per_core", "clock_ghz", "start_us", "core_gbps", "copy_gbps", "latency_ns")
+_MAY_BE_ZERO = (
+    "lanes_per_core", "clock_ghz", "start_us", "core_gbps", "copy_gbps", "latency_ns", "tile_registers",
+    "tile_shared_bytes", "schedulers", "block_threads", "core_threads", "core_blocks", "sustained_gflops",
+)  # fmt: skip
 
 
 def read(path: str | Path) -> Target:
@@ -102,7 +105,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _string(value, where)
     if key in ("llvm_cpu", "measured"):
         return _string(value, where, empty=True)
-    if key.endswith(("_gbps", "_ghz", "_us", "_ns")):
+    if key.endswith(("_gbps", "_ghz", "_us", "_ns", "_gflops")):
         return _number(value, where, -math.inf if key in _MAY_BE_ZERO else 0.0)
     return _integer(value, where, 0 if key in _MAY_BE_ZERO else 1)
 

@@ -34,7 +34,7 @@ def _gpu(
     registers = 256 if warp == 64 else 255
     return Target(
         name, "gpu", arch, tuple(memory), cores, warp, 128, registers, dict(peak), units,
-        lanes_per_core=lanes, clock_ghz=ghz,
+        lanes_per_core=lanes, clock_ghz=ghz, schedulers=4, block_threads=1024, core_threads=2048, core_blocks=32,
     )  # fmt: skip
 
 
@@ -47,27 +47,50 @@ def k80() -> Target:
 
     Sources: Tesla K80 board specification BD-07317 (13 SMX of 192 lanes, 12 GB, 240 GB/s and 4.37 TFLOP/s per chip);
     Kepler tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 B,
-    in the default mode 4 B each per cycle). NVIDIA gives no L2 bandwidth, so that level is left out.
+    in the default mode 4 B each per cycle; 16 blocks). NVIDIA gives no L2 bandwidth, so that level is left out.
+    Roller (OSDI'22, §4 and its public artifact): 96 registers for a tile, 191 GB/s measured, banks of 8 B.
     """
-    return _gpu(
+    target = _gpu(
         "k80", "sm_37", 13, 0.875, 192, (12 * GIB, 240.0), None, (48 * KIB, 13 * 128 * 0.875),
         {"f32": 4370.0, "f64": 1456.0},
         registers_bytes=512 * KIB,
     )  # fmt: skip
+    dram, shared, registers = target.memory
+    memory = (replace(dram, copy_gbps=191.0), replace(shared, bank_bytes=8), registers)
+    return replace(target, memory=memory, tile_registers=96, tile_shared_bytes=48 * KIB, core_blocks=16)
 
 
 def v100() -> Target:
-    """Tesla V100 SXM2 16 GB at 1.53 GHz.
+    """Tesla V100 PCIe 16 GB at 1.38 GHz, the board of Azure's NC24s_v3 that Roller's figures come from (§5).
 
-    Sources: V100 datasheet (900 GB/s; 15.7 TFLOP/s f32, 7.8 f64, 125 tensor); Volta whitepaper WP-08608 (80
-    SMs of 64 lanes, 6 MB L2, 96 KB of shared memory, 256 KB of registers per SM); A100 whitepaper table 4 (V100's L2
-    reads 2,048 B per cycle). Shared memory: 128 B per SM and cycle.
+    Sources: V100 datasheet, PCIe column (900 GB/s; 14 TFLOP/s f32, 7 f64, 112 tensor); Volta whitepaper WP-08608 (80
+    SMs of 64 lanes and 4 schedulers, 6 MB L2, 96 KB of shared memory and 256 KB of registers per SM, 2,048 threads and
+    32 blocks). Measured: DRAM copies 790 GB/s on this board (Warburton, "Rough-n-Ready Roofline: NVIDIA V100 edition",
+    2018); Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, table 3.1: L2 loads
+    2,155 GB/s, shared memory 12,080 GB/s; an L2 hit takes 193 cycles, a miss 375, shared memory 19. 12,480 GFLOP/s f32 by
+    Roller's micro-benchmark, 96 registers and 48 KB for a tile (Roller, OSDI'22, §4 and its public artifact). An empty
+    kernel's start: Zhang et al., "A Study of Single and Multi-device Synchronization Methods", IPDPS'20.
     """
-    return _gpu(
-        "v100", "sm_70", 80, 1.53, 64, (16 * GIB, 900.0), (6 * MIB, 2048 * 1.53), (96 * KIB, 80 * 128 * 1.53),
-        {"f32": 15700.0, "f64": 7800.0, "f16": 125000.0},
+    target = _gpu(
+        "v100", "sm_70", 80, 1.38, 64, (16 * GIB, 900.0), (6 * MIB, 2155.0), (96 * KIB, 12080.0),
+        {"f32": 14131.0, "f64": 7065.0, "f16": 112000.0},
         _mma(("wmma.m16n16k16", "f16", "f32", (16, 16, 16))),
     )  # fmt: skip
+    dram, l2, shared, registers = target.memory
+    memory = (
+        replace(dram, copy_gbps=790.0, latency_ns=375 / 1.38),
+        replace(l2, latency_ns=193 / 1.38),
+        replace(shared, latency_ns=19 / 1.38),
+        registers,
+    )
+    return replace(
+        target,
+        memory=memory,
+        tile_registers=96,
+        tile_shared_bytes=48 * KIB,
+        start_us=1.4,
+        sustained_gflops=12480.0,
+    )
 
 
 def a100() -> Target:
@@ -126,12 +149,16 @@ def mi50() -> Target:
 
     Sources: MI50 datasheet (60 compute units of 64 lanes, 1,024 GB/s; 13.3 TFLOP/s f32, 6.6 f64, 26.5 f16); Vega ISA
     reference (64 KB of LDS in 32 banks of 4 B, wavefronts of 64, 256 vector registers per thread, 256 KB of
-    them per unit); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle).
+    them per unit, 40 wavefronts); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle). Roller (OSDI'22, §4 and
+    its public artifact): 70 registers for a tile, transactions of 64 B; 900 GB/s and 12,000 GFLOP/s measured.
     """
-    return _gpu(
+    target = _gpu(
         "mi50", "gfx906", 60, 1.725, 64, (16 * GIB, 1024.0), (4 * MIB, 16 * 64 * 1.725), (64 * KIB, 60 * 128 * 1.725),
         {"f32": 13300.0, "f64": 6600.0, "f16": 26500.0}, warp=64,
     )  # fmt: skip
+    dram, *rest = target.memory
+    memory = (replace(dram, transaction_bytes=64, copy_gbps=900.0), *rest)
+    return replace(target, memory=memory, tile_registers=70, core_threads=2560, sustained_gflops=12000.0)
 
 
 def graphcore_ipu() -> Target:
@@ -139,7 +166,7 @@ def graphcore_ipu() -> Target:
 
     Sources: Roller, OSDI'22, §6.6 (1,216 cores with 256 KB each); Jia et al., "Dissecting the Graphcore IPU
     Architecture", 2019 (exchange 8 TB/s, local memory 45 TB/s in all, six threads per tile; 31.1 TFLOP/s f32,
-    124.5 f16). Schedules can be constructed for it; no code is generated.
+    124.5 f16). Roller (OSDI'22, §4): 10 registers for a tile. Schedules can be constructed; no code is generated.
     """
     memory = (
         MemoryLevel("exchange", 1216 * 256 * KIB, 8000.0, 4, shared_by=1216),
@@ -149,5 +176,5 @@ def graphcore_ipu() -> Target:
     unit = MatrixUnit("amp", "f16", "f32", (1, 16, 16))
     return Target(
         "graphcore-ipu", "ipu", "ipu1", memory, 1216, 6, 64, 16, {"f32": 31100.0, "f16": 124500.0}, (unit,),
-        lanes_per_core=8, clock_ghz=1.6,
+        lanes_per_core=8, clock_ghz=1.6, tile_registers=10,
     )  # fmt: skip

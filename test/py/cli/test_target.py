@@ -64,8 +64,8 @@ def test_a_missing_level_lists_those_there_are() -> None:
 def test_published_figures_of_the_v100() -> None:
     v100 = resolve("v100")
     assert (v100.num_cores, v100.warp_size, v100.level("DRAM").bandwidth_gbps) == (80, 32, 900.0)
-    # 80 SMs of 64 FMA lanes at 1.53 GHz.
-    assert v100.peak_gflops["f32"] == pytest.approx(80 * 64 * 2 * 1.53, rel=0.01)
+    # The PCIe board: 80 SMs of 64 FMA lanes at 1.38 GHz.
+    assert v100.peak_gflops["f32"] == pytest.approx(80 * 64 * 2 * 1.38, rel=0.01)
 
 
 def test_published_figures_of_sapphire_rapids() -> None:
