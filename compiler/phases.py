@@ -16,6 +16,7 @@ from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
 from tilewright.compiler.passes.assign_schedules import AssignSchedules
+from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.structure import Structured
@@ -61,6 +62,7 @@ def _layout(target: Target) -> list[str]:
         _TIDY,
         "sink-reshapes",
         _TIDY,
+        OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
         PackContractions(target.vector_bits, target.registers_per_thread).spec(),
         "fold-unit-copies",
         "canonicalize",
