@@ -16,7 +16,7 @@ from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.pipeline import OnPass, run_pipeline
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
@@ -79,16 +79,28 @@ def compiler_digest() -> str:
     return digest.hexdigest()
 
 
-def kernel_key(function: ir.Operation, target: Target) -> str:
-    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
+def bare_text(function: ir.Operation, schedule: bool = True) -> str:
+    """The dispatch's text without what its code does not depend on: name, locations, reasons, tiles of memory levels.
+
+    `schedule=False` leaves the whole schedule out too.
+    """
     name = ir.StringAttr(function.attributes["sym_name"]).value
     bare = function.clone().operation
-    if UNFUSED in bare.attributes:
-        del bare.attributes[UNFUSED]
+    decided = schedule_attribute.read(bare)
+    for attribute in (UNFUSED, PREDICTED, *(() if schedule else (ATTRIBUTE,))):
+        if attribute in bare.attributes:
+            del bare.attributes[attribute]
+    if schedule and decided is not None:
+        schedule_attribute.write(bare, replace(decided, levels=()))
     text = bare.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
     bare.erase()
+    return text
+
+
+def kernel_key(function: ir.Operation, target: Target) -> str:
+    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
     facts = (
-        text,
+        bare_text(function),
         target.llvm_cpu,
         target.llvm_features,
         str(target.vector_bits),

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.schedule import ATTRIBUTE, Schedule
+from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
 
 
 def write(function: ir.Operation, schedule: Schedule) -> None:
     """Attaches `schedule` to the dispatch."""
-    i64 = ir.IntegerType.get_signless(64)
+    with function.context:
+        function.attributes[ATTRIBUTE] = _attribute(schedule.as_dict())
 
-    def attribute(value):
-        if isinstance(value, list):
-            return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, v) for v in value])
-        return ir.IntegerAttr.get(i64, value)
 
-    function.attributes[ATTRIBUTE] = ir.DictAttr.get({k: attribute(v) for k, v in schedule.as_dict().items()})
+def write_prediction(function: ir.Operation, us: float, bound: str) -> None:
+    """Attaches what the schedule should take, in microseconds, and what sets it: compute or a memory level."""
+    f64 = ir.F64Type.get()
+    values = {"us": ir.FloatAttr.get(f64, us, loc=function.location), "bound": ir.StringAttr.get(bound)}
+    function.attributes[PREDICTED] = ir.DictAttr.get(values)
+
+
+def read_prediction(function: ir.Operation) -> tuple[float, str] | None:
+    """(microseconds, what bounds it) of the dispatch's schedule, None where nothing was predicted."""
+    attribute = function.attributes[PREDICTED] if PREDICTED in function.attributes else None
+    if not isinstance(attribute, ir.DictAttr) or not {"us", "bound"} <= {named.name for named in attribute}:
+        return None
+    us, bound = attribute["us"], attribute["bound"]
+    if not isinstance(us, ir.FloatAttr) or not isinstance(bound, ir.StringAttr):
+        return None
+    return us.value, bound.value
 
 
 def read(function: ir.Operation) -> Schedule | None:
@@ -53,7 +65,17 @@ def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], 
             refuse(f"tile {size} of loop {i} exceeds its extent {extent}")
 
 
+def _attribute(value: object) -> ir.Attribute:
+    if isinstance(value, dict):
+        return ir.DictAttr.get({name: _attribute(entry) for name, entry in value.items()})
+    if isinstance(value, list):
+        return ir.ArrayAttr.get([_attribute(entry) for entry in value])
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
 def _value(attribute: ir.Attribute):
+    if isinstance(attribute, ir.DictAttr):
+        return {named.name: _value(named.attr) for named in attribute}
     if isinstance(attribute, ir.ArrayAttr):
         return [_value(a) for a in attribute]
     if isinstance(attribute, ir.IntegerAttr):

@@ -9,13 +9,25 @@ from hypothesis import strategies as st
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.schedule import ATTRIBUTE, Schedule
+from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
 
 sizes = st.integers(0, 2**40)
 _ALIVE: list[ir.Module] = []
 """An operation dies with its module."""
 
-schedules = st.builds(Schedule, st.lists(sizes, max_size=6).map(tuple), sizes, sizes)
+levels = st.integers(1, 4).flatmap(
+    lambda axes: st.dictionaries(
+        st.sampled_from(["L1", "L2", "L3", "registers", "shared"]),
+        st.lists(st.integers(1, 2**40), min_size=axes, max_size=axes).map(tuple),
+    )
+)
+schedules = st.builds(
+    Schedule,
+    st.lists(sizes, max_size=6).map(tuple),
+    sizes,
+    sizes,
+    levels.map(lambda found: tuple(found.items())),
+)
 
 
 def dispatch(attributes: str = "") -> ir.Operation:
@@ -44,6 +56,22 @@ def test_attributes_round_trip_through_text(schedule):
     assert schedule_attribute.read(again) == schedule
 
 
+@given(st.floats(0, 1e9), st.sampled_from(["compute", "L2"]))
+def test_predictions_round_trip_through_text(us, bound):
+    function = dispatch()
+    assert schedule_attribute.read_prediction(function) is None
+    with function.context:
+        schedule_attribute.write_prediction(function, us, bound)
+    assert schedule_attribute.read_prediction(first_function(str(function))) == (us, bound)
+
+
+@pytest.mark.parametrize(
+    "attribute", ["3", "{}", "{us = 1.0}", '{us = "1", bound = "L2"}', "{us = 1.0, bound = 2}"]
+)
+def test_a_prediction_of_another_form_is_none(attribute):
+    assert schedule_attribute.read_prediction(dispatch(f"{PREDICTED} = {attribute}")) is None
+
+
 def test_a_dispatch_without_one_has_none():
     assert schedule_attribute.read(dispatch()) is None
 
@@ -58,7 +86,7 @@ def test_fields_left_out_are_left_to_the_lowering():
     "attribute, found",
     [
         ("[8, 0]", "must be a dictionary, found [8, 0]"),
-        ("{tiles = [8]}", "unknown field `tiles`; a schedule has tile, unroll and vector"),
+        ("{tiles = [8]}", "unknown field `tiles`; a schedule has tile, unroll, vector and levels"),
         ("{tile = 8}", "tile is a list of integers >= 0"),
         ('{tile = "8"}', "tile is a list of integers >= 0"),
         ("{tile = [8.0]}", "tile is a list of integers >= 0"),
@@ -69,6 +97,10 @@ def test_fields_left_out_are_left_to_the_lowering():
         ("{tile = [8], vector = -16}", "vector is an integer >= 0"),
         ("{unroll = true}", "unroll is an integer >= 0"),
         ("{vector = 16.0}", "vector is an integer >= 0"),
+        ("{levels = [8]}", "levels is a dictionary of tiles by memory level"),
+        ("{levels = {L1 = 8}}", "the tile of level L1 is a list of integers >= 1"),
+        ("{levels = {L1 = [0]}}", "the tile of level L1 is a list of integers >= 1"),
+        ("{levels = {L1 = [8], L2 = [8, 8]}}", "tiles of levels have one size per axis"),
     ],
 )
 def test_malformed_ones_are_refused_with_their_place(attribute, found):

@@ -1,0 +1,317 @@
+"""The kernel profiler of `O1`: the few constructed candidates of every dispatch compiled, checked, timed; the best kept.
+
+Candidates are compiled in parallel processes and run in one process of their own, so that one that crashes or hangs
+is dropped and the compiler goes on. A candidate is trusted only when it computes what the first one does.
+Source: Roller, OSDI'22, §4, "Performance profiling".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.compiler import debug, plan
+from tilewright.compiler.cache import KernelCache
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.ir import functions, ir, parse, walk
+from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
+from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
+from tilewright.compiler.profiler_processes import ChildLost, Message, child, run_jobs
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.structure import Structured
+from tilewright.compiler.target import Target
+from tilewright.runtime.program import Kernel
+
+COMPILING, MEASURING = "tilewright.compiler.profiler_compile", "tilewright.compiler.profiler_measure"
+
+
+@dataclass(frozen=True)
+class ProfilerOptions:
+    """How long the profiler may take: seconds to compile one candidate, for one run, and of timing per dispatch.
+
+    A candidate replaces the first one only when it is faster by the factor `gain`: less may be noise.
+    """
+
+    threads: int = 1
+    processes: int = 2
+    compile_timeout_s: float = 120.0
+    run_timeout_s: float = 20.0
+    seconds: float = 0.4
+    gain: float = 1.02
+    compiling: str = COMPILING
+    measuring: str = MEASURING
+
+
+@dataclass
+class Question:
+    """A dispatch that is to be decided: its candidates, and a kernel or the reason there is none for each."""
+
+    name: str
+    function: ir.Operation
+    key: str
+    candidates: Sequence[Schedule]
+    weights: Sequence[bool]
+    kernels: dict[int, LoweredKernel] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+Say = Callable[[int, int, str], None]
+"""Told of progress: steps done, steps in all, and what is going on."""
+
+
+def profile(
+    module: ir.Module,
+    target: Target,
+    offer: Callable[[ir.Operation], Sequence[Schedule]],
+    options: ProfilerOptions,
+    say: Say = lambda done, total, text: None,
+) -> dict[str, Decision]:
+    """Puts the fastest of its candidates on every dispatch that @main calls; returns the decisions by dispatch.
+
+    `offer(function)` lists the candidates, first the one that is there already: a dispatch that carries another
+    schedule was written by hand, and keeps it. Decisions are stored one by one, so an interrupted profile resumes.
+    """
+    store = DecisionStore.open()
+    decisions: dict[str, Decision] = {}
+    open_: list[Question] = []
+    rotate_bytes = _weight_bytes(module)
+    for question in _questions(module, target, offer, options, rotate_bytes):
+        found = store.find(question.key)
+        if found is None:
+            open_.append(question)
+        else:
+            decisions[question.name] = found
+    if open_:
+        debug.log(1, f"profiler: {len(decisions)} dispatches decided before, {len(open_)} to measure")
+        _compile(open_, target, options, say)
+        for number, question in enumerate(open_):
+            say(number, len(open_), f"measuring {question.name}")
+            decision = _decide(question, target, options, rotate_bytes)
+            store.store(question.key, decision)
+            decisions[question.name] = decision
+        say(len(open_), len(open_), "measured")
+    for function in functions(module):
+        name = _name(function)
+        if name in decisions:
+            schedule_attribute.write(function, decisions[name].schedule)
+    return decisions
+
+
+def _questions(
+    module: ir.Module,
+    target: Target,
+    offer: Callable[[ir.Operation], Sequence[Schedule]],
+    options: ProfilerOptions,
+    rotate_bytes: int,
+) -> Iterable[Question]:
+    calls = _calls_of_main(module)
+    for function in functions(module):
+        name = _name(function)
+        if name not in calls:
+            continue
+        candidates = list(dict.fromkeys(offer(function)))
+        if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0]:
+            continue
+        facts = {
+            "dispatch": bare_text(function, schedule=False),
+            "target": target.to_json(),
+            "threads": options.threads,
+            "candidates": [schedule.as_dict() for schedule in candidates],
+            "weights": calls[name],
+            "rotate_bytes": rotate_bytes,
+            "compiler": compiler_digest(),
+        }
+        key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        yield Question(name, function, key, candidates, calls[name])
+
+
+def _calls_of_main(module: ir.Module) -> dict[str, list[bool]]:
+    """The dispatches that @main calls, with what is a weight of their arguments."""
+    found: dict[str, list[bool]] = {}
+    for function in functions(module):
+        if _name(function) != "main":
+            continue
+        attributes = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
+        roles = {
+            argument: "tilewright.role" in entry and entry["tilewright.role"].value != "input"
+            for argument, entry in zip(function.regions[0].blocks[0].arguments, attributes)
+        }
+        for call in walk(function, "func.call"):
+            name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            found.setdefault(name, [roles.get(_source(operand), False) for operand in call.operands])
+    return found
+
+
+def _source(value: ir.Value) -> ir.Value:
+    """What a chain of reshapes and slices is a view of."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name.startswith("tensor."):
+        if not value.owner.operation.operands:
+            break
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def _weight_bytes(module: ir.Module) -> int:
+    """Bytes of all that @main reads and no call changes: they pass through the caches once per call."""
+    total = 0
+    for function in functions(module):
+        if _name(function) == "main" and "arg_attrs" in function.attributes:
+            types = function.attributes["function_type"].value.inputs
+            for type_, entry in zip(types, function.attributes["arg_attrs"]):
+                if "tilewright.role" in entry and entry["tilewright.role"].value != "input":
+                    total += plan.tensor_spec(type_, "").nbytes
+    return total
+
+
+def _name(function: ir.Operation) -> str:
+    return ir.StringAttr(function.attributes["sym_name"]).value
+
+
+def _compile(questions: Sequence[Question], target: Target, options: ProfilerOptions, say: Say) -> None:
+    """Gives every candidate of every question its kernel, from the cache or from a child."""
+    cache = KernelCache.open()
+    jobs: list[Message] = []
+    places: list[tuple[Question, int, str]] = []
+    described = target.to_json()
+    for question in questions:
+        text = bare_text(question.function, schedule=False)
+        for number, schedule in enumerate(question.candidates):
+            key = _key(text, schedule, target)
+            found = cache.find(key, question.name)
+            if found is not None:
+                if found.whole:
+                    question.errors[number] = f"lowered whole: {found.whole}"
+                else:
+                    question.kernels[number] = found
+                continue
+            jobs.append({"dispatch": text, "schedule": schedule.as_dict(), "target": described})
+            places.append((question, number, key))
+    count = 0
+
+    def done(job: int, answer: Message) -> None:
+        nonlocal count
+        count += 1
+        question, number, key = places[job]
+        if "error" in answer:
+            question.errors[number] = str(answer["error"])
+            debug.log(2, f"profiler: {question.name}, candidate {number}: {answer['error']}")
+        else:
+            kernel = Kernel(
+                question.name,
+                answer["symbol"],
+                base64.b64decode(answer["object"]),
+                answer["scratch_bytes"],
+                tuple(answer["asserts"]),
+            )
+            question.kernels[number] = LoweredKernel(kernel, answer["tasks"])
+            cache.store(key, question.kernels[number])
+        say(count, len(jobs), "compiling candidates")
+
+    run_jobs(options.compiling, jobs, options.processes, options.compile_timeout_s, done)
+
+
+def _key(text: str, schedule: Schedule, target: Target) -> str:
+    """The kernel cache's key of a dispatch under a schedule."""
+    module = parse(text)
+    with module.context:
+        function = next(functions(module))
+        schedule_attribute.write(function, schedule)
+        return kernel_key(function, target)
+
+
+def _decide(question: Question, target: Target, options: ProfilerOptions, rotate_bytes: int) -> Decision:
+    """Measures what compiled; the first candidate stays where nothing is faster by enough."""
+    times: dict[int, float] = {}
+    if 0 in question.kernels and len(question.kernels) > 1:
+        times = _measure(question, target, options, rotate_bytes)
+    rows = tuple(
+        Measured(schedule, times.get(number), question.errors.get(number, ""))
+        for number, schedule in enumerate(question.candidates)
+    )
+    best = min(times, key=lambda number: (times[number], number), default=0)
+    chosen = best if best and times[best] * options.gain <= times.get(0, math.inf) else 0
+    debug.log(2, f"profiler: {question.name}: candidate {chosen} of {len(rows)}, {times}")
+    return Decision(rows, chosen)
+
+
+def _measure(
+    question: Question, target: Target, options: ProfilerOptions, rotate_bytes: int
+) -> dict[int, float]:
+    """Microseconds by candidate, of those that run and compute the right thing.
+
+    The child says what it is about to run; where it dies or hangs, that candidate is blamed and the rest start anew.
+    """
+    alive = sorted(question.kernels)
+    while len(alive) > 1 and alive[0] == 0:
+        running = alive[0]
+        with child(options.measuring) as process:
+            try:
+                process.send(_request(question, alive, target, options, rotate_bytes))
+                while True:
+                    message = process.receive(options.run_timeout_s)
+                    if message.get("done"):
+                        times = {alive[int(n)]: min(v) for n, v in message["times_us"].items() if v}
+                        return {number: round(us, 3) for number, us in times.items()}
+                    if message.get("error"):
+                        question.errors[alive[message["checked"]]] = str(message["error"])
+                        debug.log(1, f"profiler: {question.name}: {message['error']}")
+                    elif "running" in message:
+                        running = alive[message["running"]]
+            except ChildLost as lost:
+                question.errors[running] = str(lost)
+                debug.log(1, f"profiler: {question.name}, candidate {running}: {lost}")
+        alive = [number for number in alive if number not in question.errors]
+    return {}
+
+
+def _request(
+    question: Question, alive: Sequence[int], target: Target, options: ProfilerOptions, rotate_bytes: int
+) -> Message:
+    types = question.function.attributes["function_type"].value
+
+    def described(type_: ir.Type) -> dict:
+        spec = plan.tensor_spec(type_, "")
+        return {"dtype": spec.dtype, "shape": list(spec.shape)}
+
+    group = [
+        s
+        for view in question.function.regions[0].blocks[0].operations
+        if (s := Structured.read(view.operation)) is not None
+    ]
+    return {
+        "target": target.name,
+        "features": list(target.cpu_features),
+        "threads": options.threads,
+        "seconds": options.seconds,
+        "inputs": [{**described(t), "weight": weight} for t, weight in zip(types.inputs, question.weights)],
+        "outputs": [described(t) for t in types.results],
+        # Weights come from as far away as when the whole model runs, but need not be more than twice the last cache.
+        "rotate_bytes": min(rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])),
+        "steps": max((_steps(s) for s in group), default=1),
+        "indexes": any(op.name == "tensor.extract" for op in walk(question.function)),
+        "kernels": [_kernel(question.kernels[number]) for number in alive],
+    }
+
+
+def _steps(structured: Structured) -> int:
+    return math.prod(e for e, kind in zip(structured.extents, structured.kinds) if kind == "reduction")
+
+
+def _kernel(lowered: LoweredKernel) -> Message:
+    kernel = lowered.kernel
+    return {
+        "object": base64.b64encode(kernel.object).decode(),
+        "symbol": kernel.symbol,
+        "scratch_bytes": kernel.scratch_bytes,
+        "asserts": list(kernel.asserts),
+        "tasks": lowered.tasks,
+    }
+
+
+def with_processes(options: ProfilerOptions, target: Target) -> ProfilerOptions:
+    """The options with as many compiling processes as the target, where this runs, has cores."""
+    return replace(options, processes=max(1, target.num_cores))

@@ -1,0 +1,256 @@
+"""The child process that runs candidates of one dispatch: checks each against the first, then times them in turn.
+
+Needs the runtime and numpy only. What it is about to run it says first, so that the parent knows whom to blame.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from tilewright.compiler.profiler_processes import Message, requests
+from tilewright.runtime.arrays import numpy_dtype
+from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.program import BufferRef, Kernel, Package, Program, Step, TensorSpec
+
+_GUARD_BYTES = 4096
+_GUARD = 0xA5
+_ALIGNMENT_BYTES = 64
+_EPSILON = {
+    "f64": 2.0**-52,
+    "f32": 2.0**-23,
+    "f16": 2.0**-10,
+    "bf16": 2.0**-7,
+    "c64": 2.0**-23,
+    "c128": 2.0**-52,
+}
+_KEPT = ((2, 1.25), (4, 1.08))
+"""After so many rounds, candidates slower than the best by more than the factor are not timed further."""
+_MOST_ROUNDS = 12
+_MOST_COPIES = 64
+
+
+@dataclass
+class Buffer:
+    """Memory of one tensor with guards on both sides, which no kernel may touch."""
+
+    spec: TensorSpec
+    memory: np.ndarray
+    start: int
+
+    @classmethod
+    def of(cls, spec: TensorSpec) -> Buffer:
+        memory = np.full(spec.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT_BYTES, _GUARD, np.uint8)
+        return cls(spec, memory, _GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
+
+    @property
+    def address(self) -> int:
+        return self.memory.ctypes.data + self.start
+
+    @property
+    def array(self) -> np.ndarray:
+        data = self.memory[self.start : self.start + self.spec.nbytes]
+        return data.view(numpy_dtype(self.spec.dtype)).reshape(self.spec.shape)
+
+    def is_intact(self) -> bool:
+        """Whether nothing was written outside of the tensor."""
+        end = self.start + self.spec.nbytes
+        return bool((self.memory[: self.start] == _GUARD).all() and (self.memory[end:] == _GUARD).all())
+
+
+def random_values(spec: TensorSpec, rng: np.random.Generator, positive: bool, indexes: bool) -> np.ndarray:
+    """Values in [-1, 1), or [1/4, 1) when `positive`; integers are 1 to 3, and 0 when they are places in a tensor."""
+    dtype = numpy_dtype(spec.dtype)
+    if spec.dtype == "i1":
+        return rng.integers(0, 2, spec.shape).astype(dtype)
+    if spec.dtype in _EPSILON:
+        return rng.uniform(0.25 if positive else -1.0, 1.0, spec.shape).astype(dtype)
+    return np.zeros(spec.shape, dtype) if indexes else rng.integers(1, 4, spec.shape).astype(dtype)
+
+
+def tolerance(dtype: str, steps: int) -> float:
+    """What two orders of summing `steps` products may differ by, relative to the element or to the root mean square.
+
+    Rounding errors of a sum add up like a random walk. Source: Higham, "Accuracy and Stability of Numerical
+    Algorithms", §2.8 and §4.2.
+    """
+    epsilon = _EPSILON[dtype]
+    bound = 16 * epsilon + 4 * epsilon * math.sqrt(steps)
+    return min(bound, 0.25)
+
+
+def difference(found: np.ndarray, expected: np.ndarray, dtype: str, steps: int) -> str | None:
+    """Why `found` is another result than `expected`; None when rounding explains all of it."""
+    if dtype not in _EPSILON:
+        wrong = int((found != expected).sum())
+        return f"{wrong} of {expected.size} elements differ" if wrong else None
+    wide = np.complex128 if dtype in ("c64", "c128") else np.float64
+    found, expected = found.astype(wide), expected.astype(wide)
+    finite = np.isfinite(expected)
+    if not np.array_equal(np.isfinite(found), finite):
+        return "other elements are infinite or not a number"
+    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
+        return "infinite elements differ"
+    found, expected = np.abs(found[finite] - expected[finite]), np.abs(expected[finite])
+    if not expected.size:
+        return None
+    scale = expected + math.sqrt(float(np.mean(expected**2)))
+    allowed = tolerance(dtype, steps)
+    worst = float((found / np.where(scale, scale, 1.0)).max())
+    return None if worst <= allowed else f"an element is off by {worst:.2g}, rounding explains {allowed:.2g}"
+
+
+class Bench:
+    """Candidates of one dispatch with the buffers they run on."""
+
+    def __init__(self, request: Message):
+        self.request = request
+        self.inputs = [
+            TensorSpec(f"in{i}", e["dtype"], tuple(e["shape"])) for i, e in enumerate(request["inputs"])
+        ]
+        self.outputs = [
+            TensorSpec(f"out{i}", e["dtype"], tuple(e["shape"])) for i, e in enumerate(request["outputs"])
+        ]
+        self.results = [Buffer.of(spec) for spec in self.outputs]
+        self.arguments = [self._copies(i) for i in range(len(self.inputs))]
+        self.turn = 0
+        self.executables: dict[int, Executable] = {}
+
+    def _copies(self, number: int) -> list[Buffer]:
+        """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
+        spec, count = self.inputs[number], 1
+        if self.request["inputs"][number]["weight"] and spec.nbytes:
+            count = max(1, min(_MOST_COPIES, self.request["rotate_bytes"] // spec.nbytes))
+        return [Buffer.of(spec) for _ in range(count)]
+
+    def fill(self, positive: bool) -> None:
+        rng = np.random.default_rng(0)
+        for spec, copies in zip(self.inputs, self.arguments):
+            values = random_values(spec, rng, positive, self.request["indexes"])
+            for copy in copies:
+                copy.array[...] = values
+
+    def load(self, number: int) -> None:
+        """Makes a candidate ready to run; raises PackageError."""
+        entry = self.request["kernels"][number]
+        kernel = Kernel(
+            f"candidate{number}", entry["symbol"], base64.b64decode(entry["object"]), entry["scratch_bytes"],
+            tuple(entry["asserts"]),
+        )  # fmt: skip
+        buffers = [BufferRef("input", i) for i in range(len(self.inputs))]
+        buffers += [BufferRef("output", i) for i in range(len(self.outputs))]
+        program = Program((Step(0, tuple(buffers), entry["tasks"]),))
+        package = Package(
+            self.request["target"], tuple(self.request["features"]), tuple(self.inputs), tuple(self.outputs),
+            (), (), (kernel,), program,
+        )  # fmt: skip
+        self.executables[number] = Executable(package, num_threads=self.request["threads"])
+
+    def run(self, number: int) -> None:
+        self.turn += 1
+        self.executables[number].run(
+            [copies[self.turn % len(copies)].address for copies in self.arguments],
+            [result.address for result in self.results],
+        )
+
+    def compute(self, number: int) -> list[np.ndarray]:
+        """A candidate's results, on outputs that held other bytes before; raises TilewrightError."""
+        for result in self.results:
+            result.memory[result.start : result.start + result.spec.nbytes] = 0xFF
+        self.run(number)
+        if not all(buffer.is_intact() for buffer in chain(self.results, *self.arguments)):
+            raise TilewrightError("it wrote outside of its buffers")
+        return [result.array.copy() for result in self.results]
+
+    def check(self, say: Callable[[Message], None]) -> list[int]:
+        """Numbers of the candidates that compute what the first one does."""
+        right: list[int] = []
+        expected: list[np.ndarray] = []
+        for number in range(len(self.request["kernels"])):
+            say({"running": number})
+            try:
+                self.load(number)
+                if number == 0:
+                    expected = self.reference()
+                    found = expected
+                else:
+                    found = self.compute(number)
+            except TilewrightError as error:
+                say({"checked": number, "error": str(error)})
+                if number == 0:
+                    return []
+                continue
+            reasons = [
+                difference(a, b, spec.dtype, self.request["steps"])
+                for a, b, spec in zip(found, expected, self.outputs)
+            ]
+            wrong = next((reason for reason in reasons if reason), None)
+            say({"checked": number, "error": wrong and f"wrong result: {wrong}"})
+            if wrong is None:
+                right.append(number)
+        return right
+
+    def reference(self) -> list[np.ndarray]:
+        """What the first candidate computes, on positive values where signed ones give mostly no numbers."""
+        self.fill(positive=False)
+        expected = self.compute(0)
+        sizes = [(np.isfinite(a).sum(), a.size) for a in expected if a.dtype.kind in "fc"]
+        if sizes and sum(finite for finite, _ in sizes) < sum(size for _, size in sizes) / 2:
+            self.fill(positive=True)
+            expected = self.compute(0)
+        return expected
+
+    def time(self, alive: Sequence[int], say: Callable[[Message], None]) -> dict[int, list[float]]:
+        """Microseconds of each candidate per round; rounds go on until `seconds` are used up."""
+        times: dict[int, list[float]] = {number: [] for number in alive}
+        racing = list(alive)
+        deadline = time.perf_counter() + self.request["seconds"]
+        for done in range(_MOST_ROUNDS):
+            for number in racing:
+                say({"running": number})
+                times[number].append(self.visit(number))
+            best = min(min(values) for values in times.values())
+            for rounds, factor in _KEPT:
+                if done + 1 >= rounds:
+                    racing = [n for n in racing if min(times[n]) <= factor * best]
+            if len(racing) < 2 or (done >= 1 and time.perf_counter() > deadline):
+                break
+        return times
+
+    def visit(self, number: int) -> float:
+        """The median of a few calls in a row, after one that brings the code and its buffers back."""
+        start = time.perf_counter()
+        self.run(number)
+        calls = max(1, min(9, int(400e-6 / max(1e-7, time.perf_counter() - start))))
+        spent = []
+        for _ in range(calls):
+            start = time.perf_counter()
+            self.run(number)
+            spent.append(time.perf_counter() - start)
+        return float(np.median(spent)) * 1e6
+
+
+def measure(request: Message, say: Callable[[Message], None]) -> dict[str, Any]:
+    """Checks and times the candidates of one request."""
+    bench = Bench(request)
+    alive = bench.check(say)
+    times = bench.time(alive, say) if len(alive) > 1 else {}
+    return {"done": True, "times_us": {str(number): values for number, values in times.items()}}
+
+
+def serve() -> None:
+    """Answers requests until the parent is gone."""
+    for request, answer in requests():
+        answer(measure(request, answer))
+
+
+if __name__ == "__main__":
+    serve()
