@@ -14,6 +14,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
+from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
@@ -29,6 +30,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         unroll=schedule.unroll if schedule else 0,
         vector=schedule.vector if schedule else 0,
     )
+    dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
@@ -38,6 +40,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         canonicalize,cse,
         func.func(
             map-tasks,
+            {dots.spec()},
             {registers.spec()},
             lower-sorts,tm-tensor-to-loops,
             refback-munge-memref-copy,
@@ -50,7 +53,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         convert-scf-to-cf,
         expand-strided-metadata,
         lower-affine,
-        convert-vector-to-llvm,
+        convert-vector-to-llvm{{enable-x86=true}},
         convert-complex-to-libm,convert-complex-to-standard,func.func(approximate-math),
         convert-math-to-llvm,convert-math-to-libm,
         convert-complex-to-llvm,

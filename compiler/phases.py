@@ -18,6 +18,7 @@ from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
 from tilewright.compiler.passes.assign_schedules import AssignSchedules
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
+from tilewright.compiler.passes.pack_dots import PackDots
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
@@ -54,6 +55,7 @@ def _layout(target: Target) -> list[str]:
         "assign-layouts",
         "propagate-layouts",
         "generalize-named",
+        "join-in-place",
         "generalize-pads",
         _TIDY,
         "fold-transposes",
@@ -62,6 +64,7 @@ def _layout(target: Target) -> list[str]:
         _TIDY,
         "sink-reshapes",
         _TIDY,
+        PackDots.for_target(target).spec(),
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
         PackContractions(target.vector_bits, target.registers_per_thread).spec(),
         "fold-unit-copies",
@@ -75,6 +78,7 @@ def _dispatch(target: Target) -> list[str]:
     return [
         "materialize-returns",
         "outline-dispatches",
+        "place-inserts",
         # Inside of dispatches only: before, it would pull element-wise producers into contractions.
         "linalg-fuse-elementwise-ops",
         "erase-unread-generics",

@@ -1,0 +1,139 @@
+"""Reading contractions as dot products of short groups: pairs of bf16 summed in f32, quads of bytes summed in i32.
+
+x86 multiplies `group` neighbours of a 32-bit lane and adds all products to the lane's accumulator: two for bf16
+(AVX512-BF16, AMX-BF16), four for bytes (VNNI, AMX-INT8). What the instructions want of a contraction
+
+    C[.., n] += A[.., k] * B[k, n]
+
+is that A's last dimension is a plain reduction loop `k`, and that B moves along the last loop `n` of C, which A does not.
+B is then stored in groups, `(n floordiv p, .., k floordiv group, n mod p, k mod group)`: see `pack-dots`.
+
+Source: Intel, Architecture Instruction Set Extensions and Future Features, 319433, VDPBF16PS and VPDPBUSD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.affine_access import dims, is_dim, map_dims
+from tilewright.compiler.ir import ir
+from tilewright.compiler.target import Target
+
+_WIDEN = {"arith.extf": True, "arith.extsi": True, "arith.extui": False}
+_SUMS = {"bf16": ("arith.mulf", "arith.addf", "f32", 2), "i8": ("arith.muli", "arith.addi", "i32", 4)}
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """`accumulator += product of two operands of `element``; `signed[i]` tells how operand i is widened."""
+
+    element: str
+    accumulator: str
+    group: int
+    signed: tuple[bool, bool]
+
+    @classmethod
+    def read(cls, body: ir.Block) -> DotProduct | None:
+        """The dot product that a linalg body of two inputs and one output computes; None for any other body."""
+        if len(body.arguments) != 3:
+            return None
+        left, right, sum_ = body.arguments
+        element = str(left.type)
+        if element not in _SUMS or str(right.type) != element:
+            return None
+        multiply, add, accumulator, group = _SUMS[element]
+        *ops, last = (view.operation for view in body.operations)
+        if str(sum_.type) != accumulator or len(ops) != 4 or len(last.operands) != 1:
+            return None
+        widened, signed = {}, {}
+        for op in ops[:2]:
+            if op.name not in _WIDEN or str(op.results[0].type) != accumulator:
+                return None
+            widened[op.operands[0]], signed[op.operands[0]] = op.results[0], _WIDEN[op.name]
+        if set(widened) != {left, right} or (ops[2].name, ops[3].name) != (multiply, add):
+            return None
+        product, total = ops[2], ops[3]
+        if set(product.operands) != set(widened.values()) or last.operands[0] != total.results[0]:
+            return None
+        if set(total.operands) != {sum_, product.results[0]}:
+            return None
+        return cls(element, accumulator, group, (signed[left], signed[right]))
+
+
+@dataclass(frozen=True)
+class DotLoops:
+    """The loops of a contraction by their parts: `vector` fills lanes, `depth` is summed in groups.
+
+    `row` is the position of the operand that is broadcast, `column` that of the one that fills the lanes.
+    """
+
+    row: int
+    column: int
+    vector: int
+    depth: int
+
+    @classmethod
+    def of(cls, maps: Sequence[ir.AffineMap]) -> DotLoops | None:
+        """The parts of a contraction with these maps, the result's last; None where no loop can take a part."""
+        output = maps[-1]
+        if not output.results or not is_dim(output.results[-1]):
+            return None
+        vector = output.results[-1].position
+        if sum(vector in dims(expr) for expr in output.results) != 1:
+            return None
+        columns = [i for i in range(2) if vector in map_dims(maps[i])]
+        if len(columns) != 1:
+            return None
+        column, row = columns[0], 1 - columns[0]
+        if not maps[row].results or not is_dim(maps[row].results[-1]):
+            return None
+        depth = maps[row].results[-1].position
+        if depth in map_dims(output) or depth not in map_dims(maps[column]):
+            return None
+        if sum(depth in dims(expr) for expr in maps[row].results) != 1:
+            return None
+        return cls(row, column, vector, depth)
+
+
+def dot_types(target: Target) -> tuple[bool, bool]:
+    """Whether the target multiplies pairs of bf16, and quads of bytes."""
+    features = set(target.cpu_features)
+    return "avx512bf16" in features, not features.isdisjoint({"avx512vnni", "avxvnni"})
+
+
+def grouped(map_: ir.AffineMap, loops: DotLoops, group: int) -> int | None:
+    """The block `p` of a column operand stored as `(.., n floordiv p, .., k floordiv group, .., n mod p, k mod group)`."""
+    if len(map_.results) < 4:
+        return None
+    *outer, inside, pair = map_.results
+    if not (
+        _divides(inside, ir.AffineModExpr, loops.vector) and _divides(pair, ir.AffineModExpr, loops.depth)
+    ):
+        return None
+    block = inside.rhs.value
+    numbers = [expr for expr in outer if loops.vector in dims(expr)]
+    groups = [expr for expr in outer if loops.depth in dims(expr)]
+    if len(numbers) != 1 or len(groups) != 1 or pair.rhs.value != group:
+        return None
+    if not _divides(numbers[0], ir.AffineFloorDivExpr, loops.vector) or numbers[0].rhs.value != block:
+        return None
+    if not _divides(groups[0], ir.AffineFloorDivExpr, loops.depth) or groups[0].rhs.value != group:
+        return None
+    return block
+
+
+def is_row_major(map_: ir.AffineMap, loops: DotLoops) -> bool:
+    """Whether a column operand is stored `(.., k, .., n)`: its rows are interleaved as they are read."""
+    *outer, last = map_.results
+    along = [expr for expr in outer if loops.depth in dims(expr)]
+    return (
+        is_dim(last, loops.vector)
+        and len(along) == 1
+        and is_dim(along[0])
+        and not any(loops.vector in dims(expr) for expr in outer)
+    )
+
+
+def _divides(expr: ir.AffineExpr, kind: type, loop: int) -> bool:
+    return isinstance(expr, kind) and is_dim(expr.lhs, loop) and isinstance(expr.rhs, ir.AffineConstantExpr)

@@ -1,0 +1,430 @@
+"""Turns contractions of bf16 pairs and byte quads into register-tiled loops of dot-product instructions.
+
+    linalg.generic (m, n, k) C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
+      =>
+    scf.for n0 step 32 { scf.for m0 step 14 {
+      %acc:28 = scf.for q in k / 2 iter_args(28 x vector<16xf32>) {
+        %b0, %b1 = vector.load B[n0 floordiv 32, q, .., 0]           // vector<32xbf16>: 16 columns, 2 of k each
+        %a = broadcast of the 32 bits at A[m0 + t, 2 q]              // t = 0 .. 13
+        %acc_t += x86.avx512.dot %a, %b
+      }
+      vector.store %acc_t, C[m0 + t, n0]
+    } }
+
+One instruction does the work of two f32 multiply-adds (four on bytes). Where `k` is odd the last group is filled
+up with zeros, so weights are stored padded and activations are not. A column operand that is not packed, `B[k, n]`,
+is interleaved in registers, which the unrolled rows share. Loops that the column operand does not follow run inside
+of the loop over its panels: a panel stays in the cache while the rows pass by. Bytes of both signs are multiplied as
+unsigned row operands by signed column operands, the one combination that VNNI has.
+
+Upstream's `transform.apply_patterns.x86.vector_contract_to_packed_type_dot_product` wants a `vector.contract` of
+one row by one register, with both operands already shuffled; packed weights of other blocks, convolutions and odd
+depths are beyond it.
+
+Source: Intel, Architecture Instruction Set Extensions and Future Features, 319433, VDPBF16PS and VPDPBUSD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
+from tilewright.compiler.dot_product import DotLoops, DotProduct, dot_types, grouped, is_row_major
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
+from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
+
+_LEAST_LANES = 4
+"""The narrowest dot product is of 128 bits."""
+
+
+@dataclass(frozen=True)
+class VectorizeDots(Pass):
+    """Takes contractions of `bf16` and `int8` operands, where the target multiplies such groups.
+
+    `unroll` and `vector` fix the register tile; 0 lets `choose_register_tile` take it from `vector_bits` and
+    `registers`.
+    """
+
+    anchor: ClassVar[str] = "func.func"
+    bf16: bool = False
+    int8: bool = False
+    vector_bits: int = 512
+    registers: int = 32
+    unroll: int = 0
+    vector: int = 0
+
+    @classmethod
+    def for_target(cls, target: Target, unroll: int = 0, vector: int = 0) -> VectorizeDots:
+        """The pass with what the target's features allow."""
+        bf16, int8 = dot_types(target)
+        return cls(
+            bf16=bf16,
+            int8=int8,
+            vector_bits=target.vector_bits,
+            registers=target.registers_per_thread,
+            unroll=unroll,
+            vector=vector,
+        )
+
+    def run(self, op: ir.Operation) -> None:
+        taken = {"bf16": self.bf16, "i8": self.int8}
+        for generic in walk(op, "linalg.generic") if any(taken.values()) else []:
+            dots = Dots.read(generic)
+            if dots is None or not taken[dots.product.element]:
+                continue
+            tile = self.tile(dots)
+            with ir.InsertionPoint(generic), generic.location:
+                _Emitter(dots, *tile, self.vector_bits // 32, _take_fill(generic)).emit()
+            generic.erase()
+
+    def tile(self, dots: Dots) -> tuple[int | None, int, int]:
+        """The loop to unroll, and the extents of the register tile along it and along the vector loop."""
+        column = map_dims(dots.maps[dots.loops.column])
+        rows = [d for d in dots.parallel if d != dots.loops.vector]
+        unrolled = max(rows, key=lambda d: (d not in column, min(dots.extents[d], 8), d), default=None)
+        count = dots.extents[unrolled] if unrolled is not None and unrolled not in column else 1
+        lanes = self.vector_bits // 32
+        if self.vector and dots.block is not None and dots.block % self.vector:
+            raise ScheduleError(
+                f"`{self.name()}`: vector {self.vector} crosses the blocks of {dots.block} of a packed operand; "
+                "use a divisor",
+                dots.op.location,
+            )
+        widths = None if dots.block is None else packed_widths(dots.block, lanes)
+        tile = choose_register_tile(count, dots.extents[dots.loops.vector], lanes, self.registers, widths)
+        return (unrolled if count > 1 else None, self.unroll or tile.unroll, self.vector or tile.vector)
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A contraction on memrefs that dot products can compute; `block` is that of a packed column operand."""
+
+    op: ir.Operation
+    product: DotProduct
+    loops: DotLoops
+    maps: list[ir.AffineMap]
+    extents: tuple[int, ...]
+    parallel: tuple[int, ...]
+    reduction: tuple[int, ...]
+    block: int | None
+
+    @classmethod
+    def read(cls, op: ir.Operation) -> Dots | None:
+        """Reads a generic on static memrefs; None for anything that the instructions cannot compute."""
+        types = [operand.type for operand in op.operands]
+        if op.results or not all(isinstance(t, ir.MemRefType) and t.has_static_shape for t in types):
+            return None
+        product = DotProduct.read(op.regions[0].blocks[0])
+        if product is None:
+            return None
+        maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+        loops = DotLoops.of(maps)
+        if loops is None or not all(_unit_stride(t) for t in types):
+            return None
+        extents = loop_extents(maps, [tuple(t.shape) for t in types])
+        if min(extents) < 1:
+            return None
+        column = maps[loops.column]
+        block = grouped(column, loops, product.group)
+        if block is None and (product.group != 2 or not is_row_major(column, loops)):
+            return None
+        if product.element == "i8" and (product.signed[loops.row] or not product.signed[loops.column]):
+            return None
+        kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+        return cls(
+            op=op,
+            product=product,
+            loops=loops,
+            maps=maps,
+            extents=extents,
+            parallel=tuple(i for i, reduces in enumerate(kinds) if not reduces),
+            reduction=tuple(i for i, reduces in enumerate(kinds) if reduces),
+            block=block,
+        )
+
+
+def _unit_stride(type_: ir.MemRefType) -> bool:
+    return type_.rank == 0 or type_.get_strides_and_offset()[0][-1] == 1
+
+
+def _take_fill(generic: ir.Operation) -> ir.Value | None:
+    """Erases a `linalg.fill` just before `generic` on its output and returns the scalar, so that it starts in registers."""
+    output = generic.operands[2]
+    found = None
+    for view in generic.block.operations:
+        op = view.operation
+        if op == generic:
+            break
+        if op.name == "linalg.fill" and op.operands[1] == output:
+            found = op
+        elif found is not None and (len(op.regions) or output in list(op.operands)):
+            found = None
+    if found is None:
+        return None
+    scalar = found.operands[0]
+    found.erase()
+    return scalar
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One accumulator: step of the unrolled loop, offset in the vector loop, columns in use, lanes of the register."""
+
+    row: int
+    offset: int
+    columns: int
+    lanes: int
+
+
+class _Emitter:
+    """Writes the loops of one contraction at the current insertion point."""
+
+    def __init__(
+        self,
+        dots: Dots,
+        unrolled: int | None,
+        unroll: int,
+        width: int,
+        lanes: int,
+        fill: ir.Value | None,
+    ):
+        self.d, self.unrolled, self.unroll, self.width = dots, unrolled, unroll, width
+        self.lanes, self.fill = lanes, fill
+        self.operands = list(dots.op.operands)
+        self.group = dots.product.group
+        self.row, self.column = self.operands[dots.loops.row], self.operands[dots.loops.column]
+        self.ivs: dict[int, ir.Value] = {}
+        self.zero = _index(0)
+        self.element = ir.ShapedType(self.column.type).element_type
+        self.sum = ir.ShapedType(self.operands[2].type).element_type
+        self.flat = None if dots.block is None else _flattened(self.column)
+
+    def emit(self) -> None:
+        loops = self.d.loops
+        outer = [d for d in self.d.parallel if d not in (loops.vector, self.unrolled)]
+        panel = map_dims(self.d.maps[loops.column])
+        before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
+        self._nest(
+            before, lambda: self._segments(loops.vector, self.width, lambda width: self._rows(inside, width))
+        )
+
+    def _rows(self, loops: list[int], width: int) -> None:
+        def tiles() -> None:
+            if self.unrolled is None:
+                self._tile(1, width)
+            else:
+                self._segments(self.unrolled, self.unroll, lambda count: self._tile(count, width))
+
+        self._nest(loops, tiles)
+
+    def _nest(self, loops: list[int], body: Callable[[], None]) -> None:
+        if not loops:
+            body()
+            return
+        self._loop(loops[0], 0, self.d.extents[loops[0]], 1, lambda: self._nest(loops[1:], body))
+
+    def _loop(self, dim: int, start: int, end: int, step: int, body: Callable[[], None]) -> None:
+        if end - start == step:
+            self.ivs[dim] = _index(start)
+            body()
+            return
+        loop = scf.ForOp(_index(start), _index(end), _index(step))
+        with ir.InsertionPoint(loop.body):
+            self.ivs[dim] = loop.induction_variable
+            body()
+            scf.YieldOp([])
+
+    def _segments(self, dim: int, size: int, body: Callable[[int], None]) -> None:
+        extent = self.d.extents[dim]
+        full = extent - extent % size
+        if full:
+            self._loop(dim, 0, full, size, lambda: body(size))
+        if extent > full:
+            self._loop(dim, full, extent, extent - full, lambda: body(extent - full))
+
+    def _tile(self, count: int, width: int) -> None:
+        points = [
+            _Point(t, offset, columns, max(columns, _LEAST_LANES))
+            for t in range(count)
+            for offset, columns in register_pieces(width, self.lanes)
+        ]
+        self.ivs[self.d.loops.depth] = self.zero
+        places = [self._address(2, point.row, point.offset) for point in points]
+        if self.fill is None:
+            starts = [
+                self._load(self.operands[2], place, p.columns, p.lanes) for p, place in zip(points, places)
+            ]
+        else:
+            starts = [vector.broadcast(ir.VectorType.get([p.lanes], self.sum), self.fill) for p in points]
+        outer = [d for d in self.d.reduction if d != self.d.loops.depth]
+        results = self._reduce(outer, starts, points)
+        for point, place, value in zip(points, places, results):
+            vector.store(_first(value, point.columns), self.operands[2], place)
+
+    def _reduce(self, loops: list[int], sums: list[ir.Value], points: list[_Point]) -> list[ir.Value]:
+        if loops:
+            return self._carried(
+                self.d.extents[loops[0]],
+                sums,
+                lambda iv, carried: self._at(loops[0], iv, lambda: self._reduce(loops[1:], carried, points)),
+            )
+        depth = self.d.extents[self.d.loops.depth]
+        full, rest = divmod(depth, self.group)
+        if full:
+            sums = self._carried(full, sums, lambda iv, carried: self._step(iv, self.group, carried, points))
+        return self._step(_index(full), rest, sums, points) if rest else sums
+
+    def _at(self, dim: int, iv: ir.Value, body: Callable[[], list[ir.Value]]) -> list[ir.Value]:
+        self.ivs[dim] = iv
+        return body()
+
+    def _carried(
+        self,
+        extent: int,
+        sums: list[ir.Value],
+        body: Callable[[ir.Value, list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        if extent == 1:
+            return body(self.zero, sums)
+        loop = scf.ForOp(self.zero, _index(extent), _index(1), sums)
+        with ir.InsertionPoint(loop.body):
+            scf.YieldOp(body(loop.induction_variable, list(loop.inner_iter_args)))
+        return list(loop.results)
+
+    def _step(
+        self, group: ir.Value, count: int, sums: list[ir.Value], points: list[_Point]
+    ) -> list[ir.Value]:
+        """Adds one group of `count` products to every accumulator; every operand is read once."""
+        self.ivs[self.d.loops.depth] = group
+        columns: dict[tuple[int, int], ir.Value] = {}
+        rows: dict[int, ir.Value] = {}
+        results = []
+        moves = self.unrolled in map_dims(self.d.maps[self.d.loops.row])
+        for point, sum_ in zip(points, sums):
+            key = (point.offset, point.lanes)
+            if key not in columns:
+                columns[key] = self._column(point, count)
+            at = point.row if moves else 0
+            if at not in rows:
+                rows[at] = self._row_group(at, count)
+            spread = vector.broadcast(ir.VectorType.get([point.lanes], rows[at].type), rows[at])
+            results.append(self._dot(sum_, spread, columns[key], point.lanes))
+        return results
+
+    def _row_group(self, row: int, count: int) -> ir.Value:
+        """The `count` neighbours at one row as 32 bits, zeros above them."""
+        place = self._address(self.d.loops.row, row, 0)
+        bits = 32 // self.group
+        i32 = ir.IntegerType.get_signless(32)
+        if count == self.group:
+            pair = vector.load(ir.VectorType.get([count], self.element), self.row, place)
+            word = vector.bitcast(ir.VectorType.get([1], i32), pair)
+            value = vector.extract(word, [], [0])
+        else:
+            value = arith.constant(i32, 0)
+            for i in range(count):
+                raw = memref.load(self.row, [*place[:-1], arith.addi(place[-1], _index(i))] if i else place)
+                if not isinstance(self.element, ir.IntegerType):
+                    raw = arith.bitcast(ir.IntegerType.get_signless(bits), raw)
+                wide = arith.extui(i32, raw)
+                value = arith.ori(value, arith.shli(wide, arith.constant(i32, i * bits)))
+        return value
+
+    def _column(self, point: _Point, count: int) -> ir.Value:
+        """Groups of `point.columns` columns side by side; where not packed, two rows interleaved."""
+        column = self.d.loops.column
+        if self.flat is not None:
+            *place, inside, _ = self._address(column, 0, point.offset)
+            place.append(affine.apply(_times(self.group), [inside]))
+            return self._load(self.flat, place, self.group * point.columns, self.group * point.lanes)
+        rows = [
+            self._load(self.column, self._address(column, 0, point.offset, i), point.columns, point.lanes)
+            for i in range(count)
+        ]
+        if count == 1:
+            rows.append(_zeros(point.lanes, self.element))
+        return vector.interleave(*rows)
+
+    def _load(self, source: ir.Value, place: list[ir.Value], count: int, lanes: int) -> ir.Value:
+        """`count` neighbours in a register of `lanes`, zeros behind them."""
+        element = ir.ShapedType(source.type).element_type
+        loaded = vector.load(ir.VectorType.get([count], element), source, place)
+        if count == lanes:
+            return loaded
+        return vector.insert_strided_slice(loaded, _zeros(lanes, element), [0], [1])
+
+    def _dot(self, sum_: ir.Value, row: ir.Value, column: ir.Value, lanes: int) -> ir.Value:
+        row = vector.bitcast(column.type, row)
+        if self.group == 2:
+            return x86.DotBF16Op(sum_, row, column, results=[sum_.type]).result
+        return llvm.call_intrinsic(
+            sum_.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", [sum_, row, column], [], []
+        )
+
+    def _address(self, operand: int, row: int, offset: int, depth: int = 0) -> list[ir.Value]:
+        """Where an operand lies at a point of the register tile; the depth loop counts groups."""
+        map_ = self.d.maps[operand]
+        replaced = [ir.AffineExpr.get_dim(i) for i in range(map_.n_dims)]
+        if self.unrolled is not None:
+            replaced[self.unrolled] += row
+        replaced[self.d.loops.vector] += offset
+        replaced[self.d.loops.depth] = replaced[self.d.loops.depth] * self.group + depth
+        shift = ir.AffineMap.get(map_.n_dims, 0, replaced)
+        place = []
+        for expr in map_.results:
+            composed = ir.AffineMap.get(map_.n_dims, 0, [expr.compose(shift)])
+            moved = composed.results[0]
+            used = sorted(dims(moved))
+            if is_dim(moved):
+                place.append(self.ivs[used[0]])
+            else:
+                arguments = [self.ivs[d] if d in used else self.zero for d in range(map_.n_dims)]
+                place.append(affine.apply(composed, arguments))
+        return place
+
+
+def _flattened(packed: ir.Value) -> ir.Value:
+    """A packed operand with its columns and their groups as one dimension."""
+    type_ = ir.MemRefType(packed.type)
+    rank = type_.rank
+    shape = [*type_.shape[:-2], type_.shape[-2] * type_.shape[-1]]
+    layout = None
+    if not isinstance(type_.layout, ir.AffineMapAttr):
+        strides, offset = type_.get_strides_and_offset()
+        layout = ir.StridedLayoutAttr.get(offset, [*strides[:-2], strides[-1]])
+    flat = ir.MemRefType.get(shape, type_.element_type, layout=layout)
+    groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
+    return memref.collapse_shape(flat, packed, groups)
+
+
+def _times(factor: int) -> ir.AffineMap:
+    return ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * factor])
+
+
+def _zeros(lanes: int, element: ir.Type) -> ir.Value:
+    type_ = ir.VectorType.get([lanes], element)
+    zero = (
+        ir.FloatAttr.get(element, 0.0)
+        if isinstance(element, ir.FloatType)
+        else ir.IntegerAttr.get(element, 0)
+    )
+    return arith.constant(type_, ir.DenseElementsAttr.get_splat(type_, zero))
+
+
+def _first(value: ir.Value, count: int) -> ir.Value:
+    """The first `count` lanes of a register."""
+    type_ = ir.VectorType(value.type)
+    if type_.shape[0] == count:
+        return value
+    return vector.extract_strided_slice(
+        ir.VectorType.get([count], type_.element_type), value, [0], [count], [1]
+    )
+
+
+def _index(value: int) -> ir.Value:
+    return arith.constant(ir.IndexType.get(), value)
