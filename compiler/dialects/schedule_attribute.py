@@ -22,13 +22,16 @@ def write_prediction(function: ir.Operation, us: float, bound: str) -> None:
 
 def read_prediction(function: ir.Operation) -> tuple[float, str] | None:
     """(microseconds, what bounds it) of the dispatch's schedule, None where nothing was predicted."""
-    attribute = function.attributes[PREDICTED] if PREDICTED in function.attributes else None
-    if not isinstance(attribute, ir.DictAttr) or not {"us", "bound"} <= {named.name for named in attribute}:
+    if PREDICTED not in function.attributes:
         return None
-    us, bound = attribute["us"], attribute["bound"]
-    if not isinstance(us, ir.FloatAttr) or not isinstance(bound, ir.StringAttr):
+    attribute = function.attributes[PREDICTED]
+    found = {named.name: named.attr for named in attribute} if isinstance(attribute, ir.DictAttr) else {}
+    us, bound = found.get("us"), found.get("bound")
+    if us is None or bound is None:
         return None
-    return us.value, bound.value
+    return (
+        (us.value, bound.value) if us.type == ir.F64Type.get() and isinstance(bound, ir.StringAttr) else None
+    )
 
 
 def read(function: ir.Operation) -> Schedule | None:
