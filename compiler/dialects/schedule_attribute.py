@@ -29,9 +29,8 @@ def read_prediction(function: ir.Operation) -> tuple[float, str] | None:
     us, bound = found.get("us"), found.get("bound")
     if us is None or bound is None:
         return None
-    return (
-        (us.value, bound.value) if us.type == ir.F64Type.get() and isinstance(bound, ir.StringAttr) else None
-    )
+    right = isinstance(us, ir.FloatAttr) and isinstance(bound, ir.StringAttr)
+    return (us.value, bound.value) if right else None
 
 
 def read(function: ir.Operation) -> Schedule | None:
