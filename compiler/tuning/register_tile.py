@@ -56,6 +56,39 @@ def choose_register_tile(
     return chosen
 
 
+@dataclass(frozen=True)
+class DotTile:
+    """`rows` x `columns` results of a contiguous reduction, with `chains` vector accumulators for each."""
+
+    rows: int
+    columns: int
+    chains: int
+
+
+@cache
+def choose_dot_tile(rows: int, columns: int, steps: int, registers: int, reuses: bool) -> DotTile:
+    """The tile of results that are vectors along their reduction, with the most multiply-adds per loaded vector.
+
+    `rows` and `columns` are extents, `steps` the vectors along the reduction, of which chains take turns;
+    without `reuses` rows share nothing that is loaded, and four of them are enough to overlap.
+    """
+    best, chosen = (-1.0, 0, 0), DotTile(1, 1, 1)
+    most = 8 if reuses else 4
+    for r in range(1, min(rows, most) + 1):
+        for c in range(1, min(columns, most) + 1):
+            for chains in (1, 2, 4, 8):
+                accumulators = r * c * chains
+                if (chains > 1 and chains > steps) or accumulators + min(r, c) + 2 > registers:
+                    break
+                useful = rows * columns / (-(-rows // r) * r * -(-columns // c) * c)
+                busy = min(1.0, accumulators / _LATENCY_X_THROUGHPUT)
+                loads = (r + c) / (r * c) if reuses else 1.0
+                score = (useful * busy / (1 + loads), -chains, -accumulators)
+                if score > best:
+                    best, chosen = score, DotTile(r, c, chains)
+    return chosen
+
+
 def divisors(extent: int) -> list[int]:
     """All divisors of `extent`, ascending."""
     small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]

@@ -3,6 +3,7 @@
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#transposed = affine_map<(d0, d1, d2) -> (d1, d2)>
 #packed = affine_map<(d0, d1, d2) -> (d1 floordiv 8, d2, d1 mod 8)>
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -75,15 +76,61 @@ func.func @packed_weights(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref
   return
 }
 
-// The reduction itself is contiguous: left to scalar loops that LLVM may reassociate.
+// The reduction itself is contiguous: vectors run along it, and four of partial sums are added up at once. The last
+// vector is moved back to fit, without the twelve terms of row t that were counted before.
 // CHECK-LABEL: func.func @row_sum
+// CHECK-NOT: linalg
+// CHECK-DAG: %[[NEW:.+]] = arith.constant dense<[false, false, false, {{.*}}, true, true, true, true]> : vector<16xi1>
+// CHECK-DAG: %[[NOTHING:.+]] = arith.constant dense<-0.000000e+00> : vector<16xf32>
+// CHECK: scf.for {{.*}} step %c4
+// CHECK: vector.load %arg0[%{{.+}}, %c0] : memref<8x20xf32>, vector<16xf32>
+// CHECK: vector.load %arg0[%{{.+}}, %c4] : memref<8x20xf32>, vector<16xf32>
+// CHECK: arith.select %[[NEW]], %{{.+}}, %[[NOTHING]] : vector<16xi1>, vector<16xf32>
+// CHECK: vector.shuffle {{.*}} [0, 16, 2, 18,
+// CHECK: vector.shuffle {{.*}} [1, 17, 3, 19,
+// CHECK: %[[SUMS:.+]] = arith.addf {{.*}} : vector<4xf32>
+// CHECK: %[[START:.+]] = vector.load %arg1[%{{.+}}] : memref<8xf32>, vector<4xf32>
+// CHECK: arith.addf %[[START]], %[[SUMS]]
+// CHECK: vector.store {{.*}} : memref<8xf32>, vector<4xf32>
+func.func @row_sum(%a: memref<8x20xf32>, %c: memref<8xf32>) {
+  linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%a : memref<8x20xf32>) outs(%c : memref<8xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %s = arith.addf %o, %x : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// Both operands are contiguous along the reduction: 2 x 4 results share six loads, and each row starts from the fill.
+// CHECK-LABEL: func.func @product_with_rows
+// CHECK-NOT: linalg
+// CHECK: scf.for {{.*}} -> (vector<16xf32>, {{.*}}) {
+// CHECK: vector.load %arg0[%c0
+// CHECK: vector.load %arg1
+// CHECK: vector.store {{.*}} : memref<2x4xf32>, vector<4xf32>
+// CHECK: vector.store {{.*}} : memref<2x4xf32>, vector<4xf32>
+func.func @product_with_rows(%a: memref<2x64xf32>, %b: memref<4x64xf32>, %c: memref<2x4xf32>) {
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<2x4xf32>)
+  linalg.generic {indexing_maps = [#left, #transposed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<2x64xf32>, memref<4x64xf32>) outs(%c : memref<2x4xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
+// Differences may not be regrouped: left to scalar loops.
+// CHECK-LABEL: func.func @alternating
 // CHECK: linalg.generic
-// CHECK: arith.addf {{.*}} fastmath<reassoc,contract>
-func.func @row_sum(%a: memref<8x16xf32>, %c: memref<8xf32>) {
+func.func @alternating(%a: memref<8x16xf32>, %c: memref<8xf32>) {
   linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
       ins(%a : memref<8x16xf32>) outs(%c : memref<8xf32>) {
   ^bb0(%x: f32, %o: f32):
-    %s = arith.addf %o, %x : f32
+    %s = arith.subf %x, %o : f32
     linalg.yield %s : f32
   }
   return

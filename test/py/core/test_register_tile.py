@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.compiler.tuning.register_tile import (
+    choose_dot_tile,
     choose_packing,
     choose_register_tile,
     divisors,
@@ -100,3 +101,16 @@ def test_more_registers_load_less(lanes, registers):
 @pytest.mark.parametrize("extent", [1, 2, 12, 97, 360, 4096])
 def test_divisors_are_all_of_them(extent):
     assert divisors(extent) == [d for d in range(1, extent + 1) if extent % d == 0]
+
+
+@given(extents, extents, st.integers(1, 300), register_counts, st.booleans())
+def test_tiles_of_contiguous_reductions_fit_the_registers(rows, columns, steps, registers, reuses):
+    tile = choose_dot_tile(rows, columns, steps, registers, reuses)
+    accumulators = tile.rows * tile.columns * tile.chains
+    assert 1 <= tile.rows <= rows and 1 <= tile.columns <= columns
+    assert tile.chains == 1 or tile.chains <= steps
+    assert accumulators == 1 or accumulators + min(tile.rows, tile.columns) < registers
+
+
+def test_a_single_contiguous_reduction_takes_turns_with_accumulators():
+    assert choose_dot_tile(1, 1, 1000, 32, False).chains == 8
