@@ -157,7 +157,7 @@ def _maker(module: str, function: str) -> Callable[[], Target]:
 
 
 PRESETS: dict[str, Callable[[], Target]] = {
-    "cpu": _maker("target_host", "host"),
+    "cpu": _maker("target_measurements", "host"),
     "x86-64-v3": _maker("target_cpus", "x86_64_v3"),
     "x86-64-v4": _maker("target_cpus", "x86_64_v4"),
     "sapphire-rapids": _maker("target_cpus", "sapphire_rapids"),

@@ -67,8 +67,11 @@ def x86(
     dram_bytes: int,
     fma_bits: int,
     dram_gbps: float = 0.0,
+    l3_shared_by: int = 0,
 ) -> Target:
     """An x86 CPU; `fma_bits` is how many bits of vector one core multiplies and adds per cycle.
+
+    All cores share one L3 unless told otherwise.
 
     Bytes per core and cycle: L1 64 (two 256-bit loads), L2 32, L3 16 (what Intel's optimisation manual 248966 §2 and
     AMD's software optimisation guide 56665 §2.12 name as sustained); 128 and 48 of L1 and L2 on cores with two
@@ -82,7 +85,7 @@ def x86(
     l2, l1 = (48, 128) if fma_bits == 1024 else (32, 64)
     for level, bytes_per_cycle in (("L3", 16), ("L2", l2), ("L1", l1)):
         if level in caches_bytes:
-            gbps, sharing = round(clock * bytes_per_cycle, 1), cores if level == "L3" else 1
+            gbps, sharing = round(clock * bytes_per_cycle, 1), (l3_shared_by or cores) if level == "L3" else 1
             memory.append(MemoryLevel(level, caches_bytes[level], gbps, 64, shared_by=sharing))
     count = 32 if vector_bits == 512 else 16
     memory.append(_vector_registers(count, vector_bits, clock * fma_bits / 8))

@@ -27,18 +27,58 @@ def read_caches(root: Path, cpu: int = 0) -> dict[str, int]:
     return found
 
 
-def read_cpuinfo(text: str, usable: set[int]) -> tuple[dict[str, str], set[str], int]:
-    """The first processor's fields, its flags, and how many physical cores the `usable` CPUs make."""
-    processors = [
+def read_sharing(root: Path, cpu: int, level: str) -> set[int]:
+    """The CPUs that share `cpu`'s cache of that level; only itself where the system does not tell."""
+    for index in sorted((root / f"cpu{cpu}" / "cache").glob("index*")):
+        listed = index / "shared_cpu_list"
+        if f"L{(index / 'level').read_text().strip()}" == level and listed.exists():
+            spans = (part.split("-") for part in listed.read_text().strip().split(",") if part)
+            return {n for span in spans for n in range(int(span[0]), int(span[-1]) + 1)}
+    return {cpu}
+
+
+def _processors(text: str) -> list[dict[str, str]]:
+    """The blocks of /proc/cpuinfo, one per CPU."""
+    return [
         {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in block.splitlines())}
         for block in text.strip().split("\n\n")
     ]
-    cores = {
-        (p.get("physical id", "0"), p.get("core id", p.get("processor", "0")))
-        for p in processors
-        if int(p.get("processor", 0)) in usable
-    }
-    return processors[0], set(processors[0].get("flags", "").split()), max(1, len(cores))
+
+
+def read_cores(text: str, usable: set[int]) -> dict[tuple[str, str], int]:
+    """The first usable CPU of each physical core, from /proc/cpuinfo's text."""
+    cores: dict[tuple[str, str], int] = {}
+    for p in _processors(text):
+        number = int(p.get("processor", 0))
+        if number in usable:
+            cores.setdefault((p.get("physical id", "0"), p.get("core id", str(number))), number)
+    return cores
+
+
+def read_cpuinfo(text: str, usable: set[int]) -> tuple[dict[str, str], set[str], int]:
+    """The first processor's fields, its flags, and how many physical cores the `usable` CPUs make."""
+    first = _processors(text)[0]
+    return first, set(first.get("flags", "").split()), max(1, len(read_cores(text, usable)))
+
+
+def _usable_cpus() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _cpuinfo() -> str:
+    file = Path("/proc/cpuinfo")
+    return file.read_text() if file.exists() else ""
+
+
+def core_cpus() -> list[int]:
+    """One CPU of each physical core that this process may use, in rising order."""
+    usable = _usable_cpus()
+    return sorted(read_cores(_cpuinfo(), usable).values()) or [min(usable)]
+
+
+def processor() -> str:
+    """The processor's name as its maker writes it; empty where the system does not tell."""
+    return _processors(_cpuinfo())[0].get("model name", "")
 
 
 # /proc/cpuinfo spells some features otherwise; those not here are spelled as LLVM spells them.
@@ -81,9 +121,8 @@ def host() -> Target:
     """
     import llvmlite.binding as llvm
 
-    cpuinfo = Path("/proc/cpuinfo")
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-    info, flags, cores = read_cpuinfo(cpuinfo.read_text() if cpuinfo.exists() else "", usable)
+    usable = _usable_cpus()
+    info, flags, cores = read_cpuinfo(_cpuinfo(), usable)
     features = usable_features(llvm.get_host_cpu_features(), flags)
     system = Path("/sys/devices/system/cpu")
     generic = generic_x86("x86-64-v4" if "avx512f" in features else "x86-64-v3", (), MIB)
@@ -97,4 +136,8 @@ def host() -> Target:
     meminfo = Path("/proc/meminfo")
     total = re.search(r"MemTotal:\s+(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
     dram = int(total[1]) * KIB // GIB * GIB if total else 16 * GIB
-    return x86("cpu", features, llvm.get_host_cpu_name(), cores, ghz, caches, dram, fma_bits(info, features))
+    sharing = read_sharing(system, min(usable), "L3") & set(core_cpus())
+    return x86(
+        "cpu", features, llvm.get_host_cpu_name(), cores, ghz, caches, dram, fma_bits(info, features),
+        l3_shared_by=max(1, len(sharing)),
+    )  # fmt: skip

@@ -151,6 +151,23 @@ def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
     assert target_host.read_caches(tmp_path) == {"L1": 48 << 10, "L2": 2 << 20, "L3": 105 << 20}
 
 
+def test_who_shares_a_cache_is_read_from_sysfs(tmp_path: Path) -> None:
+    for index, (level, shared) in enumerate([("1", "4"), ("3", "0-2,4-5,9")]):
+        folder = tmp_path / "cpu4" / "cache" / f"index{index}"
+        folder.mkdir(parents=True)
+        (folder / "level").write_text(level + "\n")
+        (folder / "shared_cpu_list").write_text(shared + "\n")
+    assert target_host.read_sharing(tmp_path, 4, "L3") == {0, 1, 2, 4, 5, 9}
+    assert target_host.read_sharing(tmp_path, 4, "L1") == {4}
+    assert target_host.read_sharing(tmp_path, 4, "L2") == {4}
+
+
+def test_one_cpu_stands_for_each_core() -> None:
+    cores = target_host.read_cores(CPUINFO, {0, 1, 2})
+    assert cores == {("0", "0"): 0, ("0", "1"): 2}
+    assert len(target_host.core_cpus()) == target_host.host().num_cores
+
+
 def test_the_feature_string_switches_off_what_a_cpu_name_would_imply() -> None:
     v3 = resolve("x86-64-v3").llvm_features.split(",")
     assert "+avx2" in v3 and "-avx512f" in v3 and "-amx-tile" in v3
