@@ -10,6 +10,8 @@ from typing import Any
 from tilewright.compiler import package_cache, phases
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
+from tilewright.compiler.passes.lower_precision import ask_precision
+from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable
@@ -25,7 +27,8 @@ def compile(
     """Compiles a model for fixed input shapes.
 
     `model` is an `nn.Module`, `torch.export.ExportedProgram`, `onnx.ModelProto`, or the path of an `.onnx` or
-    `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. Raises
+    `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
+    `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands. Raises
     UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
@@ -79,6 +82,7 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
+    ask_precision(module, options["precision"])
     package = phases.compile_module(module, target, phases.Report())
     if key:
         package_cache.store(key, package)
@@ -87,10 +91,14 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
-    given = {"opt": "O0", **(options or {})}
-    unknown = sorted(set(given) - {"opt"})
+    given = {"opt": "O0", "precision": "f32", **(options or {})}
+    unknown = sorted(set(given) - {"opt", "precision"})
     if unknown:
-        raise TilewrightError(f"unknown option `{unknown[0]}`; the options are: opt, target")
+        raise TilewrightError(f"unknown option `{unknown[0]}`; the options are: opt, precision, target")
+    if given["precision"] not in PRECISIONS:
+        raise TilewrightError(
+            f"precision: expected one of {', '.join(PRECISIONS)}, found `{given['precision']}`"
+        )
     if given["opt"] not in OPT_LEVELS:
         raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{given['opt']}`")
     if given["opt"] != "O0":

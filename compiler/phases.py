@@ -47,6 +47,8 @@ def _graph(target: Target) -> list[str]:
         _TIDY,
         "fold-batch-norm",
         _TIDY,
+        "lower-precision",
+        _TIDY,
     ]
 
 
