@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tilewright.compiler.cli_models import load_model, read_inputs
 from tilewright.compiler.explain import duration, quantity
+from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.terminal import console as new_console
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ def phase_names() -> list[str]:
 @click.option("--target", default="cpu", show_default=True, help="A target's name; see `tilewright targets`.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
 @click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Of contractions of f32.",
+)
+@click.option(
     "--from", "first", help="First phase to run, on an .mlir file that the phase before it printed."
 )
 @click.option("--to", "last", help="Last phase to run; prints the IR instead of making an artifact.")
@@ -45,6 +53,7 @@ def command(
     output: Path | None,
     target: str,
     opt: str,
+    precision: str,
     first: str | None,
     last: str | None,
     weights: str | None,
@@ -58,7 +67,7 @@ def command(
     """
     console = new_console(stderr=True)
     if last or first not in (None, IMPORT):
-        _phases(model, output, target, first, last, weights, inputs, timing, console)
+        _phases(model, output, target, precision, first, last, weights, inputs, timing, console)
         return
     from tilewright.compiler import driver
 
@@ -70,7 +79,7 @@ def command(
         import_s = time.perf_counter() - start
     with console.status(f"compiling {loaded.name} for {target}"):
         start = time.perf_counter()
-        compiled = driver.compile_imported(imported, target, {"opt": opt})
+        compiled = driver.compile_imported(imported, target, {"opt": opt, "precision": precision})
         compile_s = time.perf_counter() - start
     package = compiled.executable.package
     kernels = sum(len(kernel.object) for kernel in package.kernels)
@@ -104,6 +113,7 @@ def _phases(
     model: str,
     output: Path | None,
     target: str,
+    precision: str,
     first: str | None,
     last: str | None,
     weights: str | None,
@@ -114,6 +124,7 @@ def _phases(
     """Runs a stretch of the phases and prints the IR, or the kernels' sizes when it runs to the end."""
     from tilewright.compiler import driver, phases
     from tilewright.compiler.ir import parse
+    from tilewright.compiler.passes.lower_precision import ask_precision
     from tilewright.compiler.target import resolve
 
     names = phase_names()
@@ -138,6 +149,7 @@ def _phases(
         loaded = load_model(model)
         module = driver.import_model(loaded.model, example_inputs(loaded, inputs)).module
         first = names[1]
+    ask_precision(module, precision)
     report.add(IMPORT, time.perf_counter() - start)
     if last is None:
         package = phases.compile_module(module, resolve(target), report, first)

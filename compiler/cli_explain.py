@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tilewright.compiler.cli_models import load_model
 from tilewright.compiler.explain import Report, duration, explain, quantity, short_location
+from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.target import Target, resolve
 from tilewright.compiler.terminal import console as new_console
 
@@ -22,13 +23,27 @@ from tilewright.compiler.terminal import console as new_console
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(1), help="Calls measured.")
 @click.option("--target", default="cpu", show_default=True)
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Of contractions of f32.",
+)
 def command(
-    model: str, html: Path | None, json_path: Path | None, top: int, repeats: int, target: str, opt: str
+    model: str,
+    html: Path | None,
+    json_path: Path | None,
+    top: int,
+    repeats: int,
+    target: str,
+    opt: str,
+    precision: str,
 ) -> None:
     """Show per dispatch: operator, source line, schedule, time, roofline bound and share of the total."""
     console = new_console()
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
-        report = measured_report(model, target, opt, repeats)
+        report = measured_report(model, target, opt, repeats, precision)
     console.print(report_table(report, top))
     console.print(summary(report))
     if html:
@@ -41,7 +56,7 @@ def command(
         console.print(f"{json_path}: the report")
 
 
-def measured_report(model: str, target: str, opt: str, repeats: int) -> Report:
+def measured_report(model: str, target: str, opt: str, repeats: int, precision: str = "f32") -> Report:
     """Compiles MODEL, or loads an artifact, and measures every step on its example inputs."""
     import tilewright
 
@@ -52,7 +67,8 @@ def measured_report(model: str, target: str, opt: str, repeats: int) -> Report:
         from tilewright.compiler.cli_compile import example_inputs
 
         loaded = load_model(model)
-        compiled = tilewright.compile(loaded.model, example_inputs(loaded, None), target=target, opt=opt)
+        examples = example_inputs(loaded, None)
+        compiled = tilewright.compile(loaded.model, examples, target=target, opt=opt, precision=precision)
         inputs = loaded.inputs or ()
     return report_of(model, compiled, resolve(target), inputs, repeats)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from tilewright.compiler.cli_models import load_model, named_arrays, read_inputs, seeded_inputs
 from tilewright.compiler.explain import duration
+from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.terminal import console as new_console
 
 
@@ -22,7 +23,22 @@ from tilewright.compiler.terminal import console as new_console
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Calls to time.")
 @click.option("--target", default="cpu", show_default=True, help="What a MODEL is compiled for.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
-def command(model: str, inputs: Path | None, output: Path | None, repeat: int, target: str, opt: str) -> None:
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="Of contractions of f32.",
+)
+def command(
+    model: str,
+    inputs: Path | None,
+    output: Path | None,
+    repeat: int,
+    target: str,
+    opt: str,
+    precision: str,
+) -> None:
     """Run an artifact (.twm), or compile MODEL and run it.
 
     INPUTS is an .npz file: arr_0, arr_1, ... by position, other names as keyword arguments. Without it a MODEL
@@ -42,7 +58,8 @@ def command(model: str, inputs: Path | None, output: Path | None, repeat: int, t
         loaded = load_model(model)
         arguments, keywords = loaded.inputs or (), loaded.keywords or {}
         with new_console(stderr=True).status(f"compiling {loaded.name}"):
-            compiled = driver.compile(loaded.model, example_inputs(loaded, inputs), target=target, opt=opt)
+            examples = example_inputs(loaded, inputs)
+            compiled = driver.compile(loaded.model, examples, target=target, opt=opt, precision=precision)
     if inputs:
         arrays = read_inputs(inputs)
         arguments, keywords = arrays.positional, arrays.keywords
