@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from tilewright.compiler.dense_constants import dense_bytes
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.views import is_view, slice_offset
+from tilewright.compiler.placement import Place, is_dense, is_inserted, own, places, shape_of
+from tilewright.compiler.views import is_view
 from tilewright.runtime.program import (
     ALIGNMENT_BYTES,
     ITEM_BYTES,
@@ -115,27 +116,21 @@ def plan_function(
     """
     block = function.regions[0].blocks[0]
     *ops, terminator = (view.operation for view in block.operations)
-    roots: dict[ir.Value, ir.Value] = {}
+    placed = places(ops, is_view)
 
-    def root_of(value: ir.Value) -> ir.Value:
-        chain = []
-        while value not in roots and not isinstance(value.owner, ir.Block) and is_view(value.owner.operation):
-            chain.append(value)
-            value = value.owner.operation.operands[0]
-        root = roots.get(value, value)
-        for link in (*chain, value):
-            roots[link] = root
-        return root
+    def place_of(value: ir.Value) -> Place:
+        return placed[value] if value in placed else own(value)
 
     last_use: dict[ir.Value, int] = {}
     for number, op in enumerate(ops):
         for value in (*op.operands, *op.results):
-            last_use[root_of(value)] = number
+            if isinstance(value.type, ir.RankedTensorType):
+                last_use[place_of(value).root] = number
     ends: dict[int, list[ir.Value]] = {}
     for root, number in last_use.items():
         ends.setdefault(number, []).append(root)
 
-    places: dict[ir.Value, BufferRef] = {}
+    memory: dict[ir.Value, BufferRef] = {}
     producer: dict[ir.Value, int | str] = {}
     counters = {"weight": 0, "input": 0, "packed": 0}
     for position, argument in enumerate(block.arguments):
@@ -143,41 +138,45 @@ def plan_function(
         role = ir.StringAttr(attributes["tilewright.role"]).value
         producer[argument] = ir.StringAttr(attributes["tilewright.name"]).value
         if role == "packed":
-            places[argument] = BufferRef("packed", 0, ir.IntegerAttr(attributes["tilewright.offset"]).value)
+            memory[argument] = BufferRef("packed", 0, ir.IntegerAttr(attributes["tilewright.offset"]).value)
         else:
-            places[argument] = BufferRef(role, counters[role])
+            memory[argument] = BufferRef(role, counters[role])
             counters[role] += 1
+    returned = set()
     for i, value in enumerate(terminator.operands):
-        places[root_of(value)] = (outputs or {}).get(i, BufferRef("output", i))
-    returned = {root_of(value) for value in terminator.operands}
+        place = place_of(value)
+        if place.offset or not is_dense(shape_of(value), place.strides):
+            raise PassError(f"{terminator.location}: result {i} lies inside of another tensor; return a copy")
+        memory[place.root] = (outputs or {}).get(i, BufferRef("output", i))
+        returned.add(place.root)
+
+    def buffer(value: ir.Value) -> BufferRef:
+        place = place_of(value)
+        base = memory[place.root]
+        item = ITEM_BYTES[dtype_name(ir.RankedTensorType(value.type).element_type)]
+        return BufferRef(base.space, base.index, base.offset + place.offset * item)
 
     arena = Arena()
     steps: list[CallStep] = []
     for number, op in enumerate(ops):
         if op.name == "arith.constant":
-            places[op.results[0]] = constants.place(op)
+            memory[op.results[0]] = constants.place(op)
             producer[op.results[0]] = "constant"
-        elif is_view(op):
-            base = places[op.operands[0]]
-            offset = 0
-            if op.name == "tensor.extract_slice":
-                element = ir.RankedTensorType(op.results[0].type).element_type
-                offset = (slice_offset(op) or 0) * ITEM_BYTES[dtype_name(element)]
-            places[op.results[0]] = BufferRef(base.space, base.index, base.offset + offset)
         elif op.name == "func.call":
+            sources = tuple(producer.get(place_of(value).root, "") for value in op.operands)
             for result in op.results:
-                if result not in places:
-                    places[result] = BufferRef("arena", 0, arena.take(_nbytes(result.type)))
-                producer[result] = len(steps)
-            buffers = tuple(places[value] for value in (*op.operands, *op.results))
+                root = place_of(result).root
+                if root not in memory:
+                    memory[root] = BufferRef("arena", 0, arena.take(_nbytes(root.type)))
+                producer[root] = len(steps)
+            buffers = tuple(buffer(value) for value in (*op.operands, *op.results))
             callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-            sources = tuple(producer.get(root_of(value), "") for value in op.operands)
             steps.append(CallStep(callee, buffers, sources, location_text(op.location)))
-        else:
+        elif not (is_view(op) or is_inserted(op) or op.name == "tensor.empty"):
             raise PassError(f"{op.location}: `{op.name}` is left outside of all dispatches")
         for root in ends.get(number, ()):
-            if places[root].space == "arena" and root not in returned:
-                arena.give(places[root].offset, _nbytes(root.type))
+            if root in memory and memory[root].space == "arena" and root not in returned:
+                arena.give(memory[root].offset, _nbytes(root.type))
     return steps, arena.peak
 
 

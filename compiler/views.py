@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.ir import ir
+from tilewright.compiler.placement import IN_PLACE
 
 _RESHAPES = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"}
 
 
 def is_view(op: ir.Operation) -> bool:
-    """Whether the result of `op` is the operand's memory, or one contiguous piece of it."""
-    return op.name in _RESHAPES or (op.name == "tensor.extract_slice" and slice_offset(op) is not None)
+    """Whether the result of `op` is the operand's memory, or one contiguous piece of it, or one marked to be read there."""
+    if op.name == "tensor.extract_slice":
+        return IN_PLACE in op.attributes or slice_offset(op) is not None
+    return op.name in _RESHAPES
 
 
 def slice_offset(op: ir.Operation) -> int | None:

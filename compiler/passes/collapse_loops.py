@@ -10,6 +10,7 @@ from typing import ClassVar
 from tilewright.compiler.generics import body, indexing_maps, terminator
 from tilewright.compiler.ir import func, ir, tensor, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.placement import STRIDES
 
 KINDS = frozenset({"elementwise", "reduction"})
 """Values of `tilewright.operator` whose dispatches are collapsed; contractions keep the loops that they tile."""
@@ -67,11 +68,26 @@ def together(function: ir.Operation) -> Seams:
     ]:
         if isinstance(value.type, ir.RankedTensorType):
             seams[value] = set(range(max(0, value.type.rank - 1))) if value.type.has_static_shape else set()
+    for value, strides in _strided(function):
+        shape = list(value.type.shape)
+        seams[value] = {k for k in seams[value] if strides[k] == strides[k + 1] * shape[k + 1]}
     before = None
     while before != (before := sum(map(len, seams.values()))):
         for view in block.operations:
             _restrict(view.operation, seams)
     return seams
+
+
+def _strided(function: ir.Operation) -> list[tuple[ir.Value, list[int]]]:
+    """Arguments and returned values of a dispatch that carry strides, with these."""
+    block = body(function)
+    found = []
+    for name, values in (("arg_attrs", block.arguments), ("res_attrs", terminator(block).operands)):
+        if name in function.attributes:
+            for value, entry in zip(values, function.attributes[name]):
+                if STRIDES in entry:
+                    found.append((value, list(ir.DenseI64ArrayAttr(entry[STRIDES]))))
+    return found
 
 
 def _restrict(op: ir.Operation, seams: Seams) -> None:
@@ -166,8 +182,23 @@ def _collapse(function: ir.Operation, seams: Seams, calls: list[ir.Operation]) -
     inputs = [value.type for value in block.arguments]
     outputs = [value.type for value in terminator(block).operands]
     function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
+    for name, several in (("arg_attrs", arguments), ("res_attrs", results)):
+        if name in function.attributes:
+            function.attributes[name] = ir.ArrayAttr.get(
+                [_collapsed_strides(entry, seams) for entry, seams in zip(function.attributes[name], several)]
+            )
     for call in calls:
         _rewrite_call(call, arguments, results, outputs)
+
+
+def _collapsed_strides(entry: ir.DictAttr, merged: set[int]) -> ir.DictAttr:
+    """The attributes of an argument or result whose dimensions at the seams `merged` have become one."""
+    fields = {named.name: named.attr for named in ir.DictAttr(entry)}
+    if STRIDES in fields:
+        strides = list(ir.DenseI64ArrayAttr(fields[STRIDES]))
+        runs = groups(len(strides), merged)
+        fields[STRIDES] = ir.DenseI64ArrayAttr.get([strides[run[-1]] for run in runs])
+    return ir.DictAttr.get(fields)
 
 
 def _merge_loops(generic: ir.Operation, pairs: set[int]) -> None:

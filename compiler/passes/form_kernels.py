@@ -4,7 +4,8 @@
       =>
     func @d(%task: index, %a: memref<4xf32>, %out: memref<4xf32>, %status: memref<1xi32>, %scratch: memref<?xi8>)
 
-Every buffer argument is `llvm.noalias`: the plan never lets a dispatch write what it reads.
+Every buffer argument is `llvm.noalias`: the plan never lets a dispatch write what it reads. A tensor with
+`tilewright.strides` lies inside of a larger one and becomes a strided memref; the caller passes where it starts.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.ir import bufferization, func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.placement import STRIDES
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ def _form(function: ir.Operation) -> None:
     *_, terminator = block.operations
     tensors = list(block.arguments)
     index = ir.IndexType.get()
-    inputs = [_memref(t.type) for t in tensors]
-    outputs = [_memref(r.type) for r in terminator.operation.operands]
+    inputs = [_memref(t.type, a) for t, a in zip(tensors, _attributes(function, "arg_attrs", len(tensors)))]
+    results = list(terminator.operation.operands)
+    outputs = [_memref(r.type, a) for r, a in zip(results, _attributes(function, "res_attrs", len(results)))]
     status = ir.MemRefType.get([1], ir.IntegerType.get_signless(32))
     scratch = ir.MemRefType.get([_scratch_bound()], ir.IntegerType.get_signless(8))
     types = [index, *inputs, *outputs, status, scratch]
@@ -75,9 +78,18 @@ def _form(function: ir.Operation) -> None:
         del function.attributes["sym_visibility"]
 
 
-def _memref(type_: ir.Type) -> ir.MemRefType:
+def _attributes(function: ir.Operation, name: str, count: int) -> list[ir.DictAttr]:
+    if name not in function.attributes:
+        return [ir.DictAttr.get({})] * count
+    return [ir.DictAttr(entry) for entry in function.attributes[name]]
+
+
+def _memref(type_: ir.Type, attributes: ir.DictAttr) -> ir.MemRefType:
     shaped = ir.RankedTensorType(type_)
-    return ir.MemRefType.get(shaped.shape, shaped.element_type)
+    layout = None
+    if STRIDES in attributes:
+        layout = ir.StridedLayoutAttr.get(0, list(ir.DenseI64ArrayAttr(attributes[STRIDES])))
+    return ir.MemRefType.get(shaped.shape, shaped.element_type, layout)
 
 
 def _scratch_bound() -> int:

@@ -7,12 +7,19 @@ from typing import ClassVar
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.generics import is_read
-from tilewright.compiler.ir import func, ir, walk
+from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.weight_flow import ROLE, WeightFlow, argument_roles
+from tilewright.compiler.prepack import (
+    INDEX,
+    empty_prepack,
+    function_type,
+    packed_attributes,
+    return_values,
+    retype,
+)
+from tilewright.compiler.weight_flow import WeightFlow, argument_roles
 from tilewright.runtime.program import ITEM_BYTES
 
-NAME, INDEX = "tilewright.name", "tilewright.index"
 _PURE_DIALECTS = frozenset(
     {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
 )
@@ -73,7 +80,7 @@ class HoistWeights(Pass):
         roles = argument_roles(main)
         cut = decide(main, roles, self.max_growth)
         if cut.crossing:
-            prepack = named.get("prepack") or _empty_prepack(main, roles)
+            prepack = named.get("prepack") or empty_prepack(main, roles)
             _move(cut, main, prepack, roles)
         elif "prepack" in named:
             _drop_unread(main, named["prepack"])
@@ -204,22 +211,6 @@ def _nbytes(type_: ir.Type) -> int:
     return count * item
 
 
-def _empty_prepack(main: ir.Operation, roles: list[str]) -> ir.Operation:
-    """A @prepack behind @main that takes all weights and gives nothing yet."""
-    block = main.regions[0].blocks[0]
-    weights = [i for i, role in enumerate(roles) if role == "weight"]
-    types = [block.arguments[i].type for i in weights]
-    with main.location, ir.InsertionPoint.after(main):
-        prepack = func.FuncOp("prepack", (types, [])).operation
-    attributes = main.attributes["arg_attrs"]
-    prepack.attributes["arg_attrs"] = ir.ArrayAttr.get([attributes[i] for i in weights])
-    with main.location:
-        entry = ir.Block.create_at_start(prepack.regions[0], types, [main.location] * len(types))
-        with ir.InsertionPoint(entry):
-            func.ReturnOp([])
-    return prepack
-
-
 def _move(cut: Cut, main: ir.Operation, prepack: ir.Operation, roles: list[str]) -> None:
     """Computes the slice in @prepack, and gives @main the crossing values as arguments."""
     block, entry = main.regions[0].blocks[0], prepack.regions[0].blocks[0]
@@ -240,19 +231,19 @@ def _move(cut: Cut, main: ir.Operation, prepack: ir.Operation, roles: list[str])
                     inner.operands[number] = inside[value]
         inside.update(zip(op.results, clone.results))
 
-    types = list(_function_type(main).inputs)
+    types = list(function_type(main).inputs)
     attributes = list(main.attributes["arg_attrs"])
     for number, value in enumerate(cut.crossing, len(kept)):
         argument = block.add_argument(value.type, value.owner.location)
         kept.append(inside[value])
         value.replace_all_uses_with(argument)
         types.append(value.type)
-        attributes.append(_packed_attributes(number))
+        attributes.append(packed_attributes(number))
     for op in reversed(cut.slice):
         if not any(is_read(result) for result in op.results):
             op.erase()
-    _retype(main, types, list(_function_type(main).results), attributes)
-    _return(prepack, terminator, kept)
+    retype(main, types, list(function_type(main).results), attributes)
+    return_values(prepack, terminator, kept)
     _drop_unread(main, prepack)
 
 
@@ -272,47 +263,18 @@ def _drop_unread(main: ir.Operation, prepack: ir.Operation) -> None:
                 unread.append(number)
                 continue
             kept.append(results[ir.IntegerAttr(entry_attributes[INDEX]).value])
-            entry_attributes = _packed_attributes(len(kept) - 1)
+            entry_attributes = packed_attributes(len(kept) - 1)
         types.append(argument.type)
         attributes.append(entry_attributes)
     if not unread:
         return
     for number in reversed(unread):
         block.erase_argument(number)
-    _retype(main, types, list(_function_type(main).results), attributes)
-    _return(prepack, terminator, kept)
+    retype(main, types, list(function_type(main).results), attributes)
+    return_values(prepack, terminator, kept)
     for view in reversed(list(entry.operations)):
         op = view.operation
         if len(op.results) and not any(is_read(result) for result in op.results):
             op.erase()
     if not kept:
         prepack.erase()
-
-
-def _packed_attributes(number: int) -> ir.DictAttr:
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.DictAttr.get(
-        {
-            ROLE: ir.StringAttr.get("packed"),
-            NAME: ir.StringAttr.get(f"packed{number}"),
-            INDEX: ir.IntegerAttr.get(i64, number),
-        }
-    )
-
-
-def _function_type(function: ir.Operation) -> ir.FunctionType:
-    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-
-
-def _retype(function: ir.Operation, inputs: list, results: list, arg_attrs: list) -> None:
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
-    function.attributes["arg_attrs"] = ir.ArrayAttr.get(arg_attrs)
-
-
-def _return(function: ir.Operation, terminator: ir.Operation, values: list[ir.Value]) -> None:
-    """Makes `function` return `values`."""
-    with terminator.location, ir.InsertionPoint(terminator):
-        func.ReturnOp(values)
-    terminator.erase()
-    inputs = list(_function_type(function).inputs)
-    _retype(function, inputs, [value.type for value in values], list(function.attributes["arg_attrs"]))

@@ -12,7 +12,8 @@ rTasks still costs no recomputation:
   - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
   - a contraction joins a purely element-wise group that covers all of its output (its epilogue).
 Edges that stay cut are recorded on the dispatch as `tilewright.unfused`. Reshapes and contiguous slices stay
-outside as views of buffers. Identical groups become one function, called several times.
+outside as views of buffers, insertions in place do too (see `join-in-place`). Identical groups become one
+function, called several times.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from tilewright.compiler.dense_constants import is_splat
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.placement import is_inserted
 from tilewright.compiler.structure import Structured, tileable_loops, volume
 from tilewright.compiler.views import is_view
 
@@ -60,6 +62,7 @@ class _Outliner:
 
     def __init__(self, module, function: ir.Operation, outlined: dict[str, str], min_rows: int):
         self.module, self.outlined, self.min_rows = module, outlined, min_rows
+        self.is_main = ir.StringAttr(function.attributes["sym_name"]).value == "main"
         self.ops = [view.operation for view in function.regions[0].blocks[0].operations][:-1]
         self.structured: dict[int, Structured | None] = {}
         self.operands = [external_operands(op) for op in self.ops]
@@ -82,7 +85,7 @@ class _Outliner:
         kept = {
             n
             for n, op in enumerate(self.ops)
-            if is_view(op) or n in self.cloned or op.name == "arith.constant"
+            if is_view(op) or n in self.cloned or op.name == "arith.constant" or self.stays(op)
         }
         for number in range(len(self.ops) - 1, -1, -1):
             if number not in taken and number not in kept:
@@ -95,6 +98,10 @@ class _Outliner:
             op = self.ops[number]
             if number in taken or not any(len(list(result.uses)) for result in op.results):
                 op.erase()
+
+    def stays(self, op: ir.Operation) -> bool:
+        """Whether `op` moves nothing, so that `place-inserts` only has to say where tensors lie."""
+        return self.is_main and is_inserted(op)
 
     def read(self, number: int) -> Structured | None:
         if number not in self.structured:

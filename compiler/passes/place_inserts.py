@@ -1,0 +1,306 @@
+"""Decides where the tensors of @main lie that insertions put inside of others, and tells the dispatches.
+
+    %x = call @conv(%a)                                            // tensor<1x56x56x64xf32>
+    %f = linalg.fill ins(%zero) outs(%e)                           // tensor<1x58x58x64xf32>
+    %p = tensor.insert_slice %x into %f[0, 1, 1, 0] ... {tilewright.in_place}
+    %y = call @depthwise(%p)
+      =>
+    %x = call @conv(%a)          // @conv's result: tilewright.strides = array<i64: 215296, 3712, 64, 1>
+    %p = tensor.insert_slice %x into %packed0[0, 1, 1, 0] ... {tilewright.in_place}
+    %y = call @depthwise(%p)     // %packed0: the fill, computed by @prepack
+
+A dispatch's result is claimed for the place where it is inserted unless something needs it elsewhere or dense: it
+is returned, inserted twice, reshaped in a way that strides cannot express, read by a dispatch that is more than
+linalg, or made of pieces shorter than a cache line. Then a dispatch copies it.
+
+A filled border is written once, when weights are bound: nothing ever writes there again. Tensors with the same
+border share memory as soon as the one before is read for the last time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tilewright.compiler.ir import func, functions, ir, linalg, tensor
+from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.join_in_place import root_of
+from tilewright.compiler.passes.materialize_returns import copy_of
+from tilewright.compiler.passes.outline_dispatches import OPERATOR
+from tilewright.compiler.placement import (
+    STRIDES,
+    Place,
+    boxed,
+    chain_of,
+    dense_run,
+    dense_strides,
+    is_dense,
+    is_inserted,
+    is_reshape,
+    places,
+    reshaped,
+    shape_of,
+    unreshaped,
+)
+from tilewright.compiler.prepack import empty_prepack, function_type, packed_attributes, return_values, retype
+from tilewright.compiler.views import is_view
+from tilewright.compiler.weight_flow import argument_roles
+
+_STRIDED_OPS = {"linalg.generic", "linalg.fill", "arith.constant", "tensor.empty", "func.return"}
+"""What a dispatch consists of that may read and write memory with gaps: loops over indices, and nothing else."""
+
+
+@dataclass(frozen=True)
+class PlaceInserts(Pass):
+    """Runs on modules whose @main consists of dispatch calls; pieces below `shortest_bytes` are copied."""
+
+    shortest_bytes: int = 64
+
+    def run(self, op: ir.Operation) -> None:
+        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(op.opview)}
+        main = named.get("main")
+        if main is None or not any(is_inserted(v.operation) for v in main.regions[0].blocks[0].operations):
+            return
+        _Claims(main, named, self.shortest_bytes).run()
+        _share_borders(main, named.get("prepack"))
+        _tell_dispatches(op.opview, main)
+
+
+@dataclass
+class _Claims:
+    """Walks @main backwards and claims what every insertion inserts; what cannot be claimed is copied."""
+
+    main: ir.Operation
+    named: dict[str, ir.Operation]
+    shortest_bytes: int
+    known: dict[ir.Value, Place] = field(default_factory=dict)
+    copies: dict[ir.Type, str] = field(default_factory=dict)
+
+    def run(self) -> None:
+        *ops, terminator = (view.operation for view in self.main.regions[0].blocks[0].operations)
+        self.returned = {root_of(value) for value in terminator.operands}
+        for op in reversed(ops):
+            if not is_inserted(op):
+                continue
+            result, destination = op.results[0], op.operands[1]
+            here = self.known.setdefault(result, Place(result, 0, dense_strides(shape_of(result))))
+            if not isinstance(destination.owner, ir.Block) and is_inserted(destination.owner.operation):
+                self.known[destination] = here
+            place = boxed(op, here)
+            if not self.claim(op.operands[0], place):
+                op.operands[0] = self.copied(op)
+                self.known[op.operands[0]] = place
+
+    def claim(self, source: ir.Value, place: Place) -> bool:
+        """Puts the computation behind `source` at `place` if it can lie there."""
+        path: list[tuple[ir.Value, Place]] = [(source, place)]
+        value = source
+        while not isinstance(value.owner, ir.Block) and is_reshape(value.owner.operation):
+            before = unreshaped(value.owner.operation, path[-1][1])
+            if before is None:
+                return False
+            value = value.owner.operands[0]
+            path.append((value, before))
+        if isinstance(value.owner, ir.Block) or value in self.returned:
+            return False
+        if any(reached in self.known for reached, _ in path) or not self.is_writable(value.owner.operation):
+            return False
+        shape, strides = shape_of(value), path[-1][1].strides
+        bits = ir.RankedTensorType(value.type).element_type
+        run_bytes = dense_run(shape, strides) * max(1, getattr(bits, "width", 64) // 8)
+        if not is_dense(shape, strides) and run_bytes < self.shortest_bytes:
+            return False
+        if not self.is_readable(value, path[-1][1]):
+            return False
+        self.known.update(path)
+        return True
+
+    def is_writable(self, owner: ir.Operation) -> bool:
+        """Whether `owner` can compute into any strides: a dispatch of loops, or insertions into nothing yet."""
+        if owner.name == "func.call":
+            return self.is_strided(owner)
+        if not is_inserted(owner):
+            return False
+        base = chain_of(owner)[-1].operands[1]
+        return not isinstance(base.owner, ir.Block) and base.owner.name == "tensor.empty"
+
+    def is_readable(self, value: ir.Value, place: Place) -> bool:
+        """Whether all readers of `value` and of views of it can read it at `place`."""
+        for use in value.uses:
+            user = use.owner.operation
+            if is_view(user):
+                seen = boxed(user, place) if user.name == "tensor.extract_slice" else reshaped(user, place)
+                if seen is None or not self.is_readable(user.results[0], seen):
+                    return False
+            elif user.name == "func.call":
+                if not is_dense(shape_of(value), place.strides) and not self.is_strided(user):
+                    return False
+            elif not is_inserted(user) or use.operand_number != 0:
+                return False
+        return True
+
+    def is_strided(self, call: ir.Operation) -> bool:
+        callee = self.named[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        return all(v.operation.name in _STRIDED_OPS for v in callee.regions[0].blocks[0].operations)
+
+    def copied(self, op: ir.Operation) -> ir.Value:
+        """A call of a dispatch that copies what `op` inserts, just before it."""
+        source = op.operands[0]
+        name = self.copies.get(source.type)
+        if name is None:
+            shape = "x".join(map(str, shape_of(source)))
+            name = f"copy_{shape}_{len(self.named)}"
+            dispatch = _dispatch(
+                self.main, name, [source.type], source.type, lambda arguments: copy_of(*arguments)
+            )
+            self.copies[source.type], self.named[name] = name, dispatch
+        with ir.InsertionPoint(op), op.location:
+            return func.CallOp([source.type], name, [source]).results[0]
+
+
+def _dispatch(main: ir.Operation, name: str, inputs: list, result: ir.Type, body) -> ir.Operation:
+    """A dispatch of one element-wise operation, `body(arguments)`, behind @main."""
+    with main.location:
+        type_ = ir.FunctionType.get(inputs, [result])
+        with ir.InsertionPoint.after(main):
+            dispatch = func.FuncOp(name, type_, visibility="private").operation
+        block = dispatch.regions[0].blocks.append(*inputs, arg_locs=[main.location] * len(inputs))
+        with ir.InsertionPoint(block):
+            func.return_([body(list(block.arguments))])
+    dispatch.attributes[OPERATOR] = ir.StringAttr.get("elementwise")
+    return dispatch
+
+
+@dataclass
+class _Border:
+    """A chain of insertions into a fill: its operations, first to last use, and what distinguishes its border."""
+
+    chain: list[ir.Operation]
+    first: int
+    last: int
+
+    @property
+    def fill(self) -> ir.Operation:
+        return self.chain[-1].operands[1].owner.operation
+
+    def key(self) -> tuple:
+        value = self.fill.operands[0].owner.operation.attributes["value"]
+        boxes = [
+            (tuple(op.attributes["static_offsets"]), tuple(op.attributes["static_sizes"]))
+            for op in self.chain
+        ]
+        return str(self.chain[0].results[0].type), str(value), str(boxes)
+
+
+def _share_borders(main: ir.Operation, prepack: ir.Operation | None) -> None:
+    """Makes the fills that are inserted into arguments of @main, results of @prepack; as few as lifetimes allow."""
+    borders = _borders(main)
+    if not borders:
+        return
+    block = main.regions[0].blocks[0]
+    roles = argument_roles(main)
+    if prepack is None:
+        prepack = empty_prepack(main, roles)
+    *_, terminator = (view.operation for view in prepack.regions[0].blocks[0].operations)
+    kept = list(terminator.operands)
+    types, attributes = list(function_type(main).inputs), list(main.attributes["arg_attrs"])
+    free: dict[tuple, list[tuple[int, ir.Value]]] = defaultdict(list)
+    for border in sorted(borders, key=lambda b: b.first):
+        key = border.key()
+        shared = free[key]
+        slot = next((i for i, (last, _) in enumerate(shared) if last < border.first), None)
+        if slot is None:
+            type_ = border.chain[0].results[0].type
+            value = border.fill.operands[0].owner.operation
+            name = f"border_{'x'.join(map(str, ir.RankedTensorType(type_).shape))}_{len(kept)}"
+            _dispatch(prepack, name, [], type_, lambda _, value=value, type_=type_: _filled(value, type_))
+            with ir.InsertionPoint(terminator), terminator.location:
+                result = func.CallOp([type_], name, []).results[0]
+            argument = block.add_argument(type_, border.fill.location)
+            types.append(type_)
+            attributes.append(packed_attributes(len(kept)))
+            kept.append(result)
+            shared.append((border.last, argument))
+        else:
+            argument = shared[slot][1]
+            shared[slot] = (border.last, argument)
+        border.chain[-1].operands[1] = argument
+    retype(main, types, list(function_type(main).results), attributes)
+    return_values(prepack, terminator, kept)
+
+
+def _filled(constant: ir.Operation, type_: ir.Type) -> ir.Value:
+    value = constant.clone().operation.results[0]
+    shaped = ir.RankedTensorType(type_)
+    return linalg.fill(value, outs=[tensor.empty(list(shaped.shape), shaped.element_type)])
+
+
+def _borders(main: ir.Operation) -> list[_Border]:
+    *ops, _ = (view.operation for view in main.regions[0].blocks[0].operations)
+    placed = places(ops, is_view)
+    first: dict[ir.Value, int] = {}
+    last: dict[ir.Value, int] = {}
+    for number, op in enumerate(ops):
+        if op.name == "func.call":
+            for value in (*op.operands, *op.results):
+                root = placed[value].root if value in placed else value
+                first.setdefault(root, number)
+                last[root] = number
+    found = []
+    for op in ops:
+        if is_inserted(op) and op.results[0] in first:
+            chain = chain_of(op)
+            base = chain[-1].operands[1]
+            if not isinstance(base.owner, ir.Block) and base.owner.name == "linalg.fill":
+                found.append(_Border(chain, first[op.results[0]], last[op.results[0]]))
+    return found
+
+
+Signature = tuple[tuple[int, ...] | None, ...]
+"""Strides of a call's operands and results, None where they are dense."""
+
+
+def _tell_dispatches(module, main: ir.Operation) -> None:
+    """Writes the strides on the dispatches; one called with several kinds of strides is cloned."""
+    *ops, _ = (view.operation for view in main.regions[0].blocks[0].operations)
+    placed = places(ops, is_view)
+    variants: dict[str, dict[Signature, list[ir.Operation]]] = defaultdict(lambda: defaultdict(list))
+    for function in functions(module):
+        for view in function.regions[0].blocks[0].operations:
+            op = view.operation
+            if op.name == "func.call":
+                signature = tuple(_strides(value, placed) for value in (*op.operands, *op.results))
+                callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                variants[callee][signature].append(op)
+    named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
+    for name, signatures in variants.items():
+        function = named[name]
+        clones = [function]
+        for _ in range(len(signatures) - 1):
+            clones.append(function.clone(ip=ir.InsertionPoint.after(clones[-1])).operation)
+        for number, (clone, (signature, calls)) in enumerate(zip(clones, signatures.items())):
+            if number:
+                clone.attributes["sym_name"] = ir.StringAttr.get(f"{name}_s{number}")
+                for call in calls:
+                    call.attributes["callee"] = ir.FlatSymbolRefAttr.get(f"{name}_s{number}")
+            if any(strides is not None for strides in signature):
+                inputs = len(calls[0].operands)
+                clone.attributes["arg_attrs"] = _stride_attributes(signature[:inputs])
+                clone.attributes["res_attrs"] = _stride_attributes(signature[inputs:])
+
+
+def _strides(value: ir.Value, placed: dict[ir.Value, Place]) -> tuple[int, ...] | None:
+    place = placed.get(value)
+    if place is None or is_dense(shape_of(value), place.strides):
+        return None
+    return place.strides
+
+
+def _stride_attributes(strides: Iterable[tuple[int, ...] | None]) -> ir.ArrayAttr:
+    return ir.ArrayAttr.get(
+        [
+            ir.DictAttr.get({STRIDES: ir.DenseI64ArrayAttr.get(list(own))} if own is not None else {})
+            for own in strides
+        ]
+    )

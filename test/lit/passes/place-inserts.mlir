@@ -1,0 +1,161 @@
+// RUN: tilewright-opt %s --split-input-file --pass-pipeline='builtin.module(place-inserts)' | filecheck %s
+
+// A padded tensor: @square computes into the inside of the border, which @prepack fills once; @sum reads all of it.
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[BORDER:[^ ]+]]: tensor<4x34xf32> {tilewright.index = 0 : i64, tilewright.name = "packed0", tilewright.role = "packed"}
+// CHECK: %[[S:.+]] = call @square
+// CHECK: %[[P:.+]] = tensor.insert_slice %[[S]] into %[[BORDER]][0, 1] [4, 32] [1, 1] {tilewright.in_place}
+// CHECK: call @sum(%[[P]])
+// CHECK: func.func @prepack() -> tensor<4x34xf32>
+// CHECK: call @[[FILL:[a-z0-9_]+]]()
+// CHECK: func.func private @[[FILL]]() -> tensor<4x34xf32>
+// CHECK: linalg.fill
+// CHECK: func.func private @square(%{{.+}}: tensor<4x32xf32>) -> (tensor<4x32xf32> {tilewright.strides = array<i64: 34, 1>})
+// CHECK: func.func private @sum(%{{[a-z0-9]+}}: tensor<4x34xf32>) -> tensor<4xf32>
+func.func @main(%x: tensor<4x32xf32> {tilewright.name = "x", tilewright.role = "input"}) -> tensor<4xf32> {
+  %c = arith.constant 0.0 : f32
+  %s = call @square(%x) : (tensor<4x32xf32>) -> tensor<4x32xf32>
+  %e = tensor.empty() : tensor<4x34xf32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<4x34xf32>) -> tensor<4x34xf32>
+  %p = tensor.insert_slice %s into %f[0, 1] [4, 32] [1, 1] {tilewright.in_place} : tensor<4x32xf32> into tensor<4x34xf32>
+  %r = call @sum(%p) : (tensor<4x34xf32>) -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+func.func private @square(%x: tensor<4x32xf32>) -> tensor<4x32xf32> {
+  %e = tensor.empty() : tensor<4x32xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x32xf32>) outs(%e : tensor<4x32xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.mulf %a, %a : f32
+    linalg.yield %m : f32
+  } -> tensor<4x32xf32>
+  return %r : tensor<4x32xf32>
+}
+func.func private @sum(%x: tensor<4x34xf32>) -> tensor<4xf32> {
+  %c = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4xf32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4x34xf32>) outs(%f : tensor<4xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.addf %a, %b : f32
+    linalg.yield %m : f32
+  } -> tensor<4xf32>
+  return %r : tensor<4xf32>
+}
+
+// -----
+
+// A concatenation of an argument and of two results of one dispatch. The argument is copied; the results are
+// computed in place, at different strides from the dispatch's other call, so the dispatch is cloned.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[ONE:.+]] = call @square(%{{.+}})
+// CHECK: %[[TWO:.+]] = call @square_s1(%[[ONE]])
+// CHECK: %[[COPY:.+]] = call @[[COPIES:[a-z0-9_]+]](%{{.+}})
+// CHECK: tensor.insert_slice %[[COPY]] into
+// CHECK: tensor.insert_slice %[[TWO]] into
+// CHECK: func.func private @[[COPIES]](%{{.+}}: tensor<4x16xf32>) -> (tensor<4x16xf32> {tilewright.strides = array<i64: 32, 1>})
+// CHECK: func.func private @square(%{{.+}}: tensor<4x16xf32>) -> tensor<4x16xf32>
+// CHECK: func.func private @square_s1(%{{.+}}: tensor<4x16xf32>) -> (tensor<4x16xf32> {tilewright.strides = array<i64: 32, 1>})
+func.func @main(%x: tensor<4x16xf32> {tilewright.name = "x", tilewright.role = "input"}) -> tensor<4x32xf32> {
+  %1 = call @square(%x) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %2 = call @square(%1) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %e = tensor.empty() : tensor<4x32xf32>
+  %a = tensor.insert_slice %x into %e[0, 0] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<4x32xf32>
+  %b = tensor.insert_slice %2 into %a[0, 16] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<4x32xf32>
+  return %b : tensor<4x32xf32>
+}
+func.func private @square(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  %e = tensor.empty() : tensor<4x16xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x16xf32>) outs(%e : tensor<4x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.mulf %a, %a : f32
+    linalg.yield %m : f32
+  } -> tensor<4x16xf32>
+  return %r : tensor<4x16xf32>
+}
+
+// -----
+
+// Copied instead: a result that is returned as well, one inserted twice (the second time), one that a reshape reads
+// as dense memory, and one in pieces shorter than a cache line.
+// CHECK-LABEL: func.func @main(
+// CHECK-COUNT-4: call @copy_
+// CHECK-NOT: call @copy_
+// CHECK: func.func private @make()
+// CHECK-NOT: @make_s2
+func.func @main(%x: tensor<1xf32> {tilewright.name = "x", tilewright.role = "input"})
+    -> (tensor<4x16xf32>, tensor<16x16xf32>, tensor<4x34xf32>, tensor<64xf32>) {
+  %1 = call @make() : () -> tensor<4x16xf32>
+  %2 = call @make() : () -> tensor<4x16xf32>
+  %3 = call @make() : () -> tensor<4x16xf32>
+  %flat = tensor.collapse_shape %3 [[0, 1]] : tensor<4x16xf32> into tensor<64xf32>
+  %dense = call @square(%flat) : (tensor<64xf32>) -> tensor<64xf32>
+  %e = tensor.empty() : tensor<4x34xf32>
+  %a = tensor.insert_slice %1 into %e[0, 0] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<4x34xf32>
+  %b = tensor.insert_slice %3 into %a[0, 16] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<4x34xf32>
+  %two = call @small() : () -> tensor<4x2xf32>
+  %c = tensor.insert_slice %two into %b[0, 32] [4, 2] [1, 1] {tilewright.in_place} : tensor<4x2xf32> into tensor<4x34xf32>
+  %e2 = tensor.empty() : tensor<16x16xf32>
+  %f = tensor.insert_slice %2 into %e2[0, 0] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<16x16xf32>
+  %g = tensor.insert_slice %2 into %f[4, 0] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x16xf32> into tensor<16x16xf32>
+  return %1, %g, %c, %dense : tensor<4x16xf32>, tensor<16x16xf32>, tensor<4x34xf32>, tensor<64xf32>
+}
+func.func private @make() -> tensor<4x16xf32> {
+  %c = arith.constant 1.0 : f32
+  %e = tensor.empty() : tensor<4x16xf32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<4x16xf32>) -> tensor<4x16xf32>
+  return %f : tensor<4x16xf32>
+}
+func.func private @small() -> tensor<4x2xf32> {
+  %c = arith.constant 1.0 : f32
+  %e = tensor.empty() : tensor<4x2xf32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<4x2xf32>) -> tensor<4x2xf32>
+  return %f : tensor<4x2xf32>
+}
+func.func private @square(%x: tensor<64xf32>) -> tensor<64xf32> {
+  return %x : tensor<64xf32>
+}
+
+// -----
+
+// Two padded tensors that do not live at the same time share one border; a third one, while they live, has its own.
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[A:[^ ]+]]: tensor<20xf32> {tilewright.index = 0
+// CHECK-SAME: %[[B:[^ ]+]]: tensor<20xf32> {tilewright.index = 1
+// CHECK: tensor.insert_slice %{{.+}} into %[[A]]
+// CHECK: tensor.insert_slice %{{.+}} into %[[B]]
+// CHECK: tensor.insert_slice %{{.+}} into %[[A]]
+// CHECK: func.func @prepack() -> (tensor<20xf32>, tensor<20xf32>)
+func.func @main(%x: tensor<16xf32> {tilewright.name = "x", tilewright.role = "input"}) -> tensor<16xf32> {
+  %c = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<20xf32>
+  %f = linalg.fill ins(%c : f32) outs(%e : tensor<20xf32>) -> tensor<20xf32>
+  %1 = call @step(%x) : (tensor<16xf32>) -> tensor<16xf32>
+  %p1 = tensor.insert_slice %1 into %f[2] [16] [1] {tilewright.in_place} : tensor<16xf32> into tensor<20xf32>
+  %2 = call @shrink(%p1) : (tensor<20xf32>) -> tensor<16xf32>
+  %p2 = tensor.insert_slice %2 into %f[2] [16] [1] {tilewright.in_place} : tensor<16xf32> into tensor<20xf32>
+  %3 = call @shrink(%p2) : (tensor<20xf32>) -> tensor<16xf32>
+  %4 = call @step(%3) : (tensor<16xf32>) -> tensor<16xf32>
+  %p4 = tensor.insert_slice %4 into %f[2] [16] [1] {tilewright.in_place} : tensor<16xf32> into tensor<20xf32>
+  %5 = call @shrink(%p4) : (tensor<20xf32>) -> tensor<16xf32>
+  return %5 : tensor<16xf32>
+}
+func.func private @step(%x: tensor<16xf32>) -> tensor<16xf32> {
+  return %x : tensor<16xf32>
+}
+func.func private @shrink(%x: tensor<20xf32>) -> tensor<16xf32> {
+  %e = tensor.empty() : tensor<16xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i + 4)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%x : tensor<20xf32>) outs(%e : tensor<16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    linalg.yield %a : f32
+  } -> tensor<16xf32>
+  return %r : tensor<16xf32>
+}
+
+// -----
+
+// Without insertions in place nothing changes.
+// CHECK-LABEL: func.func @main(
+// CHECK-NEXT: return
+func.func @main(%x: tensor<16xf32> {tilewright.name = "x", tilewright.role = "input"}) -> tensor<16xf32> {
+  return %x : tensor<16xf32>
+}
