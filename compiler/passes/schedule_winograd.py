@@ -1,0 +1,66 @@
+"""Puts a schedule on every dispatch whose convolution is computed by Winograd's algorithm.
+
+    func private @conv(...) {tilewright.operator = "conv"}          // holds a generic with tilewright.winograd = 4
+      =>
+    func private @conv(...) {tilewright.schedule = {tile = [0, 4, 0, 0], unroll = 0, vector = 0}, ...}
+
+An rTask re-uses what it transforms only within itself, and costs other operations than a direct convolution, so its
+cut comes from `tuning/winograd_choice.py`. A dispatch that has a schedule keeps it; one whose sink does not follow
+the convolution's output loop by loop is left to the passes that schedule everything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.passes.apply_schedule import sink_of
+from tilewright.compiler.passes.choose_winograd import ForMachine
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
+from tilewright.compiler.tuning.winograd_choice import WinogradProblem, best_tile
+from tilewright.compiler.winograd_form import Convolution2d
+
+
+@dataclass(frozen=True)
+class ScheduleWinograd(ForMachine):
+    """Takes the machine as `choose-winograd` does."""
+
+    def run(self, op: ir.Operation) -> None:
+        for function in functions(op.opview):
+            if "tilewright.operator" in function.attributes and schedule_attribute.read(function) is None:
+                schedule = self.schedule(function)
+                if schedule is not None:
+                    schedule_attribute.write(function, schedule)
+
+    def schedule(self, function: ir.Operation) -> Schedule | None:
+        """The schedule of a dispatch with such a convolution, None for every other."""
+        group = [
+            s
+            for view in function.regions[0].blocks[0].operations
+            if (s := Structured.read(view.operation)) is not None
+        ]
+        convolutions = [c for s in group if (c := Convolution2d.read(s.op)) is not None and c.outputs]
+        sink = sink_of(function)
+        if len(convolutions) != 1 or sink is None or group[-1].op != sink:
+            return None
+        (convolution,) = convolutions
+        n, h, w, f, r, _, c = convolution.extents
+        choice = best_tile(
+            WinogradProblem(n, h, w, f, r, c, convolution.block), self.machine, convolution.outputs or 0
+        )
+        if choice is None:
+            return None
+        lines = loop_lines(group[-1], group)
+        line = next(line for s, line in zip(group, lines) if s.op == convolution.op) or {}
+        outer = {inner: loop for loop, inner in line.items() if inner is not None}
+        loops = [outer.get(loop) for loop in convolution.loops[:4]]
+        tileable = tileable_loops(group[-1], group)
+        tile = [0] * len(group[-1].extents)
+        for loop, size, extent in zip(loops, choice.tile, convolution.extents):
+            if size < extent:
+                if loop is None or loop not in tileable:
+                    return None
+                tile[loop] = size
+        return Schedule(tuple(tile))

@@ -1,0 +1,149 @@
+"""Whether a convolution is worth Winograd's algorithm, with which F(m, r), and how it is cut into rTasks.
+
+An rTask transforms the input tiles of its block, multiplies them by all filters of its block, and transforms the
+products back, with everything in between in the core's own cache. A cut along the filters transforms the input
+again for each piece, a cut along the image reads the filters again; the estimate weighs the two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
+from tilewright.compiler.tuning.winograd_transforms import straight_line, supported, transforms
+
+OUTPUTS = (4, 2)
+"""The m of F(m, r) that are tried, preferred first."""
+
+_GAIN = 0.85
+"""Winograd's algorithm is taken where its estimated time is at most this part of the direct one's: it rounds more
+and stores four times the filters."""
+
+_ISSUE = 1.5
+"""Cycles per vector operation in the transforms, in units of one multiply-add: loads and stores do not overlap fully."""
+
+_BYTES = 4
+
+
+@dataclass(frozen=True)
+class WinogradMachine:
+    """Cores, lanes and number of vector registers, f32 GFLOP/s of all cores, GB/s that all read of memory that they
+    share, and bytes of one core's own cache."""
+
+    cores: int
+    lanes: int
+    registers: int
+    gflops: float
+    shared_gbps: float
+    private_bytes: int
+
+
+@dataclass(frozen=True)
+class WinogradProblem:
+    """A stride-1 convolution: `images` x `height` x `width` x `filters` outputs of taps x taps x `channels` products;
+    `block` output channels are stored together."""
+
+    images: int
+    height: int
+    width: int
+    filters: int
+    taps: int
+    channels: int
+    block: int
+
+
+@dataclass(frozen=True)
+class WinogradChoice:
+    """F(outputs, taps) with rTasks of `tile` images, rows, columns and filters; `us` is the estimate."""
+
+    outputs: int
+    tile: tuple[int, int, int, int]
+    us: float
+
+
+def choose_winograd(problem: WinogradProblem, machine: WinogradMachine) -> WinogradChoice | None:
+    """The best choice, None where direct convolution is estimated to be about as fast."""
+    found = [choice for m in OUTPUTS if (choice := best_tile(problem, machine, m)) is not None]
+    best = min(found, key=lambda choice: choice.us, default=None)
+    return best if best is not None and best.us <= _GAIN * direct_us(problem, machine) else None
+
+
+def best_tile(problem: WinogradProblem, machine: WinogradMachine, outputs: int) -> WinogradChoice | None:
+    """The cut with the least estimated time for F(outputs, taps), None where that does not fit the convolution."""
+    if not supported(outputs, problem.taps) or min(problem.height, problem.width) < outputs:
+        return None
+    images = [d for d in range(1, problem.images + 1) if problem.images % d == 0]
+    rows = _multiples(problem.height, outputs)
+    columns = _multiples(problem.width, outputs)
+    filters = [
+        d * problem.block
+        for d in range(1, problem.filters // problem.block + 1)
+        if problem.filters // problem.block % d == 0
+    ]
+    choices = []
+    for n, h, w, f in itertools.product(images, rows, columns, filters):
+        # Blocks of several rows or images hold whole rows: their windows overlap least.
+        if (w == problem.width or h == outputs) and (h == problem.height or n == 1):
+            tile = (n, h, w, f)
+            choices.append(WinogradChoice(outputs, tile, estimate_us(problem, machine, outputs, tile)))
+    return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)))
+
+
+def _multiples(extent: int, step: int) -> list[int]:
+    """Multiples of `step` that cut `extent` into different numbers of pieces, and `extent` itself."""
+    steps = math.ceil(extent / step)
+    sizes = {math.ceil(steps / count) * step for count in range(2, steps + 1)}
+    return [*sorted(size for size in sizes if size < extent), extent]
+
+
+def _count(problem: WinogradProblem, tile: tuple[int, int, int, int]) -> int:
+    extents = (problem.images, problem.height, problem.width, problem.filters)
+    return math.prod(-(-extent // size) for extent, size in zip(extents, tile))
+
+
+def estimate_us(
+    problem: WinogradProblem, machine: WinogradMachine, outputs: int, tile: tuple[int, int, int, int]
+) -> float:
+    """Microseconds of the whole convolution, cut into rTasks of `tile`."""
+    images, height, width, filters = tile
+    matrices = transforms(outputs, problem.taps)
+    n, m, planes = matrices.points, outputs, matrices.points**2
+    tiles = images * -(-height // m) * -(-width // m)
+    core_gflops = machine.gflops / machine.cores
+    operation_us = 2 * machine.lanes / core_gflops / 1e3
+    forward = 2 * n * len(straight_line(matrices.data).steps) + 3 * planes
+    backward = (n + m) * len(straight_line(matrices.output).steps) + planes + 4 * m * m
+    vectors = (-(-problem.channels // machine.lanes), -(-filters // machine.lanes))
+    transform_us = _ISSUE * operation_us * tiles * (vectors[0] * forward + vectors[1] * backward)
+    products = 2.0 * planes * tiles * problem.channels * filters
+    multiply_us = products / (core_gflops * _efficiency(tiles, problem.block, machine)) / 1e3
+    filter_bytes = planes * problem.channels * filters * _BYTES
+    own_bytes = planes * tiles * (problem.channels + problem.block) * _BYTES
+    tasks = _count(problem, tile)
+    rounds = -(-tasks // machine.cores)
+    # Filters that fit beside the data in a core's own cache are read once; others again by every rTask.
+    stay = filters == problem.filters and filter_bytes + own_bytes <= machine.private_bytes
+    shared_gbps = machine.shared_gbps / machine.cores
+    fetched = filter_bytes * (1 if stay else rounds)
+    spilled = 2 * max(0, own_bytes - machine.private_bytes) * rounds
+    memory_us = (fetched + spilled) / shared_gbps / 1e3
+    return rounds * (multiply_us + transform_us) + 0.5 * memory_us
+
+
+def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
+    """Microseconds of the direct convolution at the register tile's efficiency."""
+    points = problem.images * problem.height * problem.width * problem.filters
+    flops = 2.0 * points * problem.taps**2 * problem.channels
+    busy = _efficiency(problem.width, problem.block, machine)
+    return flops / (machine.gflops * 0.95 * busy) / 1e3
+
+
+def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> float:
+    """The part of the peak that a register-tiled contraction of these extents reaches."""
+    widths = packed_widths(columns, machine.lanes)
+    tile = choose_register_tile(rows, columns, machine.lanes, machine.registers, widths)
+    vectors = len(register_pieces(tile.vector, machine.lanes))
+    computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * machine.lanes
+    return rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
