@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.passes.apply_schedule import sink_of
-from tilewright.compiler.passes.choose_winograd import ForMachine
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
 from tilewright.compiler.tuning.winograd_choice import WinogradProblem, best_tile
 from tilewright.compiler.winograd_form import Convolution2d
+from tilewright.compiler.winograd_machine import ForMachine
 
 
 @dataclass(frozen=True)
