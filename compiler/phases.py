@@ -85,6 +85,7 @@ def _dispatch(target: Target) -> list[str]:
         "linalg-fuse-elementwise-ops",
         "erase-unread-generics",
         _TIDY,
+        "restore-copies",
         "collapse-loops",
     ]
 

@@ -193,15 +193,14 @@ class _Border:
         return str(self.chain[0].results[0].type), str(value), str(boxes)
 
 
-def _share_borders(main: ir.Operation, prepack: ir.Operation | None) -> None:
+def _share_borders(main: ir.Operation, known: ir.Operation | None) -> None:
     """Makes the fills that are inserted into arguments of @main, results of @prepack; as few as lifetimes allow."""
     borders = _borders(main)
     if not borders:
         return
     block = main.regions[0].blocks[0]
     roles = argument_roles(main)
-    if prepack is None:
-        prepack = empty_prepack(main, roles)
+    prepack = empty_prepack(main, roles) if known is None else known
     *_, terminator = (view.operation for view in prepack.regions[0].blocks[0].operations)
     kept = list(terminator.operands)
     types, attributes = list(function_type(main).inputs), list(main.attributes["arg_attrs"])
