@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tilewright.compiler.affine_access import map_dims
 from tilewright.compiler.ir import ir, memref, vector
 from tilewright.compiler.loop_nest import LoopNest
-from tilewright.compiler.reduction import Reduction, vectorize_body
+from tilewright.compiler.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import register_pieces
 
 
@@ -38,7 +38,7 @@ Point = tuple[int, int, int]
 class BroadcastLoops(LoopNest):
     """Writes the loops of one reduction at the current insertion point."""
 
-    def __init__(self, reduction: Reduction, plan: BroadcastPlan, fill: ir.Value | None):
+    def __init__(self, reduction: Structure, plan: BroadcastPlan, fill: ir.Value | None):
         super().__init__(reduction.maps, reduction.extents)
         self.r, self.plan, self.fill = reduction, plan, fill
         self.operands = list(reduction.op.operands)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from tilewright.compiler.affine_access import is_dim, map_dims
 from tilewright.compiler.ir import arith, ir, memref, vector
 from tilewright.compiler.loop_nest import LoopNest, index
-from tilewright.compiler.reduction import Combination, Reduction, vectorize_values
+from tilewright.compiler.reduction import Combination, Structure, vectorize_values
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ContiguousLoops(LoopNest):
     """
 
     def __init__(
-        self, reduction: Reduction, combination: Combination, plan: ContiguousPlan, fill: ir.Value | None
+        self, reduction: Structure, combination: Combination, plan: ContiguousPlan, fill: ir.Value | None
     ):
         super().__init__(reduction.maps, reduction.extents)
         self.r, self.combination, self.plan, self.fill = reduction, combination, plan, fill

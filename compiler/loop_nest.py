@@ -48,6 +48,17 @@ class LoopNest:
         if extent > full:
             self.loop(dim, full, extent, extent - full, lambda: body(extent - full))
 
+    def overlapping(self, dim: int, size: int, body: Callable[[], None]) -> None:
+        """A loop in steps of `size`, at most the extent, whose last step is moved back where it would not fit."""
+        extent = self.extents[dim]
+
+        def fitted() -> None:
+            if extent % size and extent > size:
+                self.ivs[dim] = arith.minsi(self.ivs[dim], index(extent - size))
+            body()
+
+        self.loop(dim, 0, -(-extent // size) * size, size, fitted)
+
     def reduce(
         self,
         dim: int,

@@ -16,6 +16,7 @@ from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
+from tilewright.compiler.passes.vectorize_transposes import VectorizeTransposes
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
 from tilewright.compiler.target import Target
@@ -42,6 +43,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
             map-tasks,
             {dots.spec()},
             {registers.spec()},
+            {VectorizeTransposes(target.vector_bits).spec()},
             lower-sorts,tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,

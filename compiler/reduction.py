@@ -30,8 +30,8 @@ _NEUTRAL = {
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """What the decision needs to know of a `linalg.generic` with one output and reduction loops."""
+class Structure:
+    """A `linalg.generic` on static memrefs with one output: index maps, extents, kinds of loops, what can be vectors."""
 
     op: ir.Operation
     maps: list[ir.AffineMap]
@@ -39,23 +39,23 @@ class Reduction:
     parallel: tuple[int, ...]
     reduction: tuple[int, ...]
     vectorizable: bool
-    accumulator_bits: int
+    element_bits: tuple[int, ...]
     unit_stride: tuple[bool, ...]
 
     @classmethod
-    def read(cls, op: ir.Operation) -> Reduction | None:
-        """Reads a reducing generic on static memrefs with one output; None for anything else."""
-        kinds = [str(kind) for kind in op.attributes["iterator_types"]]
+    def read(cls, op: ir.Operation) -> Structure | None:
+        """Reads a generic on static memrefs with one output; None for anything else."""
         operands = list(op.operands)
         types = [operand.type for operand in operands]
-        if not any("reduction" in kind for kind in kinds) or op.results:
-            return None
-        if not all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types):
+        if op.results or not all(
+            isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types
+        ):
             return None
         body = op.regions[0].blocks[0]
-        if len(list(body.operations)[-1].operands) != 1:
-            return None
         maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+        if len(list(body.operations)[-1].operands) != 1 or not maps[0].n_dims:
+            return None
+        kinds = [str(kind) for kind in op.attributes["iterator_types"]]
         extents = loop_extents(maps, [tuple(ir.ShapedType(t).shape) for t in types])
         elements = [ir.ShapedType(t).element_type for t in types]
         return cls(
@@ -65,7 +65,7 @@ class Reduction:
             parallel=tuple(i for i, kind in enumerate(kinds) if "parallel" in kind),
             reduction=tuple(i for i, kind in enumerate(kinds) if "reduction" in kind),
             vectorizable=min(extents) > 0 and all(map(_is_number, elements)) and _is_plain(body),
-            accumulator_bits=elements[-1].width if _is_number(elements[-1]) else 0,
+            element_bits=tuple(element.width if _is_number(element) else 0 for element in elements),
             unit_stride=tuple(
                 ir.ShapedType(t).rank == 0 or ir.MemRefType(t).get_strides_and_offset()[0][-1] == 1
                 for t in types
@@ -75,6 +75,11 @@ class Reduction:
     @property
     def body(self) -> ir.Block:
         return self.op.regions[0].blocks[0]
+
+    @property
+    def accumulator_bits(self) -> int:
+        """Bits of an element of the output."""
+        return self.element_bits[-1]
 
 
 @dataclass(frozen=True)

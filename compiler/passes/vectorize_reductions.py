@@ -38,7 +38,7 @@ from tilewright.compiler.contiguous_loops import ContiguousLoops, ContiguousPlan
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import Combination, Reduction, allow_reassociation, take_fill
+from tilewright.compiler.reduction import Combination, Structure, allow_reassociation, take_fill
 from tilewright.compiler.tuning.register_tile import choose_dot_tile, choose_register_tile, packed_widths
 
 _FEWEST_LANES = 4
@@ -60,8 +60,8 @@ class VectorizeReductions(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for generic in walk(op, "linalg.generic"):
-            reduction = Reduction.read(generic)
-            if reduction is None:
+            reduction = Structure.read(generic)
+            if reduction is None or not reduction.reduction:
                 continue
             plan = self.plan(reduction)
             combination = Combination.read(reduction.body) if plan is None else None
@@ -76,7 +76,7 @@ class VectorizeReductions(Pass):
                     ContiguousLoops(reduction, combination, along, take_fill(generic)).emit()
             generic.erase()
 
-    def plan(self, reduction: Reduction) -> BroadcastPlan | None:
+    def plan(self, reduction: Structure) -> BroadcastPlan | None:
         """The register tile and the loops it spans, or None when the output cannot be vectorised."""
         output = reduction.maps[-1]
         if not reduction.vectorizable or not output.results or not is_dim(output.results[-1]):
@@ -113,7 +113,7 @@ class VectorizeReductions(Pass):
             unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector, lanes
         )
 
-    def plan_along(self, reduction: Reduction) -> ContiguousPlan | None:
+    def plan_along(self, reduction: Structure) -> ContiguousPlan | None:
         """The loops of a reduction whose inputs are contiguous along it, or None when there is no such loop."""
         if not reduction.vectorizable:
             return None

@@ -115,3 +115,8 @@ def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers
     if not widths or widths[0] == vector_extent:
         return None
     return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths).vector
+
+
+def power_below(extent: int) -> int:
+    """The largest power of two that is at most `extent`, which is at least 1."""
+    return 1 << (extent.bit_length() - 1)
