@@ -22,7 +22,9 @@ from array import array
 from dataclasses import dataclass
 
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
+from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.pack_contractions import static_values
+from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.winograd_choice import (
     WinogradProblem,
     best_tile,
@@ -30,17 +32,30 @@ from tilewright.compiler.tuning.winograd_choice import (
 )
 from tilewright.compiler.tuning.winograd_transforms import Transforms, transforms
 from tilewright.compiler.winograd_form import ATTRIBUTE, Convolution2d
-from tilewright.compiler.winograd_machine import ForMachine
+from tilewright.compiler.winograd_machine import machine_of, options_for
 
 
 @dataclass(frozen=True)
-class ChooseWinograd(ForMachine):
+class ChooseWinograd(Pass):
     """Rewrites the convolutions of a module, unless the module says `tilewright.winograd = false`.
 
+    The machine has `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `shared_gbps` of the memory
+    that they share, and `private_bytes` of cache each.
     `outputs` forces the m of F(m, r) wherever it fits; 0 lets the estimate choose, and keep the direct convolution.
     """
 
+    cores: int = 2
+    vector_bits: int = 512
+    registers: int = 32
+    gflops: float = 200.0
+    shared_gbps: float = 80.0
+    private_bytes: int = 1048576
     outputs: int = 0
+
+    @classmethod
+    def for_target(cls, target: Target) -> ChooseWinograd:
+        """The pass with a target's numbers."""
+        return cls(**options_for(target))
 
     def run(self, op: ir.Operation) -> None:
         if ATTRIBUTE in op.attributes and not ir.BoolAttr(op.attributes[ATTRIBUTE]).value:
@@ -62,9 +77,9 @@ class ChooseWinograd(ForMachine):
             return None
         problem = WinogradProblem(n, h, w, f, r, c, convolution.block)
         if self.outputs:
-            choice = best_tile(problem, self.machine, self.outputs)
+            choice = best_tile(problem, machine_of(self), self.outputs)
         else:
-            choice = choose_winograd(problem, self.machine)
+            choice = choose_winograd(problem, machine_of(self))
         return choice.outputs if choice else None
 
 

@@ -16,16 +16,30 @@ from dataclasses import dataclass
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.passes.apply_schedule import sink_of
+from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
+from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.winograd_choice import WinogradProblem, best_tile
 from tilewright.compiler.winograd_form import Convolution2d
-from tilewright.compiler.winograd_machine import ForMachine
+from tilewright.compiler.winograd_machine import machine_of, options_for
 
 
 @dataclass(frozen=True)
-class ScheduleWinograd(ForMachine):
+class ScheduleWinograd(Pass):
     """Takes the machine as `choose-winograd` does."""
+
+    cores: int = 2
+    vector_bits: int = 512
+    registers: int = 32
+    gflops: float = 200.0
+    shared_gbps: float = 80.0
+    private_bytes: int = 1048576
+
+    @classmethod
+    def for_target(cls, target: Target) -> ScheduleWinograd:
+        """The pass with a target's numbers."""
+        return cls(**options_for(target))
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
@@ -48,7 +62,7 @@ class ScheduleWinograd(ForMachine):
         (convolution,) = convolutions
         n, h, w, f, r, _, c = convolution.extents
         choice = best_tile(
-            WinogradProblem(n, h, w, f, r, c, convolution.block), self.machine, convolution.outputs or 0
+            WinogradProblem(n, h, w, f, r, c, convolution.block), machine_of(self), convolution.outputs or 0
         )
         if choice is None:
             return None
