@@ -5,7 +5,8 @@ x86 multiplies `group` neighbours of a 32-bit lane and adds all products to the 
 
     C[.., n] += A[.., k] * B[k, n]
 
-is that A's last dimension is a plain reduction loop `k`, and that B moves along the last loop `n` of C, which A does not.
+is that A moves along its last dimension with a reduction loop `k`, element by element, and that B moves along the
+last loop `n` of C, which A does not.
 B is then stored in groups, `(n floordiv p, .., k floordiv group, n mod p, k mod group)`: see `pack-dots`.
 
 Source: Intel, Architecture Instruction Set Extensions and Future Features, 319433, VDPBF16PS and VPDPBUSD.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import dims, is_dim, map_dims
+from tilewright.compiler.affine_access import dims, is_dim, map_dims, terms
 from tilewright.compiler.ir import ir
 from tilewright.compiler.target import Target
 
@@ -86,12 +87,18 @@ class DotLoops:
         if len(columns) != 1:
             return None
         column, row = columns[0], 1 - columns[0]
-        if not maps[row].results or not is_dim(maps[row].results[-1]):
+        if not maps[row].results:
             return None
-        depth = maps[row].results[-1].position
-        if depth in map_dims(output) or depth not in map_dims(maps[column]):
+        reduced = map_dims(maps[column]) - map_dims(output)
+        depths = [
+            term.position
+            for term in terms(maps[row].results[-1])
+            if is_dim(term) and term.position in reduced
+        ]
+        if len(depths) != 1 or sum(depths[0] in dims(expr) for expr in maps[row].results) != 1:
             return None
-        if sum(depth in dims(expr) for expr in maps[row].results) != 1:
+        (depth,) = depths
+        if sum(depth in dims(term) for term in terms(maps[row].results[-1])) != 1:
             return None
         return cls(row, column, vector, depth)
 

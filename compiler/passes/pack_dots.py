@@ -126,7 +126,7 @@ def _grouped(
     shape, element = list(type_.shape), type_.element_type
     missing = -shape[stored.index(loops.depth)] % group
     if missing:
-        value = _padded(value, stored.index(loops.depth), missing)
+        value = padded(value, stored.index(loops.depth), missing)
         shape[stored.index(loops.depth)] += missing
     split: list[tuple[int, str]] = []
     expanded: list[int] = []
@@ -150,7 +150,7 @@ def _grouped(
     return elementwise(result, [value], [read], lambda x: x).results[0]
 
 
-def _padded(value: ir.Value, dim: int, count: int) -> ir.Value:
+def padded(value: ir.Value, dim: int, count: int) -> ir.Value:
     """`value` with `count` zeros behind it along `dim`."""
     type_ = ir.RankedTensorType(value.type)
     shape, element = list(type_.shape), type_.element_type
