@@ -60,8 +60,9 @@ def _join(main: ir.Operation) -> None:
             value = padding_value(op)
             if value is not None and not all(map(_is_elementwise, _users(op))):
                 pads[op.operands[0], value].append(op)
-    for (source, value), group in pads.items():
-        _insert_padded(source, value, group)
+    for (_, value), group in pads.items():
+        # The source is read now: where it was a pad itself, its own rewrite has replaced it.
+        _insert_padded(group[0].operands[0], value, group)
 
 
 def root_of(value: ir.Value) -> ir.Value:
