@@ -156,3 +156,57 @@ func.func @weight_and_shared_result(%x: tensor<16x4x8xf32> {tilewright.role = "w
   %u = linalg.transpose ins(%r : tensor<4x16x16xf32>) outs(%d : tensor<16x4x16xf32>) permutation = [1, 0, 2]
   return %r, %u : tensor<4x16x16xf32>, tensor<16x4x16xf32>
 }
+
+// -----
+
+#left = affine_map<(m, n, k) -> (m, k)>
+#right = affine_map<(m, n, k) -> (k, n)>
+#out = affine_map<(m, n, k) -> (m, n)>
+
+// Two rows read a matrix that lies along a long reduction, as they do themselves: it is read in place.
+// CHECK-DAG: #[[L:.+]] = affine_map<(d0, d1, d2) -> (d0, d2)>
+// CHECK-DAG: #[[R:.+]] = affine_map<(d0, d1, d2) -> (d1, d2)>
+// CHECK-LABEL: func.func @few_rows
+// CHECK-NOT: linalg.transpose
+// CHECK: linalg.generic {indexing_maps = [#[[L]], #[[R]], #{{.+}}]
+// CHECK-SAME: ins(%arg0, %arg1 : tensor<2x64xf32>, tensor<16x64xf32>)
+func.func @few_rows(%x: tensor<2x64xf32>, %w: tensor<16x64xf32>) -> tensor<2x16xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x16xf32>
+  %t = linalg.transpose ins(%w : tensor<16x64xf32>) outs(%e : tensor<64x16xf32>) permutation = [1, 0]
+  %o = tensor.empty() : tensor<2x16xf32>
+  %f = linalg.fill ins(%z : f32) outs(%o : tensor<2x16xf32>) -> tensor<2x16xf32>
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %t : tensor<2x64xf32>, tensor<64x16xf32>) outs(%f : tensor<2x16xf32>) {
+  ^bb0(%a: f32, %b: f32, %s: f32):
+    %p = arith.mulf %a, %b : f32
+    %q = arith.addf %s, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<2x16xf32>
+  return %r : tensor<2x16xf32>
+}
+
+// -----
+
+#left = affine_map<(m, n, k) -> (m, k)>
+#right = affine_map<(m, n, k) -> (k, n)>
+#out = affine_map<(m, n, k) -> (m, n)>
+
+// Sixteen rows over a short reduction: lanes to add would cost more than the copy.
+// CHECK-LABEL: func.func @many_rows
+// CHECK: linalg.transpose
+func.func @many_rows(%x: tensor<16x32xf32>, %w: tensor<16x32xf32>) -> tensor<16x16xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<32x16xf32>
+  %t = linalg.transpose ins(%w : tensor<16x32xf32>) outs(%e : tensor<32x16xf32>) permutation = [1, 0]
+  %o = tensor.empty() : tensor<16x16xf32>
+  %f = linalg.fill ins(%z : f32) outs(%o : tensor<16x16xf32>) -> tensor<16x16xf32>
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %t : tensor<16x32xf32>, tensor<32x16xf32>) outs(%f : tensor<16x16xf32>) {
+  ^bb0(%a: f32, %b: f32, %s: f32):
+    %p = arith.mulf %a, %b : f32
+    %q = arith.addf %s, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<16x16xf32>
+  return %r : tensor<16x16xf32>
+}
