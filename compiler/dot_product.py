@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, is_dim, map_dims, terms
-from tilewright.compiler.ir import ir
+from tilewright.compiler.ir import ir, memref
 from tilewright.compiler.target import Target
 
 _WIDEN = {"arith.extf": True, "arith.extsi": True, "arith.extui": False}
@@ -144,3 +144,17 @@ def is_row_major(map_: ir.AffineMap, loops: DotLoops) -> bool:
 
 def _divides(expr: ir.AffineExpr, kind: type, loop: int) -> bool:
     return isinstance(expr, kind) and is_dim(expr.lhs, loop) and isinstance(expr.rhs, ir.AffineConstantExpr)
+
+
+def flattened(packed: ir.Value) -> ir.Value:
+    """A packed operand on memrefs with its columns and their groups, which lie together, as one dimension."""
+    type_ = ir.MemRefType(packed.type)
+    rank = type_.rank
+    shape = [*type_.shape[:-2], type_.shape[-2] * type_.shape[-1]]
+    layout = None
+    if not isinstance(type_.layout, ir.AffineMapAttr):
+        strides, offset = type_.get_strides_and_offset()
+        layout = ir.StridedLayoutAttr.get(offset, [*strides[:-2], strides[-1]])
+    flat = ir.MemRefType.get(shape, type_.element_type, layout=layout)
+    groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
+    return memref.collapse_shape(flat, packed, groups)

@@ -31,10 +31,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
-from tilewright.compiler.dot_product import DotLoops, DotProduct, dot_types, grouped, is_row_major
+from tilewright.compiler.dot_product import DotLoops, DotProduct, dot_types, flattened, grouped, is_row_major
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
+from tilewright.compiler.loop_nest import LoopNest, index
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.reduction import take_fill
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
 
@@ -79,7 +81,7 @@ class VectorizeDots(Pass):
                 continue
             tile = self.tile(dots)
             with ir.InsertionPoint(generic), generic.location:
-                _Emitter(dots, *tile, self.vector_bits // 32, _take_fill(generic)).emit()
+                _Emitter(dots, *tile, self.vector_bits // 32, take_fill(generic)).emit()
             generic.erase()
 
     def tile(self, dots: Dots) -> tuple[int | None, int, int]:
@@ -152,25 +154,6 @@ def _unit_stride(type_: ir.MemRefType) -> bool:
     return type_.rank == 0 or type_.get_strides_and_offset()[0][-1] == 1
 
 
-def _take_fill(generic: ir.Operation) -> ir.Value | None:
-    """Erases a `linalg.fill` just before `generic` on its output and returns the scalar, so that it starts in registers."""
-    output = generic.operands[2]
-    found = None
-    for view in generic.block.operations:
-        op = view.operation
-        if op == generic:
-            break
-        if op.name == "linalg.fill" and op.operands[1] == output:
-            found = op
-        elif found is not None and (len(op.regions) or output in list(op.operands)):
-            found = None
-    if found is None:
-        return None
-    scalar = found.operands[0]
-    found.erase()
-    return scalar
-
-
 @dataclass(frozen=True)
 class _Point:
     """One accumulator: step of the unrolled loop, offset in the vector loop, columns in use, lanes of the register."""
@@ -181,7 +164,7 @@ class _Point:
     lanes: int
 
 
-class _Emitter:
+class _Emitter(LoopNest):
     """Writes the loops of one contraction at the current insertion point."""
 
     def __init__(
@@ -193,59 +176,30 @@ class _Emitter:
         lanes: int,
         fill: ir.Value | None,
     ):
+        super().__init__(dots.maps, dots.extents)
         self.d, self.unrolled, self.unroll, self.width = dots, unrolled, unroll, width
         self.lanes, self.fill = lanes, fill
         self.operands = list(dots.op.operands)
         self.group = dots.product.group
         self.row, self.column = self.operands[dots.loops.row], self.operands[dots.loops.column]
-        self.ivs: dict[int, ir.Value] = {}
-        self.zero = _index(0)
         self.element = ir.ShapedType(self.column.type).element_type
         self.sum = ir.ShapedType(self.operands[2].type).element_type
-        self.flat = None if dots.block is None else _flattened(self.column)
+        self.flat = None if dots.block is None else flattened(self.column)
 
     def emit(self) -> None:
         loops = self.d.loops
         outer = [d for d in self.d.parallel if d not in (loops.vector, self.unrolled)]
         panel = map_dims(self.d.maps[loops.column])
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
-        self._nest(
-            before, lambda: self._segments(loops.vector, self.width, lambda width: self._rows(inside, width))
+        self.nest(
+            before, lambda: self.segments(loops.vector, self.width, lambda width: self._rows(inside, width))
         )
 
     def _rows(self, loops: list[int], width: int) -> None:
         def tiles() -> None:
-            if self.unrolled is None:
-                self._tile(1, width)
-            else:
-                self._segments(self.unrolled, self.unroll, lambda count: self._tile(count, width))
+            self.segments(self.unrolled, self.unroll, lambda count: self._tile(count, width))
 
-        self._nest(loops, tiles)
-
-    def _nest(self, loops: list[int], body: Callable[[], None]) -> None:
-        if not loops:
-            body()
-            return
-        self._loop(loops[0], 0, self.d.extents[loops[0]], 1, lambda: self._nest(loops[1:], body))
-
-    def _loop(self, dim: int, start: int, end: int, step: int, body: Callable[[], None]) -> None:
-        if end - start == step:
-            self.ivs[dim] = _index(start)
-            body()
-            return
-        loop = scf.ForOp(_index(start), _index(end), _index(step))
-        with ir.InsertionPoint(loop.body):
-            self.ivs[dim] = loop.induction_variable
-            body()
-            scf.YieldOp([])
-
-    def _segments(self, dim: int, size: int, body: Callable[[int], None]) -> None:
-        extent = self.d.extents[dim]
-        full = extent - extent % size
-        if full:
-            self._loop(dim, 0, full, size, lambda: body(size))
-        if extent > full:
-            self._loop(dim, full, extent, extent - full, lambda: body(extent - full))
+        self.nest(loops, tiles)
 
     def _tile(self, count: int, width: int) -> None:
         points = [
@@ -277,7 +231,7 @@ class _Emitter:
         full, rest = divmod(depth, self.group)
         if full:
             sums = self._carried(full, sums, lambda iv, carried: self._step(iv, self.group, carried, points))
-        return self._step(_index(full), rest, sums, points) if rest else sums
+        return self._step(index(full), rest, sums, points) if rest else sums
 
     def _at(self, dim: int, iv: ir.Value, body: Callable[[], list[ir.Value]]) -> list[ir.Value]:
         self.ivs[dim] = iv
@@ -291,7 +245,7 @@ class _Emitter:
     ) -> list[ir.Value]:
         if extent == 1:
             return body(self.zero, sums)
-        loop = scf.ForOp(self.zero, _index(extent), _index(1), sums)
+        loop = scf.ForOp(self.zero, index(extent), index(1), sums)
         with ir.InsertionPoint(loop.body):
             scf.YieldOp(body(loop.induction_variable, list(loop.inner_iter_args)))
         return list(loop.results)
@@ -328,7 +282,7 @@ class _Emitter:
         else:
             value = arith.constant(i32, 0)
             for i in range(count):
-                raw = memref.load(self.row, [*place[:-1], arith.addi(place[-1], _index(i))] if i else place)
+                raw = memref.load(self.row, [*place[:-1], arith.addi(place[-1], index(i))] if i else place)
                 if not isinstance(self.element, ir.IntegerType):
                     raw = arith.bitcast(ir.IntegerType.get_signless(bits), raw)
                 wide = arith.extui(i32, raw)
@@ -388,20 +342,6 @@ class _Emitter:
         return place
 
 
-def _flattened(packed: ir.Value) -> ir.Value:
-    """A packed operand with its columns and their groups as one dimension."""
-    type_ = ir.MemRefType(packed.type)
-    rank = type_.rank
-    shape = [*type_.shape[:-2], type_.shape[-2] * type_.shape[-1]]
-    layout = None
-    if not isinstance(type_.layout, ir.AffineMapAttr):
-        strides, offset = type_.get_strides_and_offset()
-        layout = ir.StridedLayoutAttr.get(offset, [*strides[:-2], strides[-1]])
-    flat = ir.MemRefType.get(shape, type_.element_type, layout=layout)
-    groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
-    return memref.collapse_shape(flat, packed, groups)
-
-
 def _times(factor: int) -> ir.AffineMap:
     return ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * factor])
 
@@ -424,7 +364,3 @@ def _first(value: ir.Value, count: int) -> ir.Value:
     return vector.extract_strided_slice(
         ir.VectorType.get([count], type_.element_type), value, [0], [count], [1]
     )
-
-
-def _index(value: int) -> ir.Value:
-    return arith.constant(ir.IndexType.get(), value)
