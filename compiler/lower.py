@@ -19,6 +19,7 @@ from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.passes.vectorize_transposes import VectorizeTransposes
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
+from tilewright.compiler.passes.vectorize_windows import VectorizeWindows
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
@@ -33,6 +34,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
     )
     dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
     return f"""builtin.module(
+    windows = VectorizeWindows(target.vector_bits, target.registers_per_thread)
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
         form-kernels,eliminate-empty-tensors,
@@ -44,6 +46,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
             {dots.spec()},
             {registers.spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
+            {windows.spec()},
             lower-sorts,tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
