@@ -90,15 +90,20 @@ def tensor_shape(space: Space, layer: int, axis: int, sizes: np.ndarray) -> np.n
 
 
 def memory_transaction(space: Space, layer: int, axis: int, sizes: np.ndarray) -> np.ndarray:
-    """Leading dimensions of data tiles are whole transactions of the layer they are loaded from, or whole rows."""
+    """Leading dimensions of data tiles are whole transactions of the layer they are loaded from.
+
+    An axis that is shorter than a transaction is taken whole.
+    """
     if layer == 0:
         return np.ones(len(sizes), dtype=bool)
     transaction = space.device.layers[layer + 1].transaction_bytes
+    extent = space.workload.extents[axis]
     conform = np.ones(len(sizes), dtype=bool)
     for leading, element_bytes in space.leading:
         if leading == axis:
-            conform &= sizes * element_bytes % transaction == 0
-    return conform | (sizes >= space.workload.extents[axis])
+            short = extent * element_bytes < transaction
+            conform &= (sizes * element_bytes % transaction == 0) | ((sizes >= extent) & short)
+    return conform
 
 
 def vector_lanes(space: Space, layer: int, axis: int, sizes: np.ndarray) -> np.ndarray:
@@ -167,17 +172,6 @@ def candidate_sizes(space: Space, layer: int, axis: int, step: int) -> np.ndarra
     # An axis smaller than what rules ask for is taken whole: there is nothing to align it with.
     if not conform.any() and extent <= step:
         return np.asarray([step], dtype=np.int64)
-    return sizes[conform]
-
-
-def storage_padding(space: Space, staged: tuple[tuple[int, ...], ...], read: tuple[tuple[int, ...], ...], layer: int):
-    """Padding of the input tiles `staged` at a layer, read by the tiles `read` of the layer above: one tuple each."""
-    memory = space.device.layers[layer]
-    padded = []
-    for shape, reader, operand in zip(staged, read, space.workload.inputs):
-        width = max(1, memory.bank_bytes // operand.element_bytes)
-        pads = [0] * len(shape)
-        if "memory_bank" in space.options.rules and memory.banks > 1 and len(shape) > 1:
-            pads[-1] = bank_padding(shape[-1], reader[-1], memory.banks, width)
-        padded.append(tuple(pads))
-    return tuple(padded)
+    sizes = sizes[conform]
+    # Beyond the first that covers the axis, larger tiles only hold more padding.
+    return sizes[: np.searchsorted(sizes, extent) + 1]

@@ -128,7 +128,9 @@ def _operand(operand: Operand, groups, place, workload: Workload) -> Operand:
             index_map.append(Index((Term(position),)))
             dim += length
             continue
-        terms = tuple(t for term in operand.index_map[dim].terms if (t := _term(term, groups, place)) is not None)
+        terms = tuple(
+            t for term in operand.index_map[dim].terms if (t := _term(term, groups, place)) is not None
+        )
         shape.append(operand.shape[dim])
         index_map.append(Index(terms, operand.index_map[dim].offset))
         dim += 1

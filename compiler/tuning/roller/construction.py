@@ -15,13 +15,12 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.roller.alignment import TILE_RULES, Space, candidate_sizes, storage_padding
+from tilewright.compiler.tuning.roller.alignment import TILE_RULES, Space, candidate_sizes
 from tilewright.compiler.tuning.roller.axis_fusion import Fused, fuse_axes
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.options import ConstructOptions
-from tilewright.compiler.tuning.roller.performance import Performance
+from tilewright.compiler.tuning.roller.performance import Look, Performance
 from tilewright.compiler.tuning.roller.program import Program
-from tilewright.compiler.tuning.roller.rtile import RTile
 from tilewright.compiler.workload import Workload
 
 Tile = tuple[int, ...]
@@ -39,14 +38,19 @@ def construct(workload: Workload, target: Target, options: ConstructOptions | No
     device = Device.of(target, _compute_dtype(workload), options.matrix_unit)
     fused = _canonical(workload, options.axis_fusion, device.threaded)
     found: dict[tuple, _Candidate] = {}
+    border: dict[tuple, _Candidate] = {}
     epsilon = options.epsilon
     while True:
         space = Space(fused.workload, device, options, epsilon)
-        for candidate in _Construction(space, Performance(space)).run():
-            found.setdefault(candidate.key, candidate)
+        run = _Construction(space, Performance(space))
+        run.run()
+        found.update((c.key, c) for c in run.results if c.key not in found)
+        border.update((c.key, c) for c in run.border if c.key not in border)
         if len(found) >= options.top_k or epsilon >= options.epsilon_limit - 1e-9:
             break
         epsilon = min(options.epsilon_limit, epsilon + options.epsilon_step)
+    if len(found) < options.top_k:
+        found = {**found, **border}
     if not found:
         whole = _Candidate(tuple((1,) * len(fused.workload.axes) for _ in device.layers[:-1]), True, epsilon)
         found[whole.key] = whole
@@ -85,22 +89,29 @@ class _Construction:
     space: Space
     performance: Performance
     results: list[_Candidate] = field(default_factory=list)
+    border: list[_Candidate] = field(default_factory=list)
     visited: set[tuple] = field(default_factory=set)
     sizes: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict)
+    of_register_tile: dict[Tile, int] = field(default_factory=dict)
 
-    def run(self) -> list[_Candidate]:
-        workload = self.space.workload
+    def run(self) -> None:
+        """Fills `results` with programs whose tiles load as fast as they are computed, `border` with the largest."""
         self.lowest = len(self.space.device.layers) - 1
         # A device that stages tiles gains nothing where no input is reused along an axis that it does not move along.
         self.staged = not self.space.device.threaded or self.performance.reuses
-        start = self._start(0, (1,) * len(workload.axes))
+        self.quota = max(self.space.options.top_k, self.space.options.candidates // 4)
+        start = self._start(0, (1,) * len(self.space.workload.axes))
         if start is not None:
-            self._enter(start, 0, ())
-        return self.results
+            self._enter(start, 0, (), True)
 
-    @property
-    def done(self) -> bool:
-        return len(self.results) >= self.space.options.candidates or len(self.visited) >= MAX_VISITS
+    def _done(self, levels: tuple[Tile, ...]) -> bool:
+        """Whether there are enough programs, or enough of the register tile that `levels` starts with."""
+        enough = self.space.options.candidates
+        if len(self.results) >= enough or len(self.border) >= 4 * enough or len(self.visited) >= MAX_VISITS:
+            return True
+        if not levels or (self.performance.bounded and self.space.device.threaded):
+            return False
+        return self.of_register_tile.get(levels[0], 0) >= self.quota
 
     def _candidates(self, layer: int, axis: int, step: int) -> np.ndarray:
         key = (layer, axis, step)
@@ -141,7 +152,11 @@ class _Construction:
         """The first of the sizes for which the whole tile conforms to the tile rules."""
         device = self.space.device
         rules = [r for n in sorted(self.space.options.rules) for r in TILE_RULES.get(n, ())]
-        if not (device.threaded and layer == 1 and rules and self.space.workload.axes[axis].kind == "parallel"):
+        if not (
+            device.threaded and layer == 1 and rules and self.space.workload.axes[axis].kind == "parallel"
+        ):
+            return int(larger[0])
+        if self.performance.bounded:
             return int(larger[0])
         others = 1
         for a in self.space.workload.parallel:
@@ -154,96 +169,106 @@ class _Construction:
         found = np.flatnonzero(conform)
         return int(larger[found[0]]) if len(found) else None
 
-    def _enter(self, tile: Tile, layer: int, levels: tuple[Tile, ...]) -> None:
+    def _enter(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
         """Starts a layer: its first tile is judged like every larger one."""
-        if (layer, tile, levels) in self.visited or self.done:
+        if (layer, tile, levels) in self.visited or self._done(levels):
             return
         self.visited.add((layer, tile, levels))
-        if not self.performance.fits(layer, [tile], levels)[0]:
+        look = self.performance.look(layer, [tile], levels)
+        if not look.fits[0]:
             return
-        if self.performance.saturated(layer, [tile])[0]:
-            self._descend(tile, layer, levels)
-        self._enlarge(tile, layer, levels)
+        if look.saturated[0]:
+            self._descend(tile, layer, levels, keeps_up)
+        self._enlarge(tile, layer, levels, keeps_up)
 
-    def _enlarge(self, tile: Tile, layer: int, levels: tuple[Tile, ...]) -> None:
-        """`EnlargeTile` of Figure 8."""
+    def _enlarge(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
+        """`EnlargeTile` of Figure 8; `keeps_up` says whether loads do at all layers above."""
         inner = levels[-1] if levels else (1,) * len(tile)
         grown = self._next(tile, inner, layer)
         if not grown:
-            self._descend(tile, layer, levels)
+            self._descend(tile, layer, levels, False)
             return
-        scores = self.performance.reuse_scores(layer, tile, grown)
-        fits = self.performance.fits(layer, grown, levels)
-        saturated = self.performance.saturated(layer, grown)
-        full = False
-        # Ties go to the innermost axis, whose tiles walk memory contiguously.
-        for position in sorted(range(len(grown)), key=lambda p: (-scores[p], -p)):
-            if self.done:
+        look = self.performance.look(layer, [tile, *grown], levels)
+        for position in self._order(layer, look):
+            if self._done(levels):
                 return
-            candidate = grown[position]
+            candidate = grown[position - 1]
             if (layer, candidate, levels) in self.visited:
                 continue
             self.visited.add((layer, candidate, levels))
-            if not fits[position]:
-                if not full:
-                    self._descend(tile, layer, levels)
-                full = True
+            if not look.fits[position]:
+                self._descend(tile, layer, levels, False)
                 continue
-            if saturated[position]:
-                self._descend(candidate, layer, levels)
-            self._enlarge(candidate, layer, levels)
+            if look.saturated[position]:
+                self._descend(candidate, layer, levels, keeps_up)
+            self._enlarge(candidate, layer, levels, keeps_up)
 
-    def _descend(self, tile: Tile, layer: int, levels: tuple[Tile, ...]) -> None:
+    def _order(self, layer: int, look: Look) -> list[int]:
+        """Positions of the enlarged tiles, most reuse first; ties go to the innermost axis, which walks memory.
+
+        Where reuse is bounded, blocks of threads grow from the innermost axis outwards, so that accesses coalesce.
+        """
+        positions = range(1, len(look.traffic))
+        if self.performance.bounded and self.space.device.threaded:
+            return sorted(positions, reverse=True)
+        scores = look.reuse_scores()
+        return sorted(positions, key=lambda p: (-scores[p - 1], -p))
+
+    def _descend(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
         """Records the tile of a layer and goes on with the next; the lowest layer makes it a result."""
-        if self.done:
+        if self._done(levels) or (layer, tile, levels, "descended") in self.visited:
             return
+        self.visited.add((layer, tile, levels, "descended"))
         levels = (*levels, tile)
         below = layer + 1
-        if below == self.lowest:
-            if self._complete(levels):
-                self.results.append(_Candidate(levels, self.staged, self.space.epsilon))
+        if below < self.lowest:
+            start = self._start(below, tile)
+            if start is not None:
+                self._enter(start, below, levels, keeps_up)
             return
-        start = self._start(below, tile)
-        if start is not None:
-            self._enter(start, below, levels)
-
-    def _complete(self, levels: tuple[Tile, ...]) -> bool:
-        """Whether a program may run as it is: blocks of threads are whole warps, if that rule is on."""
-        device = self.space.device
-        if not device.threaded or "execution_unit" not in self.space.options.rules:
-            return True
-        threads = 1
-        for axis in self.space.workload.parallel:
-            threads *= levels[1][axis] // levels[0][axis]
-        return threads % device.lanes == 0 or threads >= self.performance.points_per_result
+        if self.space.device.threaded:
+            threads = self.performance.threads(np.asarray([tile]), levels[0])
+            if not self.performance.whole_warps(threads)[0]:
+                return
+        candidate = _Candidate(levels, self.staged, self.space.epsilon)
+        if keeps_up or not self.performance.attainable(layer):
+            self.results.append(candidate)
+            self.of_register_tile[levels[0]] = self.of_register_tile.get(levels[0], 0) + 1
+        else:
+            self.border.append(candidate)
 
 
 def _shrink(space: Space, performance: Performance, candidate: _Candidate) -> _Candidate:
     """Halves the lowest tile along the axis of least reuse until every execution unit has a tile (§3.2)."""
     tiles = [list(t) for t in candidate.tiles]
     extents = space.workload.extents
+    layer = len(tiles) - 1
     while True:
         tasks = 1
         for axis in space.workload.parallel:
             tasks *= -(-extents[axis] // tiles[-1][axis])
-        shrinkable = [a for a in space.workload.parallel if tiles[-1][a] > tiles[0][a]]
+        shrinkable = [a for a in space.workload.parallel if tiles[-1][a] > 1]
         if tasks >= space.device.units or not shrinkable:
             break
-        layer = len(tiles) - 1
-        smaller = []
-        for axis in shrinkable:
-            base = tiles[0][axis]
-            half = -(-tiles[-1][axis] // base // 2) * base
-            smaller.append(tuple(half if a == axis else s for a, s in enumerate(tiles[-1])))
-        losses = performance.traffic(layer, smaller) - performance.traffic(layer, [tuple(tiles[-1])])[0]
-        chosen = min(range(len(smaller)), key=lambda p: (losses[p], p))
-        tiles[-1] = list(smaller[chosen])
-        for above in tiles[1:-1]:
-            above[shrinkable[chosen]] = min(above[shrinkable[chosen]], tiles[-1][shrinkable[chosen]])
+        smaller = [_halved(tiles, axis) for axis in shrinkable]
+        losses = performance.traffic(layer, np.asarray([levels[-1] for levels in smaller]))
+        tiles = smaller[min(range(len(smaller)), key=lambda p: (losses[p], p))]
     return replace(candidate, tiles=tuple(tuple(t) for t in tiles))
 
 
-def _programs(fused: Fused, device: Device, options: ConstructOptions, found: list[_Candidate]) -> list[Program]:
+def _halved(tiles: list[list[int]], axis: int) -> list[list[int]]:
+    """All levels with half the size of one axis, rounded up, each still a multiple of the level above."""
+    halved = [list(level) for level in tiles]
+    above = 1
+    for level in halved:
+        half = -(-level[axis] // 2)
+        above = level[axis] = -(-half // above) * above
+    return halved
+
+
+def _programs(
+    fused: Fused, device: Device, options: ConstructOptions, found: list[_Candidate]
+) -> list[Program]:
     """Shrinks, evaluates all candidates at once and keeps the best."""
     space = Space(fused.workload, device, options)
     performance = Performance(space)
@@ -258,8 +283,10 @@ def _programs(fused: Fused, device: Device, options: ConstructOptions, found: li
         levels = tuple(zip(names, candidate.tiles))
         pads: tuple[tuple[int, ...], ...] = ()
         if device.threaded and candidate.staged and len(candidate.tiles) > 1:
-            staged, read = RTile(fused.workload, candidate.tiles[1]), RTile(fused.workload, candidate.tiles[0])
-            pads = storage_padding(space, staged.input_tiles, read.input_tiles, 1)
+            _, padding = performance.leading_padding(np.asarray([candidate.tiles[1]]), candidate.tiles[0])
+            pads = tuple(
+                (*(0,) * (len(o.shape) - 1), int(p)) for o, p in zip(fused.workload.inputs, padding[0])
+            )
         programs.append(
             Program(
                 fused.original,

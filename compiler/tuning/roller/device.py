@@ -75,12 +75,16 @@ class Device:
         for position, layer in enumerate(self.layers):
             if layer.name == name:
                 return position
-        raise KeyError(f"{self.target.name} has no layer `{name}`; it has {', '.join(m.name for m in self.layers)}")
+        raise KeyError(
+            f"{self.target.name} has no layer `{name}`; it has {', '.join(m.name for m in self.layers)}"
+        )
 
 
 def _layer(level: MemoryLevel, capacity_bytes: int) -> Layer:
     bandwidth = level.copy_gbps or level.bandwidth_gbps
-    return Layer(level.name, capacity_bytes, bandwidth, level.transaction_bytes, level.banks, level.bank_bytes)
+    return Layer(
+        level.name, capacity_bytes, bandwidth, level.transaction_bytes, level.banks, level.bank_bytes
+    )
 
 
 def _threaded_layers(target: Target, levels: tuple[MemoryLevel, ...]) -> tuple[Layer, ...]:

@@ -17,6 +17,10 @@ from tilewright.compiler.tuning.roller.alignment import Space, bank_padding
 
 Tile = tuple[int, ...]
 
+MIN_VECTORS = 10
+"""Vectors in registers before a CPU's register tile is large enough: results in flight that hide a multiply-add's
+latency of 4 cycles on two pipes, and their operands. Source: Fog, "Instruction tables" (Zen 2 to 4, Skylake, Ice Lake)."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -25,6 +29,22 @@ class Estimate:
     total_us: np.ndarray
     bound: list[str]
     times_us: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of n tiles at one layer, arrays [n]: bytes moved and taken, whether they fit and whether loads keep up."""
+
+    traffic: np.ndarray
+    footprint: np.ndarray
+    fits: np.ndarray
+    saturated: np.ndarray
+
+    def reuse_scores(self) -> np.ndarray:
+        """Data reuse scores of tiles 1.. against tile 0: traffic saved per byte of memory taken (§3.1): [n - 1]."""
+        saved = self.traffic[0] - self.traffic[1:]
+        taken = (self.footprint[1:] - self.footprint[0]).astype(float)
+        return np.where(taken > 0, saved / np.maximum(taken, 1.0), np.where(saved > 0, np.inf, 0.0))
 
 
 class Performance:
@@ -45,24 +65,37 @@ class Performance:
     @cached_property
     def reuses(self) -> bool:
         """Whether some input is used again along a parallel axis that it does not move along."""
-        parallel = self.space.parallel
-        moving = self.geometry.moves[self.inputs][:, parallel]
-        # An operand that is constant over everything (a scale) is no reuse worth staging.
-        return bool(((~moving).any(axis=1) & self.geometry.moves[self.inputs].any(axis=1)).any()) and bool(
-            len(self.space.reduction)
-        )
+        moving = self.geometry.moves[self.inputs]
+        missing = (~moving[:, self.space.parallel]).any(axis=1) & moving.any(axis=1)
+        return bool(missing.any() and len(self.space.reduction))
+
+    @cached_property
+    def bounded(self) -> bool:
+        """Whether no register tile, however large, loads as fast as it is computed: reuse ends before arithmetic does.
+
+        Depthwise convolutions, pooling, reductions and elementwise operators are so on every device.
+        """
+        whole = self.extents.copy()
+        whole[self.space.reduction] = 1
+        return not self._keeps_up(0, self.traffic(0, whole[None]))[0]
+
+    def attainable(self, layer: int) -> bool:
+        """Whether the largest tile at a layer would load as fast as it is computed."""
+        return bool(self._keeps_up(layer, self.traffic(layer, self.extents[None]))[0])
 
     @cached_property
     def gathered(self) -> np.ndarray:
-        """Operands [operands] whose staged tile is a box over the axes they move along, not over their dimensions."""
-        found = [
-            any(t.divisor > 1 or t.modulus for i in o.index_map for t in i.terms) for o in self.space.workload.operands
-        ]
-        return np.asarray(found) & self.device.threaded
+        """Operands [operands] whose staged tile is a box over the axes they move along, not over their dimensions.
 
-    @cached_property
-    def points_per_result(self) -> int:
-        return int(np.prod(self.extents[self.space.parallel])) if len(self.space.parallel) else 1
+        They are those that are reused along a parallel axis and whose index map takes axes apart: implicit GEMM.
+        """
+        found = []
+        for row, operand in enumerate(self.space.workload.operands):
+            apart = any(t.divisor > 1 or t.modulus for i in operand.index_map for t in i.terms)
+            found.append(
+                apart and not self.geometry.moves[row, self.space.parallel].all() and not operand.output
+            )
+        return np.asarray(found) & self.device.threaded
 
     def staged_elements(self, tiles: np.ndarray) -> np.ndarray:
         """Elements of every operand's tile as it is stored: [n, operands]."""
@@ -71,15 +104,50 @@ class Performance:
             elements[:, row] = tiles[:, self.geometry.moves[row]].prod(axis=1)
         return elements
 
-    def footprint(self, layer: int, tiles: np.ndarray) -> np.ndarray:
-        """`MemFootprint`: bytes that tiles [n, axes] take of a layer, padding included: [n]."""
+    def footprint(self, layer: int, tiles: np.ndarray, read: Tile | None = None) -> np.ndarray:
+        """`MemFootprint`: bytes that tiles [n, axes] take of a layer: [n].
+
+        Where inputs are staged, that includes their bank padding for reads by the tile `read`.
+        """
         if layer == 0 and not self.device.threaded:
             return self._vector_bytes(tiles)
         nbytes = self.staged_elements(tiles) * self.geometry.element_bytes
         if layer == 0 or not self.device.threaded:
             return nbytes.sum(axis=1)
         # A thread keeps its results in registers; only inputs are staged.
-        return nbytes[:, self.inputs].sum(axis=1) + self._padding_bytes(tiles)
+        staged = nbytes[:, self.inputs]
+        if read is None:
+            return staged.sum(axis=1)
+        leading, padding = self.leading_padding(tiles, read)
+        return (staged + padding * (staged // np.maximum(leading, 1))).sum(axis=1)
+
+    def leading_padding(self, tiles: np.ndarray, read: Tile) -> tuple[np.ndarray, np.ndarray]:
+        """Leading extents of staged inputs and the bank padding added to them: two times [n, inputs] elements."""
+        layer = self.device.layers[1]
+        spans = self.geometry.spans(tiles)
+        reader = self.geometry.spans(np.asarray([read], dtype=np.int64))[0]
+        leading = np.ones((len(tiles), len(self.inputs)), dtype=np.int64)
+        padding = np.zeros_like(leading)
+        for column, row in enumerate(self.inputs):
+            axis = self.leading_axis(row)
+            part = self.geometry.slices[row]
+            if part.stop - part.start < 2:
+                continue
+            leading[:, column] = tiles[:, axis] if axis is not None else spans[:, part.stop - 1]
+            width = max(1, layer.bank_bytes // int(self.geometry.element_bytes[row]))
+            size = read[axis] if axis is not None else int(reader[part.stop - 1])
+            if "memory_bank" in self.space.options.rules and layer.banks > 1:
+                padding[:, column] = bank_padding(leading[:, column], size, layer.banks, width)
+        return leading, padding
+
+    def leading_axis(self, row: int) -> int | None:
+        """The axis that is innermost in the staged tile of a gathered operand; None where its dimensions are kept."""
+        if not self.gathered[row]:
+            return None
+        operand = self.space.workload.operands[row]
+        last = next(i for i in reversed(operand.index_map) if i.terms)
+        parallel = [t.axis for t in last.terms if t.axis in self.space.workload.parallel]
+        return (parallel or [t.axis for t in last.terms])[0]
 
     def _vector_bytes(self, tiles: np.ndarray) -> np.ndarray:
         """Vector registers: results and the inputs that move along the vectors; others are broadcast one by one."""
@@ -96,41 +164,26 @@ class Performance:
             count += along if moving[axis] or row == self.output else 1
         return count * vector_bytes
 
-    def _padding_bytes(self, tiles: np.ndarray) -> np.ndarray:
-        """Bytes of bank padding of staged inputs, for readers that take one element of the leading dimension."""
-        layer = self.device.layers[1]
-        total = np.zeros(len(tiles), dtype=np.int64)
-        if "memory_bank" not in self.space.options.rules or layer.banks <= 1:
-            return total
-        spans = self.geometry.spans(tiles)
-        for row in self.inputs:
-            part = self.geometry.slices[row]
-            if part.stop - part.start < 2:
-                continue
-            width = max(1, layer.bank_bytes // int(self.geometry.element_bytes[row]))
-            leading = spans[:, part.stop - 1]
-            pads = np.asarray([bank_padding(int(size), 1, layer.banks, width) for size in leading])
-            rows = self.staged_elements(tiles)[:, row] // np.maximum(leading, 1)
-            total += pads * rows * self.geometry.element_bytes[row]
-        return total
+    def traffic(self, layer: int, tiles: np.ndarray) -> np.ndarray:
+        """`MemTraffic`: bytes that the whole computation moves into a layer, cut into tiles [n, axes] there: [n]."""
+        counts = -(-self.extents // tiles)
+        parallel = counts[:, self.space.parallel].prod(axis=1, dtype=float)
+        reduction = counts[:, self.space.reduction].prod(axis=1, dtype=float)
+        nbytes = self.staged_elements(tiles) * self.geometry.element_bytes
+        inputs = nbytes[:, self.inputs] * np.where(self._reduces[self.inputs], reduction[:, None], 1.0)
+        results = nbytes[:, self.output].astype(float)
+        if layer > 0 and not self.device.threaded:
+            # Partial results come back for every further part of the reduction.
+            results *= 2 * reduction - 1
+        return (inputs.sum(axis=1) + results) * parallel
 
-    def fits(self, layer: int, tiles: Sequence[Tile], levels: tuple[Tile, ...]) -> np.ndarray:
-        """Whether tiles [n] at a layer, over the tiles `levels` of the layers above, stay within all capacities: [n]."""
-        array = np.asarray(tiles, dtype=np.int64)
-        staged = layer > 0 and self.device.threaded
-        if staged and not self.reuses:
-            conform = np.ones(len(array), dtype=bool)
-        else:
-            conform = self.footprint(layer, array) <= self.device.layers[layer].capacity_bytes
-        if staged:
-            inner = np.asarray(levels[0], dtype=np.int64)
-            parallel = self.space.parallel
-            threads = (array[:, parallel] // inner[parallel]).prod(axis=1)
-            conform &= threads <= self.thread_limit(levels[0])
-        return conform
+    def _keeps_up(self, layer: int, traffic: np.ndarray) -> np.ndarray:
+        """Whether loads of `traffic` bytes take no longer than the arithmetic: `MemPerf` beyond `MaxComputePerf`."""
+        below = self.device.layers[layer + 1]
+        return traffic / below.bandwidth_gbps <= self.flops / self.device.peak_gflops
 
     def thread_limit(self, register_tile: Tile) -> int:
-        """Threads of one block: at most what the device allows, and at most half of a unit's registers.
+        """Threads of one block: at most half of what one may have, and at most half of a unit's registers.
 
         Half, so that two blocks are resident and one computes while the other loads.
         """
@@ -139,37 +192,45 @@ class Performance:
         by_registers = target.level("registers").capacity_bytes // 2 // max(held, 4)
         return max(self.device.lanes, min(target.block_threads // 2 or target.warp_size, by_registers))
 
-    def traffic(self, layer: int, tiles: Sequence[Tile]) -> np.ndarray:
-        """`MemTraffic`: bytes that the whole computation moves into a layer, cut into tiles [n] there: [n]."""
+    def threads(self, tiles: np.ndarray, register_tile: Tile) -> np.ndarray:
+        """Threads of blocks of tiles [n, axes]: [n]."""
+        inner = np.asarray(register_tile, dtype=np.int64)
+        parallel = self.space.parallel
+        return (tiles[:, parallel] // inner[parallel]).prod(axis=1)
+
+    def look(self, layer: int, tiles: Sequence[Tile], levels: tuple[Tile, ...]) -> Look:
+        """Everything that construction asks of tiles at a layer over the tiles `levels` of the layers above."""
         array = np.asarray(tiles, dtype=np.int64)
-        counts = -(-self.extents // array)
-        parallel = counts[:, self.space.parallel].prod(axis=1).astype(float)
-        reduction = counts[:, self.space.reduction].prod(axis=1).astype(float)
-        nbytes = self.geometry.nbytes(array).astype(float)
-        if self.gathered.any():
-            rows = np.flatnonzero(self.gathered)
-            nbytes[:, rows] = (self.staged_elements(array) * self.geometry.element_bytes)[:, rows]
-        total = np.zeros(len(array))
-        for row in self.inputs:
-            total += nbytes[:, row] * parallel * (reduction if self._reduces[row] else 1.0)
-        results = nbytes[:, self.output] * parallel
-        if layer > 0 and not self.device.threaded:
-            # Partial results come back for every further part of the reduction.
-            results = results * (2 * reduction - 1)
-        return total + results
+        staged = layer > 0 and self.device.threaded
+        traffic = self.traffic(layer, array)
+        footprint = self.footprint(layer, array, levels[0] if staged else None)
+        fits = footprint <= self.device.layers[layer].capacity_bytes
+        if staged and not self.reuses:
+            fits = np.ones(len(array), dtype=bool)
+        saturated = self._keeps_up(layer, traffic)
+        if staged:
+            threads = self.threads(array, levels[0])
+            fits &= threads <= self.thread_limit(levels[0])
+            saturated = saturated | self.bounded
+            saturated &= self.whole_warps(threads)
+        elif layer == 0 and self.device.threaded and self.bounded:
+            # More registers would not help: two results per thread already overlap each other's latency.
+            saturated = array[:, self.space.parallel].prod(axis=1) >= 2
+        elif layer == 0 and not self.device.threaded:
+            saturated &= footprint // (self.device.target.vector_bits // 8) >= MIN_VECTORS
+        return Look(traffic, footprint, fits, saturated)
 
-    def saturated(self, layer: int, tiles: Sequence[Tile]) -> np.ndarray:
-        """Whether tiles [n] load as fast as they are computed: `MemPerf` beyond `MaxComputePerf`."""
-        below = self.device.layers[layer + 1]
-        return self.traffic(layer, tiles) / below.bandwidth_gbps <= self.flops / self.device.peak_gflops
+    def whole_warps(self, threads: np.ndarray) -> np.ndarray:
+        """Whether blocks fill warps, and one on every scheduler where arithmetic is to keep them all busy."""
+        if "execution_unit" not in self.space.options.rules:
+            return np.ones(len(threads), dtype=bool)
+        unit = self.device.lanes * (1 if self.bounded else self.device.teus)
+        return (threads % unit == 0) | (threads >= self.results)
 
-    def reuse_scores(self, layer: int, tile: Tile, grown: Sequence[Tile]) -> np.ndarray:
-        """The data reuse score of every enlarged tile: traffic saved per byte of memory taken (§3.1)."""
-        tiles = [tile, *grown]
-        traffic = self.traffic(layer, tiles)
-        footprint = self.footprint(layer, np.asarray(tiles, dtype=np.int64)).astype(float)
-        saved, taken = traffic[0] - traffic[1:], footprint[1:] - footprint[0]
-        return np.where(taken > 0, saved / np.maximum(taken, 1.0), np.where(saved > 0, np.inf, 0.0))
+    @cached_property
+    def results(self) -> int:
+        """Points of the parallel axes."""
+        return int(np.prod(self.extents[self.space.parallel])) if len(self.space.parallel) else 1
 
     def evaluate(self, programs: Sequence[tuple[Tile, ...]], staged: Sequence[bool]) -> Estimate:
         """Times of whole programs, tiles from the fastest layer down."""
@@ -189,15 +250,16 @@ class Performance:
         for layer in range(len(device.layers) - 1):
             tiles = [program[layer] for program in programs]
             below = device.layers[layer + 1]
-            moved = np.minimum(self.traffic(layer, tiles), self._resident_traffic(layer, tiles))
+            array = np.asarray(tiles, dtype=np.int64)
+            moved = np.minimum(self.traffic(layer, array), self._resident_traffic(layer, tiles))
             share = idle if layer + 2 < len(device.layers) else np.ones(len(idle))
             times[below.name] = moved / below.bandwidth_gbps / 1e3 * share
         times["compute"] = self._padded_flops(programs) / device.peak_gflops / 1e3 * idle
         stacked = np.stack(list(times.values()))
         names = list(times)
-        return Estimate(
-            stacked.max(axis=0) + device.target.start_us, [names[i] for i in stacked.argmax(axis=0)], times
-        )
+        # Transfers between caches wait for one another and overlap with arithmetic: Stengel et al., ICS'15 (ECM model).
+        total = np.maximum(times["compute"], stacked[:-1].sum(axis=0))
+        return Estimate(total + device.target.start_us, [names[i] for i in stacked.argmax(axis=0)], times)
 
     def _resident_traffic(self, layer: int, tiles: Sequence[Tile]) -> np.ndarray:
         """The traffic where operands that fit into the layer whole stay there; others are as `traffic` has them."""

@@ -92,7 +92,9 @@ class RTile:
 
     def __post_init__(self) -> None:
         if len(self.shape) != len(self.workload.axes):
-            raise ValueError(f"a tile of {self.workload.op} needs {len(self.workload.axes)} sizes, found {self.shape}")
+            raise ValueError(
+                f"a tile of {self.workload.op} needs {len(self.workload.axes)} sizes, found {self.shape}"
+            )
 
     @cached_property
     def _spans(self) -> tuple[tuple[int, ...], ...]:

@@ -1,21 +1,337 @@
-"""What a program takes on a device that runs threads: a model of blocks on multiprocessors."""
+"""What a program takes on a device that runs threads: blocks on multiprocessors, with what they load, issue and wait for.
+
+A block repeats, once per part of the reduction: load the input tiles (global memory -> shared memory), wait, compute
+from shared memory in registers; then it stores its results. Blocks that are resident together overlap. A program takes
+as long as the slowest of these, over all blocks:
+
+    DRAM      bytes that miss the L2 cache, in whole granules, at the measured copy bandwidth
+    L2        bytes that tiles load and store, in whole transactions
+    shared    wavefronts of shared-memory accesses, with the conflicts of the padded layout, one per cycle
+    compute   multiply-adds at the measured peak, padding of ragged tiles included
+    issue     all instructions, at one per scheduler and cycle
+    latency   a block's steps one after another, divided by the resident blocks
+
+Sources: Roller, OSDI'22, §3.3, §4; Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking",
+2018; NVIDIA, CUDA C Programming Guide, "Hardware Implementation"; Volkov, "Understanding Latency Hiding on GPUs", 2016.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+if TYPE_CHECKING:
+    from tilewright.compiler.target import Target
+    from tilewright.compiler.tuning.roller.performance import Estimate, Performance, Tile
 
-def evaluate_threads(performance, programs, staged):
+IMPLICIT_REGISTERS = 32
+"""Registers of a thread beside its tile: addresses and loop variables. A GEMM of 96 for its tile assembles to 128."""
+
+GRANULE_BYTES = 64
+"""What a miss brings in from DRAM: a line of the L2 cache. Source: Jia et al., 2018, table 3.1 (V100)."""
+
+DIVISION = 5
+"""Instructions of a quotient and remainder by a constant: multiply-high, shift, multiply-subtract, correction.
+Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI'94, Figure 4.2."""
+
+MANY = 64
+"""Independent parts of work beyond which their overlap is taken as complete."""
+
+LOOP = 3
+"""Instructions that one iteration of a loop adds: increment, compare, branch."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """n programs as blocks of threads; all arrays are [n] or [n, axes], as floats where they are multiplied."""
+
+    tile: np.ndarray
+    thread: np.ndarray
+    blocks: np.ndarray
+    threads: np.ndarray
+    steps: np.ndarray
+    points: np.ndarray
+    results: np.ndarray
+    resident: np.ndarray
+    padding: np.ndarray
+
+
+def evaluate_threads(
+    performance: Performance, programs: Sequence[tuple[Tile, ...]], staged: np.ndarray
+) -> Estimate:
+    """Times of programs of (register tile, block tile); `staged` tells which copy inputs into shared memory."""
     from tilewright.compiler.tuning.roller.performance import Estimate
 
-    n = len(programs)
-    device = performance.device
-    S = np.asarray([p[1] for p in programs], dtype=np.int64)
-    R = np.asarray([p[0] for p in programs], dtype=np.int64)
-    padded = (-(-performance.extents // S) * S / performance.extents).prod(axis=1)
-    compute = performance.flops * padded / device.peak_gflops / 1e3
-    dram = performance.traffic(1, [p[1] for p in programs]) / device.layers[2].bandwidth_gbps / 1e3
-    shared = performance.traffic(0, [p[0] for p in programs]) / device.layers[1].bandwidth_gbps / 1e3
-    times = {"compute": compute, device.layers[2].name: dram, device.layers[1].name: shared}
-    st = np.stack(list(times.values()))
-    return Estimate(st.max(axis=0), [list(times)[i] for i in st.argmax(axis=0)], times)
+    b = _blocks(performance, programs, staged)
+    device, target = performance.device, performance.device.target
+    units, ghz = device.units, target.clock_ghz
+    lowest, shared = device.layers[-1], device.layers[1]
+    arithmetic, reads, fetched, index = _instructions(performance, b, staged)
+    wavefronts = (reads * np.where(staged[:, None], _conflicts(performance, b), _lines(performance, b))).sum(
+        axis=1
+    )
+    loads, dram, stores = _bytes(performance, b)
+    # Cycles that a block takes of each resource of a unit, all its steps together.
+    word = shared.bank_bytes if shared.banks > 1 else 4
+    per_cycle = shared.bandwidth_gbps / units / ghz / word
+    cycles = {
+        lowest.name: dram / b.blocks / (lowest.bandwidth_gbps / units / ghz),
+        "L2": (loads * b.steps + stores) / (_l2_bandwidth(target) / units / ghz),
+        shared.name: b.steps * (wavefronts + 2 * fetched) / per_cycle,
+        "compute": b.steps
+        * arithmetic
+        * performance.space.workload.flops_per_point
+        / (device.peak_gflops / units / ghz),
+        "issue": b.steps
+        * (arithmetic + reads.sum(axis=1) + 2 * fetched + index)
+        / (device.lanes * device.teus),
+    }
+    memory = np.maximum(cycles[lowest.name], cycles["L2"])
+    core = np.maximum(np.maximum(cycles[shared.name], cycles["compute"]), cycles["issue"])
+    # A block of fewer warps than there are schedulers leaves some of them idle.
+    warps = np.ceil(b.threads / device.lanes)
+    alone = core * (np.maximum(1.0, device.teus / warps) - 1)
+    latency = (
+        np.where(staged, b.steps, 1.0) * (target.memory[0].latency_ns + _latency(target, shared.name)) * ghz
+        + alone
+    )
+    # Without staging there is no barrier: every warp goes its own way.
+    parts = np.where(staged, 1.0, warps)
+    full = np.floor(b.blocks / (units * b.resident))
+    rest = np.ceil((b.blocks - full * units * b.resident) / units)
+    sizes = np.stack([b.resident * parts, np.maximum(rest, 1) * parts])
+    per_part = _overlap(memory / parts, core / parts, latency, sizes)
+    total = full * sizes[0] * per_part[0] + np.where(rest > 0, sizes[1] * per_part[1], 0.0)
+    turns = full * b.resident + rest
+    times = {name: turns * taken / ghz / 1e3 for name, taken in cycles.items()}
+    times[lowest.name] = dram / lowest.bandwidth_gbps / 1e3
+    times["latency"] = (full + (rest > 0)) * latency / ghz / 1e3
+    stacked = np.stack(list(times.values()))
+    names = list(times)
+    bound = [names[i] for i in stacked.argmax(axis=0)]
+    return Estimate(total / ghz / 1e3 + target.start_us, bound, times)
+
+
+def _l2_bandwidth(target: Target) -> float:
+    return next(
+        (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
+    )
+
+
+def _latency(target: Target, name: str) -> float:
+    return target.level(name).latency_ns
+
+
+def _overlap(memory: np.ndarray, core: np.ndarray, delay: np.ndarray, resident: np.ndarray) -> np.ndarray:
+    """Cycles per block when `resident` [k, n] blocks share a unit: [k, n].
+
+    A block waits `delay` cycles, takes `memory` cycles of bandwidth and, behind its barrier, `core` cycles of the
+    multiprocessor, again and again: a closed network of two queues, solved by mean value analysis (Reiser and
+    Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 1980). One block alone takes the sum,
+    many take the maximum of the two.
+    """
+    result = np.zeros(resident.shape)
+    waiting_memory = np.zeros(len(memory))
+    waiting_core = np.zeros(len(memory))
+    most = MANY
+    wanted = np.clip(np.floor(resident), 1, most)
+    for blocks in range(1, int(wanted.max()) + 1):
+        in_memory, in_core = memory * (1 + waiting_memory), core * (1 + waiting_core)
+        rate = blocks / (delay + in_memory + in_core)
+        result = np.where(wanted == blocks, 1 / rate, result)
+        waiting_memory, waiting_core = rate * in_memory, rate * in_core
+    return result
+
+
+def _blocks(performance: Performance, programs: Sequence[tuple[Tile, ...]], staged: np.ndarray) -> Blocks:
+    space, target = performance.space, performance.device.target
+    tile = np.asarray([p[1] for p in programs], dtype=np.int64)
+    thread = np.asarray([p[0] for p in programs], dtype=np.int64)
+    counts = -(-performance.extents // tile)
+    parallel, reduction = space.parallel, space.reduction
+    blocks = counts[:, parallel].prod(axis=1).astype(float)
+    threads = (-(-tile[:, parallel] // thread[:, parallel])).prod(axis=1).astype(float)
+    steps = counts[:, reduction].prod(axis=1).astype(float)
+    points = tile[:, reduction].prod(axis=1).astype(float)
+    results = thread[:, parallel].prod(axis=1).astype(float)
+    registers = performance.footprint(0, thread) / 4 + IMPLICIT_REGISTERS
+    warps = np.ceil(threads / performance.device.lanes) * performance.device.lanes
+    _, padding = performance.leading_padding(tile, programs[0][0])
+    for position, program in enumerate(programs):
+        padding[position] = performance.leading_padding(tile[position : position + 1], program[0])[1][0]
+    footprint = np.asarray(
+        [performance.footprint(1, tile[i : i + 1], p[0])[0] for i, p in enumerate(programs)]
+    )
+    limits = [
+        target.level("registers").capacity_bytes / 4 / (registers * warps),
+        (target.core_threads or 2048) / warps,
+        np.full(len(blocks), float(target.core_blocks or 32)),
+        np.where(staged, target.memory[-2].capacity_bytes / np.maximum(footprint, 1), np.inf),
+    ]
+    resident = np.maximum(1.0, np.floor(np.min(limits, axis=0)))
+    resident = np.minimum(resident, np.maximum(1.0, np.ceil(blocks / performance.device.units)))
+    return Blocks(tile, thread, blocks, threads, steps, points, results, resident, padding)
+
+
+def _fragments(performance: Performance, b: Blocks) -> np.ndarray:
+    """Input elements that a thread reads for one point of the reduction: [n, inputs]."""
+    single = b.thread.copy()
+    single[:, performance.space.reduction] = 1
+    return performance.staged_elements(single)[:, performance.inputs].astype(float)
+
+
+def _instructions(performance: Performance, b: Blocks, staged: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Per block and step, in lanes: arithmetic, reads of fragments, elements fetched, index arithmetic."""
+    lanes = np.ceil(b.threads / performance.device.lanes) * performance.device.lanes
+    fragments = _fragments(performance, b)
+    compute = lanes * b.results * b.points
+    reads = (lanes * b.points)[:, None] * fragments
+    staged_elements = performance.staged_elements(b.tile)[:, performance.inputs].astype(float)
+    fetched = np.where(staged, staged_elements.sum(axis=1), 0.0)
+    index = lanes * b.points * LOOP
+    for column, row in enumerate(performance.inputs):
+        operand = performance.space.workload.operands[row]
+        rank = len(operand.shape)
+        windowed = any(len(i.terms) > 1 for i in operand.index_map)
+        cost = rank + DIVISION * (rank - 1) + (2 if windowed else 0)
+        if performance.gathered[row]:
+            cost += DIVISION * sum(
+                1 for i in operand.index_map for t in i.terms if t.modulus or t.divisor > 1
+            )
+        repeated = performance.gathered[row] and windowed
+        # Addresses that advance evenly are computed once and then bumped.
+        per_element = np.where(b.steps > 1, cost if repeated else 1 + cost / b.steps, cost)
+        index = index + np.where(staged, staged_elements[:, column] * per_element, 0.0)
+        if windowed:
+            index = index + lanes * b.points * fragments[:, column]
+    return compute, reads, fetched, index
+
+
+def _conflicts(performance: Performance, b: Blocks) -> np.ndarray:
+    """Wavefronts that a warp's read of one element per lane takes of every staged input: [n, inputs].
+
+    The lanes of the first warp walk the block's threads innermost axis first; lanes that read different words of one
+    bank wait for each other, lanes that read the same word do not (CUDA C Programming Guide, "Shared Memory").
+    """
+    space, layer = performance.space, performance.device.layers[1]
+    geometry, count = performance.geometry, len(b.tile)
+    grid = np.maximum(1, b.tile // b.thread)
+    lanes = np.arange(performance.device.lanes, dtype=np.int64)
+    left = np.broadcast_to(lanes, (count, len(lanes)))
+    position = np.zeros((count, len(lanes), len(performance.extents)), dtype=np.int64)
+    for axis in reversed(space.workload.parallel):
+        position[:, :, axis] = left % grid[:, axis, None]
+        left = left // grid[:, axis, None]
+    active = left == 0
+    spans = geometry.spans(b.tile)
+    wavefronts = np.ones((count, len(performance.inputs)))
+    for column, row in enumerate(performance.inputs):
+        address = _addresses(performance, b, row, position, spans)
+        width = max(1, layer.bank_bytes // int(geometry.element_bytes[row]))
+        word = np.where(active, address // width, address[:, :1] // width)
+        word.sort(axis=1)
+        first = np.ones_like(word, dtype=bool)
+        first[:, 1:] = word[:, 1:] != word[:, :-1]
+        used = np.zeros((count, layer.banks))
+        np.add.at(used, (np.arange(count)[:, None], word % layer.banks), first)
+        wavefronts[:, column] = np.maximum(1.0, used.max(axis=1))
+    return wavefronts
+
+
+def _addresses(
+    performance: Performance, b: Blocks, row: int, position: np.ndarray, spans: np.ndarray
+) -> np.ndarray:
+    """Where the lanes at `position` [n, lanes, axes] read a staged input, in elements: [n, lanes]."""
+    operand = performance.space.workload.operands[row]
+    address = np.zeros(position.shape[:2], dtype=np.int64)
+    stride = np.ones(len(b.tile), dtype=np.int64)
+    pads = b.padding[:, list(performance.inputs).index(row)]
+    leading = performance.leading_axis(row)
+    if leading is not None:
+        axes = sorted(operand.axes, key=lambda a: (a == leading, a), reverse=True)
+        for number, axis in enumerate(axes):
+            address += position[:, :, axis] * stride[:, None]
+            stride = stride * b.tile[:, axis] + (pads if number == 0 else 0)
+        return address
+    part = performance.geometry.slices[row]
+    for dim in range(len(operand.shape) - 1, -1, -1):
+        for term in operand.index_map[dim].terms:
+            step = position[:, :, term.axis] // term.divisor
+            address += term.scale * (step % term.modulus if term.modulus else step) * stride[:, None]
+        size = spans[:, part.start + dim]
+        stride = stride * (size + (pads if dim == len(operand.shape) - 1 else 0))
+    return address
+
+
+def _lines(performance: Performance, b: Blocks) -> np.ndarray:
+    """Cache lines that a warp's read of one element per lane touches, of every input read in place: [n, inputs]."""
+    return np.ones((len(b.tile), len(performance.inputs)))
+
+
+def _bytes(performance: Performance, b: Blocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bytes that a block loads per step and stores at its end through L2, and that all of them take from DRAM."""
+    geometry, device = performance.geometry, performance.device
+    transaction = device.layers[-1].transaction_bytes
+    spans = geometry.spans(b.tile)
+    loads = np.zeros(len(b.tile))
+    dram = np.zeros(len(b.tile))
+    stores = np.zeros(len(b.tile))
+    for row, operand in enumerate(performance.space.workload.operands):
+        part = spans[:, geometry.slices[row]]
+        nbytes = _transactions(operand.shape, part, operand.element_bytes, transaction)
+        if operand.output:
+            stores += nbytes
+            dram += operand.nbytes
+        else:
+            loads += nbytes
+            dram += _touched(performance, row)
+    return loads, dram, stores
+
+
+def _transactions(
+    shape: tuple[int, ...], spans: np.ndarray, element_bytes: int, transaction: int
+) -> np.ndarray:
+    """Bytes of whole transactions that boxes `spans` [n, rank] of a row-major tensor take: [n]."""
+    run = np.ones(len(spans))
+    rows = np.ones(len(spans))
+    contiguous = np.ones(len(spans), dtype=bool)
+    for dim in range(len(shape) - 1, -1, -1):
+        run = np.where(contiguous, run * spans[:, dim], run)
+        rows = np.where(contiguous, rows, rows * spans[:, dim])
+        contiguous &= spans[:, dim] == shape[dim]
+    nbytes = run * element_bytes
+    # A run starts anywhere in a transaction unless it is a whole number of them.
+    extra = np.where(nbytes % transaction == 0, 0.0, transaction - element_bytes)
+    return rows * (nbytes + extra)
+
+
+def _touched(performance: Performance, row: int) -> float:
+    """Bytes of an input that any point touches, in granules: rows that strides skip are not loaded."""
+    operand = performance.space.workload.operands[row]
+    whole = performance.geometry.extents[None, :]
+    nbytes = float(operand.element_bytes)
+    contiguous = True
+    for dim in range(len(operand.shape) - 1, -1, -1):
+        index, extent = operand.index_map[dim], operand.shape[dim]
+        count = extent
+        gaps = [t for t in index.terms if t.scale > 1]
+        if gaps:
+            reach = 1 + sum(
+                (int(whole[0, t.axis]) - 1) * t.scale for t in index.terms if t not in gaps and not t.modulus
+            )
+            stride = min(t.scale for t in gaps)
+            if reach < stride:
+                count = -(-extent // stride) * reach
+        if count < extent and not contiguous:
+            nbytes *= count
+            continue
+        if count < extent and nbytes > GRANULE_BYTES:
+            # A skipped row: what is left are runs of their own.
+            nbytes = (nbytes + GRANULE_BYTES - operand.element_bytes) * count
+            contiguous = False
+        else:
+            nbytes *= extent
+    return nbytes
