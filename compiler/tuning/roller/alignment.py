@@ -174,4 +174,9 @@ def candidate_sizes(space: Space, layer: int, axis: int, step: int) -> np.ndarra
         return np.asarray([step], dtype=np.int64)
     sizes = sizes[conform]
     # Beyond the first that covers the axis, larger tiles only hold more padding.
-    return sizes[: np.searchsorted(sizes, extent) + 1]
+    sizes = sizes[: np.searchsorted(sizes, extent) + 1]
+    if layer > 0 and space.workload.axes[axis].kind == "reduction" and len(sizes) > 1:
+        # A reduction's tile changes how often a layer is filled, not what moves: doubling is fine enough.
+        doubled = sizes[0] << np.arange(int(sizes[-1] // sizes[0]).bit_length())
+        sizes = sizes[np.isin(sizes, doubled) | (sizes == sizes[-1])]
+    return sizes

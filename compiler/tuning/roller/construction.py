@@ -25,7 +25,7 @@ from tilewright.compiler.workload import Workload
 
 Tile = tuple[int, ...]
 
-MAX_VISITS = 4000
+MAX_VISITS = 1000
 """Tiles looked at per epsilon before construction goes on with what it has; a bound on time, far above what K needs."""
 
 
@@ -46,15 +46,30 @@ def construct(workload: Workload, target: Target, options: ConstructOptions | No
         run.run()
         found.update((c.key, c) for c in run.results if c.key not in found)
         border.update((c.key, c) for c in run.border if c.key not in border)
-        if len(found) >= options.top_k or epsilon >= options.epsilon_limit - 1e-9:
+        # Where two paddings found only tiles that loads hold up, a third will not do better.
+        hopeless = not found and len(border) >= options.top_k and epsilon > options.epsilon
+        if len(found) >= options.top_k or hopeless or epsilon >= options.epsilon_limit - 1e-9:
             break
         epsilon = min(options.epsilon_limit, epsilon + options.epsilon_step)
     if len(found) < options.top_k:
         found = {**found, **border}
     if not found:
-        whole = _Candidate(tuple((1,) * len(fused.workload.axes) for _ in device.layers[:-1]), True, epsilon)
-        found[whole.key] = whole
+        # Not even the smallest aligned tile fits, as with very many operands: single vectors or warps always run.
+        smallest = _smallest(Space(fused.workload, device, options, options.epsilon_limit))
+        found[smallest.key] = smallest
     return _programs(fused, device, options, list(found.values()))
+
+
+def _smallest(space: Space) -> _Candidate:
+    """One vector, or one thread per result of a warp, at every layer."""
+    tile = [1] * len(space.workload.axes)
+    if space.vector_axis is not None and not space.device.threaded:
+        tile[space.vector_axis] = min(space.device.lanes, space.workload.extents[space.vector_axis])
+    levels = [tuple(tile)] * (len(space.device.layers) - 1)
+    if space.device.threaded and space.workload.parallel:
+        tile[space.workload.parallel[-1]] = space.device.lanes
+        levels[-1] = tuple(tile)
+    return _Candidate(tuple(levels), False, space.epsilon)
 
 
 @lru_cache(maxsize=256)
@@ -93,6 +108,7 @@ class _Construction:
     visited: set[tuple] = field(default_factory=set)
     sizes: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict)
     of_register_tile: dict[Tile, int] = field(default_factory=dict)
+    border_of_register_tile: dict[Tile, int] = field(default_factory=dict)
 
     def run(self) -> None:
         """Fills `results` with programs whose tiles load as fast as they are computed, `border` with the largest."""
@@ -107,11 +123,12 @@ class _Construction:
     def _done(self, levels: tuple[Tile, ...]) -> bool:
         """Whether there are enough programs, or enough of the register tile that `levels` starts with."""
         enough = self.space.options.candidates
-        if len(self.results) >= enough or len(self.border) >= 4 * enough or len(self.visited) >= MAX_VISITS:
+        if len(self.results) >= enough or len(self.border) >= 2 * enough or len(self.visited) >= MAX_VISITS:
             return True
         if not levels or (self.performance.bounded and self.space.device.threaded):
             return False
-        return self.of_register_tile.get(levels[0], 0) >= self.quota
+        held_up = self.border_of_register_tile.get(levels[0], 0) >= 2 * self.quota
+        return held_up or self.of_register_tile.get(levels[0], 0) >= self.quota
 
     def _candidates(self, layer: int, axis: int, step: int) -> np.ndarray:
         key = (layer, axis, step)
@@ -236,6 +253,7 @@ class _Construction:
             self.of_register_tile[levels[0]] = self.of_register_tile.get(levels[0], 0) + 1
         else:
             self.border.append(candidate)
+            self.border_of_register_tile[levels[0]] = self.border_of_register_tile.get(levels[0], 0) + 1
 
 
 def _shrink(space: Space, performance: Performance, candidate: _Candidate) -> _Candidate:

@@ -4,7 +4,7 @@ Derived from a `Target` alone, so a new device is new data (Roller, OSDI'22, §3
 
     V100   registers of a thread -> shared memory of a block -> DRAM (with L2)     a warp computes, 80 SMs
     x86    vector registers -> L1 -> L2 -> L3 -> DRAM                              a vector unit computes, n cores
-    IPU    registers of a thread -> local memory -> exchange                       a thread computes, 1,216 tiles
+    IPU    registers -> local memory -> exchange                                   a vector unit computes, 1,216 tiles
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Device:
     @classmethod
     def of(cls, target: Target, dtype: str = "f32", matrix_unit: bool = False) -> Device:
         """The device that `target` describes, for tiles of `dtype`; `matrix_unit` takes its peak from those."""
-        threaded = target.kind != "cpu"
+        threaded = target.kind == "gpu"
         peak = target.peak_gflops.get(dtype) or target.peak_gflops["f32"]
-        if threaded and not matrix_unit and BITS[dtype] < 32:
+        if target.kind != "cpu" and not matrix_unit and BITS[dtype] < 32:
             # Without matrix units narrow types run at the vector rate.
             peak = min(peak, 2 * target.peak_gflops["f32"])
         if dtype in ("f32", "i32") and target.sustained_gflops:
@@ -101,8 +101,18 @@ def _threaded_layers(target: Target, levels: tuple[MemoryLevel, ...]) -> tuple[L
 
 
 def _cache_layers(target: Target, levels: tuple[MemoryLevel, ...]) -> tuple[Layer, ...]:
-    """Vector registers whole, half of each cache's share of one core, and DRAM."""
-    registers, *caches, dram = levels
-    layers = [_layer(registers, target.registers_per_thread * target.vector_bits // 8)]
-    layers += [_layer(c, int(c.capacity_bytes * CACHE_SHARE / max(1, c.shared_by))) for c in caches]
-    return (*layers, _layer(dram, dram.capacity_bytes))
+    """Registers, half of each cache's share of one core (all of a memory that programs address), and the slowest."""
+    registers, *middle, slowest = levels
+    share = CACHE_SHARE if target.kind == "cpu" else 1.0
+    held = (
+        target.tile_registers * 4
+        if target.tile_registers
+        else target.registers_per_thread * target.vector_bits // 8
+    )
+    layers = [_layer(registers, held)]
+    for level in middle:
+        layer = _layer(level, int(level.capacity_bytes * share / max(1, level.shared_by)))
+        # A shared cache whose part of one core is no larger than the core's own holds no larger tile.
+        if layer.capacity_bytes > layers[-1].capacity_bytes:
+            layers.append(layer)
+    return (*layers, _layer(slowest, slowest.capacity_bytes))

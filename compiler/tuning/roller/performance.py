@@ -61,6 +61,7 @@ class Performance:
         self.inputs = np.flatnonzero(~self.geometry.is_output)
         self.output = out
         self.flops = workload.flops
+        self._readers: dict[Tile, np.ndarray] = {}
 
     @cached_property
     def reuses(self) -> bool:
@@ -100,9 +101,13 @@ class Performance:
     def staged_elements(self, tiles: np.ndarray) -> np.ndarray:
         """Elements of every operand's tile as it is stored: [n, operands]."""
         elements = self.geometry.elements(tiles)
-        for row in np.flatnonzero(self.gathered):
+        for row in self._gathered_rows:
             elements[:, row] = tiles[:, self.geometry.moves[row]].prod(axis=1)
         return elements
+
+    @cached_property
+    def _gathered_rows(self) -> list[int]:
+        return [int(row) for row in np.flatnonzero(self.gathered)]
 
     def footprint(self, layer: int, tiles: np.ndarray, read: Tile | None = None) -> np.ndarray:
         """`MemFootprint`: bytes that tiles [n, axes] take of a layer: [n].
@@ -111,7 +116,10 @@ class Performance:
         """
         if layer == 0 and not self.device.threaded:
             return self._vector_bytes(tiles)
-        nbytes = self.staged_elements(tiles) * self.geometry.element_bytes
+        return self._stored(layer, tiles, self.staged_elements(tiles) * self.geometry.element_bytes, read)
+
+    def _stored(self, layer: int, tiles: np.ndarray, nbytes: np.ndarray, read: Tile | None) -> np.ndarray:
+        """The footprint from the bytes `nbytes` [n, operands] of data tiles."""
         if layer == 0 or not self.device.threaded:
             return nbytes.sum(axis=1)
         # A thread keeps its results in registers; only inputs are staged.
@@ -125,7 +133,7 @@ class Performance:
         """Leading extents of staged inputs and the bank padding added to them: two times [n, inputs] elements."""
         layer = self.device.layers[1]
         spans = self.geometry.spans(tiles)
-        reader = self.geometry.spans(np.asarray([read], dtype=np.int64))[0]
+        reader = self._reader(read)
         leading = np.ones((len(tiles), len(self.inputs)), dtype=np.int64)
         padding = np.zeros_like(leading)
         for column, row in enumerate(self.inputs):
@@ -139,6 +147,12 @@ class Performance:
             if "memory_bank" in self.space.options.rules and layer.banks > 1:
                 padding[:, column] = bank_padding(leading[:, column], size, layer.banks, width)
         return leading, padding
+
+    def _reader(self, read: Tile) -> np.ndarray:
+        """Spans of the data tiles of one reading tile; construction asks for the same one many times."""
+        if read not in self._readers:
+            self._readers[read] = self.geometry.spans(np.asarray([read], dtype=np.int64))[0]
+        return self._readers[read]
 
     def leading_axis(self, row: int) -> int | None:
         """The axis that is innermost in the staged tile of a gathered operand; None where its dimensions are kept."""
@@ -166,10 +180,13 @@ class Performance:
 
     def traffic(self, layer: int, tiles: np.ndarray) -> np.ndarray:
         """`MemTraffic`: bytes that the whole computation moves into a layer, cut into tiles [n, axes] there: [n]."""
-        counts = -(-self.extents // tiles)
-        parallel = counts[:, self.space.parallel].prod(axis=1, dtype=float)
-        reduction = counts[:, self.space.reduction].prod(axis=1, dtype=float)
-        nbytes = self.staged_elements(tiles) * self.geometry.element_bytes
+        return self._moved(layer, tiles, self.staged_elements(tiles) * self.geometry.element_bytes)
+
+    def _moved(self, layer: int, tiles: np.ndarray, nbytes: np.ndarray) -> np.ndarray:
+        """The traffic from the bytes `nbytes` [n, operands] of data tiles."""
+        counts = (-(-self.extents // tiles)).astype(float)
+        parallel = counts[:, self.space.parallel].prod(axis=1)
+        reduction = counts[:, self.space.reduction].prod(axis=1)
         inputs = nbytes[:, self.inputs] * np.where(self._reduces[self.inputs], reduction[:, None], 1.0)
         results = nbytes[:, self.output].astype(float)
         if layer > 0 and not self.device.threaded:
@@ -202,8 +219,12 @@ class Performance:
         """Everything that construction asks of tiles at a layer over the tiles `levels` of the layers above."""
         array = np.asarray(tiles, dtype=np.int64)
         staged = layer > 0 and self.device.threaded
-        traffic = self.traffic(layer, array)
-        footprint = self.footprint(layer, array, levels[0] if staged else None)
+        nbytes = self.staged_elements(array) * self.geometry.element_bytes
+        traffic = self._moved(layer, array, nbytes)
+        if layer == 0 and not self.device.threaded:
+            footprint = self._vector_bytes(array)
+        else:
+            footprint = self._stored(layer, array, nbytes, levels[0] if staged else None)
         fits = footprint <= self.device.layers[layer].capacity_bytes
         if staged and not self.reuses:
             fits = np.ones(len(array), dtype=bool)
@@ -217,7 +238,12 @@ class Performance:
             # More registers would not help: two results per thread already overlap each other's latency.
             saturated = array[:, self.space.parallel].prod(axis=1) >= 2
         elif layer == 0 and not self.device.threaded:
-            saturated &= footprint // (self.device.target.vector_bits // 8) >= MIN_VECTORS
+            vector_bytes = self.device.target.vector_bits // 8
+            least = min(MIN_VECTORS, self.device.layers[0].capacity_bytes // vector_bytes // 2)
+            saturated &= footprint // vector_bytes >= least
+        elif layer == len(self.device.layers) - 2 and self.bounded and not self.reuses:
+            # Nothing is reused, so any tile moves as much: all sizes are results, to scale out by.
+            saturated = np.ones(len(array), dtype=bool)
         return Look(traffic, footprint, fits, saturated)
 
     def whole_warps(self, threads: np.ndarray) -> np.ndarray:

@@ -41,6 +41,9 @@ class TileGeometry:
         self._weights = np.zeros((len(terms), len(shape)), dtype=np.int64)
         self._weights[np.arange(len(terms)), dim] = scale
         self.shape = np.asarray(shape, dtype=np.int64)
+        # One call for all operands; scalars have no dimension to start at.
+        whole = all(part.stop > part.start for part in self.slices)
+        self._starts = np.asarray([part.start for part in self.slices]) if whole else None
         self.element_bytes = np.asarray([o.element_bytes for o in workload.operands], dtype=np.int64)
         self.is_output = np.asarray([o.output for o in workload.operands])
         self.moves = np.zeros((len(workload.operands), len(workload.axes)), dtype=bool)
@@ -59,6 +62,8 @@ class TileGeometry:
     def elements(self, tiles: np.ndarray) -> np.ndarray:
         """Elements of every operand's data tile: [n, operands]."""
         spans = self.spans(tiles)
+        if self._starts is not None:
+            return np.multiply.reduceat(spans, self._starts, axis=1)
         return np.stack([spans[:, part].prod(axis=1) for part in self.slices], axis=1)
 
     def nbytes(self, tiles: np.ndarray) -> np.ndarray:
