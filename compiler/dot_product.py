@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, is_dim, map_dims, terms
-from tilewright.compiler.ir import ir, memref
+from tilewright.compiler.ir import ir, memref, vector
 from tilewright.compiler.target import Target
 
 _WIDEN = {"arith.extf": True, "arith.extsi": True, "arith.extui": False}
@@ -158,3 +158,22 @@ def flattened(packed: ir.Value) -> ir.Value:
     flat = ir.MemRefType.get(shape, type_.element_type, layout=layout)
     groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
     return memref.collapse_shape(flat, packed, groups)
+
+
+def interleaved(rows: Sequence[ir.Value]) -> ir.Value:
+    """Two or four vectors of one type as one, element by element in turn.
+
+    As integers: LLVM 22 gives up on short vectors of bf16 that are shuffled.
+    """
+    type_ = ir.VectorType(rows[0].type)
+    element = type_.element_type
+    bits = ir.IntegerType.get_signless(element.width)
+    vectors = list(rows)
+    if not isinstance(element, ir.IntegerType):
+        vectors = [vector.bitcast(ir.VectorType.get(type_.shape, bits), row) for row in rows]
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        vectors = [vector.interleave(vectors[i], vectors[i + half]) for i in range(half)]
+    if isinstance(element, ir.IntegerType):
+        return vectors[0]
+    return vector.bitcast(ir.VectorType.get([type_.shape[0] * len(rows)], element), vectors[0])

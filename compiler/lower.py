@@ -15,6 +15,7 @@ from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
+from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleaves
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.passes.vectorize_transposes import VectorizeTransposes
 from tilewright.compiler.pipeline import OnPass, run_pipeline
@@ -45,6 +46,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
             map-tasks,
             {dots.spec()},
             {registers.spec()},
+            {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
             {windows.spec()},
             lower-sorts,tm-tensor-to-loops,

@@ -7,7 +7,8 @@
 
 One block of columns is as wide as a register tile, and contiguous over the whole reduction. Where the depth is no
 multiple of the group, zeros fill the last one. As `pack-contractions` does for other types, it changes the
-operand alone, and only operands that depend on weights, so that the copy runs in @prepack.
+operand alone. What depends on weights is packed in @prepack; other operands of many rows are, at every call, where the
+instructions could not read them otherwise or would miss the caches.
 
 Source: the "VNNI" operand format of Intel, Architecture Instruction Set Extensions and Future Features, 319433,
 TDPBF16PS and TDPBUSD, which AVX512-BF16 and VNNI share.
@@ -26,6 +27,10 @@ from tilewright.compiler.passes.pack_contractions import static_values
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.register_tile import choose_packing
+
+_FEWEST_ROWS = 16
+"""Rows from which an operand that is not static is worth a copy: each element of the copy is then read so often."""
+_INTERLEAVED_ELEMENTS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -68,20 +73,37 @@ class PackDots(Pass):
     ) -> None:
         """Packs the column operand, once per value and block: steps of a network share it."""
         map_, value = contraction.maps[loops.column], contraction.op.operands[loops.column]
-        if value not in static or not all(is_dim(expr) for expr in map_.results):
+        if not all(is_dim(expr) for expr in map_.results):
             return
         followed = map_dims(map_)
-        rows = [
-            contraction.extents[e.position]
-            for e in contraction.result_map.results
-            if is_dim(e) and e.position not in followed
-        ]
+        rows = max(
+            (
+                contraction.extents[e.position]
+                for e in contraction.result_map.results
+                if is_dim(e) and e.position not in followed
+            ),
+            default=1,
+        )
+        if value not in static and not self.pays(contraction, loops, product.group, rows):
+            return
         lanes, extent = self.vector_bits // 32, contraction.extents[loops.vector]
-        block = choose_packing(max(rows, default=1), extent, lanes, self.registers)
+        block = choose_packing(rows, extent, lanes, self.registers)
         if block is None and extent <= 4 * lanes:
             block = extent
         if block is not None:
             _pack(contraction, product, loops, block, packed)
+
+    def pays(self, contraction: Structured, loops: DotLoops, group: int, rows: int) -> bool:
+        """Whether a column operand that changes from call to call is packed in each of them.
+
+        Columns stored along the reduction can be read in no other way. Rows are interleaved in registers while
+        they fit a cache; beyond, every row of a narrow panel lies on a page of its own.
+        """
+        if contraction.extents[loops.depth] % group or rows < _FEWEST_ROWS:
+            return False
+        if is_dim(contraction.maps[loops.column].results[-1], loops.depth):
+            return True
+        return contraction.extents[loops.vector] * contraction.extents[loops.depth] > _INTERLEAVED_ELEMENTS
 
 
 def _pack(

@@ -31,7 +31,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
-from tilewright.compiler.dot_product import DotLoops, DotProduct, dot_types, flattened, grouped, is_row_major
+from tilewright.compiler.dot_product import (
+    DotLoops,
+    DotProduct,
+    dot_types,
+    flattened,
+    grouped,
+    interleaved,
+    is_row_major,
+)
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
 from tilewright.compiler.loop_nest import LoopNest, index
@@ -302,7 +310,7 @@ class _Emitter(LoopNest):
         ]
         if count == 1:
             rows.append(_zeros(point.lanes, self.element))
-        return vector.interleave(*rows)
+        return interleaved(rows)
 
     def _load(self, source: ir.Value, place: list[ir.Value], count: int, lanes: int) -> ir.Value:
         """`count` neighbours in a register of `lanes`, zeros behind them."""

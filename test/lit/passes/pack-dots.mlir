@@ -68,7 +68,7 @@ func.func @bytes(%w: tensor<8x16xi8> {tilewright.role = "weight"}, %a: tensor<5x
   return %r : tensor<5x16xi32>
 }
 
-// An operand that changes from call to call would be packed in each of them.
+// An operand that changes from call to call would be packed in each of them, for few rows.
 // CHECK-LABEL: func.func @dont_pack_inputs
 // CHECK-NOT: expand_shape
 func.func @dont_pack_inputs(%w: tensor<8x16xbf16> {tilewright.role = "input"}, %a: tensor<5x8xbf16> {tilewright.role = "input"},
@@ -98,4 +98,41 @@ func.func @dont_pack_f32(%w: tensor<8x16xf32> {tilewright.role = "weight"}, %a: 
     linalg.yield %s : f32
   } -> tensor<5x16xf32>
   return %r : tensor<5x16xf32>
+}
+
+#across = affine_map<(d0, d1, d2) -> (d1, d2)>
+
+// Of columns along the reduction there is no other way to read groups.
+// CHECK-LABEL: func.func @columns_along_the_reduction
+// CHECK: tensor.expand_shape %arg0 {{.*}} tensor<64x8xbf16> into tensor<1x64x4x2xbf16>
+// CHECK: linalg.generic {{.*}} ins(%arg1, {{.*}} : tensor<32x8xbf16>, tensor<1x4x64x2xbf16>)
+func.func @columns_along_the_reduction(%w: tensor<64x8xbf16> {tilewright.role = "input"}, %a: tensor<32x8xbf16> {tilewright.role = "input"},
+                                       %c: tensor<32x64xf32> {tilewright.role = "input"}) -> tensor<32x64xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #across, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : tensor<32x8xbf16>, tensor<64x8xbf16>) outs(%c : tensor<32x64xf32>) {
+  ^bb0(%x: bf16, %y: bf16, %o: f32):
+    %x1 = arith.extf %x : bf16 to f32
+    %y1 = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<32x64xf32>
+  return %r : tensor<32x64xf32>
+}
+
+// Pairs of zeros would have to be copied behind an odd depth first.
+// CHECK-LABEL: func.func @dont_pack_inputs_of_odd_depth
+// CHECK-NOT: expand_shape
+func.func @dont_pack_inputs_of_odd_depth(%w: tensor<64x9xbf16> {tilewright.role = "input"}, %a: tensor<32x9xbf16> {tilewright.role = "input"},
+                                         %c: tensor<32x64xf32> {tilewright.role = "input"}) -> tensor<32x64xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #across, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : tensor<32x9xbf16>, tensor<64x9xbf16>) outs(%c : tensor<32x64xf32>) {
+  ^bb0(%x: bf16, %y: bf16, %o: f32):
+    %x1 = arith.extf %x : bf16 to f32
+    %y1 = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<32x64xf32>
+  return %r : tensor<32x64xf32>
 }

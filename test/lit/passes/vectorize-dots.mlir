@@ -51,7 +51,10 @@ func.func @packed(%a: memref<4x9xbf16>, %w: memref<2x5x32x2xbf16>, %c: memref<4x
 // CHECK: vector.load %arg2[{{.*}}] : memref<2x19xf32>, vector<16xf32>
 // CHECK: %[[R0:.+]] = vector.load %arg1[{{.*}}] : memref<8x19xbf16>, vector<16xbf16>
 // CHECK: %[[R1:.+]] = vector.load %arg1[{{.*}}] : memref<8x19xbf16>, vector<16xbf16>
-// CHECK: %[[B:.+]] = vector.interleave %[[R0]], %[[R1]] : vector<16xbf16> -> vector<32xbf16>
+// CHECK: %[[I0:.+]] = vector.bitcast %[[R0]] : vector<16xbf16> to vector<16xi16>
+// CHECK: %[[I1:.+]] = vector.bitcast %[[R1]]
+// CHECK: %[[I:.+]] = vector.interleave %[[I0]], %[[I1]] : vector<16xi16> -> vector<32xi16>
+// CHECK: %[[B:.+]] = vector.bitcast %[[I]] : vector<32xi16> to vector<32xbf16>
 // CHECK: x86.avx512.dot %{{.+}}, %{{.+}}, %[[B]] : vector<32xbf16> -> vector<16xf32>
 // CHECK: vector.load %arg1[{{.*}}] : memref<8x19xbf16>, vector<2xbf16>
 // CHECK: vector.insert_strided_slice
