@@ -12,11 +12,13 @@ from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.passes.lower_precision import ask_precision
 from tilewright.compiler.precision import PRECISIONS
+from tilewright.compiler.profiler import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
+from tilewright.runtime.settings import num_threads, physical_cores
 
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
 
@@ -83,7 +85,10 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
     ask_precision(module, options["precision"])
-    package = phases.compile_module(module, target, phases.Report())
+    profiling = None
+    if options["opt"] != "O0":
+        profiling = ProfilerOptions(threads=num_threads(), processes=physical_cores())
+    package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
     if key:
         package_cache.store(key, package)
     return package
@@ -101,9 +106,7 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
         )
     if given["opt"] not in OPT_LEVELS:
         raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{given['opt']}`")
-    if given["opt"] != "O0":
-        warnings.warn(
-            f"opt {given['opt']}: schedules are not measured or searched yet, compiled as O0", stacklevel=3
-        )
-        given["opt"] = "O0"
+    if given["opt"] in ("O2", "O3"):
+        warnings.warn(f"opt {given['opt']}: schedules are not searched yet, compiled as O1", stacklevel=3)
+        given["opt"] = "O1"
     return given

@@ -19,7 +19,7 @@ from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleave
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.passes.vectorize_transposes import VectorizeTransposes
 from tilewright.compiler.pipeline import OnPass, run_pipeline
-from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
+from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, UNSCHEDULED, Schedule
 from tilewright.compiler.passes.vectorize_windows import VectorizeWindows
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
@@ -97,7 +97,7 @@ def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     bare = function.clone().operation
     decided = schedule_attribute.read(bare)
-    for attribute in (UNFUSED, PREDICTED, *(() if schedule else (ATTRIBUTE,))):
+    for attribute in (UNFUSED, PREDICTED, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,))):
         if attribute in bare.attributes:
             del bare.attributes[attribute]
     if schedule and decided is not None:

@@ -12,14 +12,19 @@ from dataclasses import dataclass, field, replace
 from tilewright.compiler import debug, plan
 from tilewright.compiler.cache import KernelCache
 from tilewright.compiler.codegen import assembly, emit_object
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
-from tilewright.compiler.passes.assign_schedules import AssignSchedules
+from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
 from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.profiler import ProfilerOptions, profile
+from tilewright.compiler.profiler_decisions import Decision
+from tilewright.compiler.profiler_progress import reporting
+from tilewright.compiler.schedule import UNSCHEDULED
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import BufferRef, Kernel, Package, Program, TensorSpec
@@ -91,7 +96,7 @@ def _dispatch(target: Target) -> list[str]:
 
 
 def _schedule(target: Target) -> list[str]:
-    return [AssignSchedules.for_target(target).spec()]
+    return [ConstructSchedules.for_target(target).spec()]
 
 
 PHASES = (
@@ -105,11 +110,12 @@ PHASES = (
 
 @dataclass
 class Report:
-    """What compiling took: seconds per phase, and how kernels came about."""
+    """What compiling took: seconds per phase, how kernels came about, and what the profiler decided by dispatch."""
 
     phases_s: dict[str, float] = field(default_factory=dict)
     kernels_compiled: int = 0
     kernels_cached: int = 0
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
     def add(self, phase: str, seconds: float) -> None:
         self.phases_s[phase] = self.phases_s.get(phase, 0.0) + seconds
@@ -139,12 +145,29 @@ def run_phases(
 
 
 def compile_module(
-    module: ir.Module, target: Target, report: Report | None = None, first: str = "graph"
+    module: ir.Module,
+    target: Target,
+    report: Report | None = None,
+    first: str = "graph",
+    profiling: ProfilerOptions | None = None,
 ) -> Package:
-    """All phases: a module with @main on linalg-on-tensors to a package."""
+    """All phases: a module with @main on linalg-on-tensors to a package; `profiling` measures candidate schedules."""
     report = report or Report()
     run_phases(module, target, first, "schedule", report)
+    if profiling is not None:
+        profile_schedules(module, target, report, profiling)
     return package_module(module, target, report)
+
+
+def profile_schedules(module: ir.Module, target: Target, report: Report, options: ProfilerOptions) -> None:
+    """Puts the measured best of its constructed candidates on every dispatch of the module."""
+    start = time.perf_counter()
+    offer = ConstructSchedules.for_target(target).offers
+    with module.context, ir.Location.unknown(module.context), reporting() as say:
+        report.decisions.update(profile(module, target, offer, options, say))
+    report.add("profile", time.perf_counter() - start)
+    debug.log(1, f"phase profile: {report.phases_s['profile']:.3f} s, {len(report.decisions)} dispatches")
+    debug.dump_module("4-profile", module)
 
 
 def package_module(module: ir.Module, target: Target, report: Report) -> Package:
@@ -195,7 +218,13 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         raise PassError("@prepack and @main must take the same weights in the same order")
     results = public["main"].attributes["function_type"].value.results
     report.add("package", time.perf_counter() - start)
-    notes = [_note(step, dispatches[step.dispatch], lowered[step.dispatch], table) for step in steps]
+    notes = [
+        {
+            **_note(step, dispatches[step.dispatch], lowered[step.dispatch], table),
+            **_schedule_note(dispatches[step.dispatch], report.decisions.get(step.dispatch)),
+        }
+        for step in steps
+    ]
     for number, note in enumerate(notes):
         place = f"{note['operator']}, {note['tasks']} rTasks, {note['schedule']}, {note['location']}"
         debug.log(2, f"#{number} {note['name']}: {place}")
@@ -283,15 +312,11 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
     ]
     types = function.attributes["function_type"].value
     nbytes = sum(plan.tensor_spec(t, "").nbytes for t in (*types.inputs, *types.results))
-    schedule = (
-        function.attributes["tilewright.schedule"] if "tilewright.schedule" in function.attributes else ""
-    )
     unfused = function.attributes["tilewright.unfused"] if "tilewright.unfused" in function.attributes else ()
     return {
         "name": step.dispatch,
         "operator": ir.StringAttr(function.attributes["tilewright.operator"]).value,
         "location": step.location,
-        "schedule": str(schedule),
         "unfused": [ir.StringAttr(reason).value for reason in unfused],
         "whole": lowered.whole,
         "flops": sum(s.points * max(1, s.body_ops) for s in group),
@@ -299,4 +324,19 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         "tasks": lowered.tasks,
         "inputs": list(step.inputs),
         "kernel": table[step.dispatch][0],
+    }
+
+
+def _schedule_note(function: ir.Operation, decision: Decision | None) -> dict:
+    """What `explain` shows of a dispatch's schedule: tiles, what was predicted, and what was measured."""
+    schedule = schedule_attribute.read(function)
+    predicted = schedule_attribute.read_prediction(function)
+    unscheduled = function.attributes[UNSCHEDULED] if UNSCHEDULED in function.attributes else None
+    return {
+        "schedule": "" if schedule is None else schedule.text(),
+        "levels": {} if schedule is None else {name: list(tile) for name, tile in schedule.levels},
+        "predicted_us": predicted[0] if predicted else None,
+        "bound": predicted[1] if predicted else "",
+        "unscheduled": ir.StringAttr(unscheduled).value if unscheduled is not None else "",
+        "candidates": [] if decision is None else decision.rows(),
     }

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewright.compiler import debug, plan
 from tilewright.compiler.cache import KernelCache
@@ -20,10 +20,11 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse, walk
 from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
 from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
-from tilewright.compiler.profiler_processes import ChildLost, Message, child, run_jobs
+from tilewright.compiler.profiler_processes import Child, ChildLost, Message, run_jobs
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.runtime.program import Kernel
 
 COMPILING, MEASURING = "tilewright.compiler.profiler_compile", "tilewright.compiler.profiler_measure"
@@ -53,7 +54,7 @@ class Question:
     name: str
     function: ir.Operation
     key: str
-    candidates: Sequence[Schedule]
+    candidates: Sequence[Candidate]
     weights: Sequence[bool]
     kernels: dict[int, LoweredKernel] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
@@ -66,7 +67,7 @@ Say = Callable[[int, int, str], None]
 def profile(
     module: ir.Module,
     target: Target,
-    offer: Callable[[ir.Operation], Sequence[Schedule]],
+    offer: Callable[[ir.Operation], Sequence[Candidate]],
     options: ProfilerOptions,
     say: Say = lambda done, total, text: None,
 ) -> dict[str, Decision]:
@@ -88,23 +89,30 @@ def profile(
     if open_:
         debug.log(1, f"profiler: {len(decisions)} dispatches decided before, {len(open_)} to measure")
         _compile(open_, target, options, say)
-        for number, question in enumerate(open_):
-            say(number, len(open_), f"measuring {question.name}")
-            decision = _decide(question, target, options, rotate_bytes)
-            store.store(question.key, decision)
-            decisions[question.name] = decision
+        bench = MeasuringChild(options.measuring)
+        try:
+            for number, question in enumerate(open_):
+                say(number, len(open_), f"measuring {question.name}")
+                decision = _decide(question, bench, target, options, rotate_bytes)
+                store.store(question.key, decision)
+                decisions[question.name] = decision
+        finally:
+            bench.stop()
         say(len(open_), len(open_), "measured")
     for function in functions(module):
-        name = _name(function)
-        if name in decisions:
-            schedule_attribute.write(function, decisions[name].schedule)
+        decision = decisions.get(_name(function))
+        if decision is not None:
+            schedule_attribute.write(function, decision.schedule)
+            for candidate in offer(function):
+                if candidate.schedule == decision.schedule:
+                    schedule_attribute.write_prediction(function, candidate.us, candidate.bound)
     return decisions
 
 
 def _questions(
     module: ir.Module,
     target: Target,
-    offer: Callable[[ir.Operation], Sequence[Schedule]],
+    offer: Callable[[ir.Operation], Sequence[Candidate]],
     options: ProfilerOptions,
     rotate_bytes: int,
 ) -> Iterable[Question]:
@@ -113,14 +121,15 @@ def _questions(
         name = _name(function)
         if name not in calls:
             continue
-        candidates = list(dict.fromkeys(offer(function)))
-        if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0]:
+        candidates = list({candidate.schedule: candidate for candidate in reversed(offer(function))}.values())
+        candidates.reverse()
+        if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0].schedule:
             continue
         facts = {
             "dispatch": bare_text(function, schedule=False),
             "target": target.to_json(),
             "threads": options.threads,
-            "candidates": [schedule.as_dict() for schedule in candidates],
+            "candidates": [candidate.schedule.as_dict() for candidate in candidates],
             "weights": calls[name],
             "rotate_bytes": rotate_bytes,
             "compiler": compiler_digest(),
@@ -179,7 +188,8 @@ def _compile(questions: Sequence[Question], target: Target, options: ProfilerOpt
     described = target.to_json()
     for question in questions:
         text = bare_text(question.function, schedule=False)
-        for number, schedule in enumerate(question.candidates):
+        for number, candidate in enumerate(question.candidates):
+            schedule = candidate.schedule
             key = _key(text, schedule, target)
             found = cache.find(key, question.name)
             if found is not None:
@@ -223,14 +233,16 @@ def _key(text: str, schedule: Schedule, target: Target) -> str:
         return kernel_key(function, target)
 
 
-def _decide(question: Question, target: Target, options: ProfilerOptions, rotate_bytes: int) -> Decision:
+def _decide(
+    question: Question, bench: MeasuringChild, target: Target, options: ProfilerOptions, rotate_bytes: int
+) -> Decision:
     """Measures what compiled; the first candidate stays where nothing is faster by enough."""
     times: dict[int, float] = {}
     if 0 in question.kernels and len(question.kernels) > 1:
-        times = _measure(question, target, options, rotate_bytes)
+        times = _measure(question, bench, target, options, rotate_bytes)
     rows = tuple(
-        Measured(schedule, times.get(number), question.errors.get(number, ""))
-        for number, schedule in enumerate(question.candidates)
+        Measured(candidate.schedule, times.get(number), question.errors.get(number, ""))
+        for number, candidate in enumerate(question.candidates)
     )
     best = min(times, key=lambda number: (times[number], number), default=0)
     chosen = best if best and times[best] * options.gain <= times.get(0, math.inf) else 0
@@ -238,8 +250,26 @@ def _decide(question: Question, target: Target, options: ProfilerOptions, rotate
     return Decision(rows, chosen)
 
 
+class MeasuringChild:
+    """The process that candidates run in, started when needed and anew after one was lost."""
+
+    def __init__(self, module: str):
+        self.module = module
+        self._child: Child | None = None
+
+    def get(self) -> Child:
+        if self._child is None:
+            self._child = Child(self.module)
+        return self._child
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+
+
 def _measure(
-    question: Question, target: Target, options: ProfilerOptions, rotate_bytes: int
+    question: Question, bench: MeasuringChild, target: Target, options: ProfilerOptions, rotate_bytes: int
 ) -> dict[int, float]:
     """Microseconds by candidate, of those that run and compute the right thing.
 
@@ -248,22 +278,23 @@ def _measure(
     alive = sorted(question.kernels)
     while len(alive) > 1 and alive[0] == 0:
         running = alive[0]
-        with child(options.measuring) as process:
-            try:
-                process.send(_request(question, alive, target, options, rotate_bytes))
-                while True:
-                    message = process.receive(options.run_timeout_s)
-                    if message.get("done"):
-                        times = {alive[int(n)]: min(v) for n, v in message["times_us"].items() if v}
-                        return {number: round(us, 3) for number, us in times.items()}
-                    if message.get("error"):
-                        question.errors[alive[message["checked"]]] = str(message["error"])
-                        debug.log(1, f"profiler: {question.name}: {message['error']}")
-                    elif "running" in message:
-                        running = alive[message["running"]]
-            except ChildLost as lost:
-                question.errors[running] = str(lost)
-                debug.log(1, f"profiler: {question.name}, candidate {running}: {lost}")
+        process = bench.get()
+        try:
+            process.send(_request(question, alive, target, options, rotate_bytes))
+            while True:
+                message = process.receive(options.run_timeout_s)
+                if message.get("done"):
+                    times = {alive[int(n)]: min(v) for n, v in message["times_us"].items() if v}
+                    return {number: round(us, 3) for number, us in times.items()}
+                if message.get("error"):
+                    question.errors[alive[message["checked"]]] = str(message["error"])
+                    debug.log(1, f"profiler: {question.name}: {message['error']}")
+                elif "running" in message:
+                    running = alive[message["running"]]
+        except ChildLost as lost:
+            bench.stop()
+            question.errors[running] = str(lost)
+            debug.log(1, f"profiler: {question.name}, candidate {running}: {lost}")
         alive = [number for number in alive if number not in question.errors]
     return {}
 
@@ -310,8 +341,3 @@ def _kernel(lowered: LoweredKernel) -> Message:
         "asserts": list(kernel.asserts),
         "tasks": lowered.tasks,
     }
-
-
-def with_processes(options: ProfilerOptions, target: Target) -> ProfilerOptions:
-    """The options with as many compiling processes as the target, where this runs, has cores."""
-    return replace(options, processes=max(1, target.num_cores))

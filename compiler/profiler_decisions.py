@@ -35,6 +35,18 @@ class Decision:
     def schedule(self) -> Schedule:
         return self.candidates[self.chosen].schedule
 
+    def rows(self) -> list[dict]:
+        """The candidates for a report: schedule as text, us or why there are none, and whether it is used."""
+        return [
+            {
+                "schedule": c.schedule.text(),
+                "time_us": c.time_us,
+                "error": c.error,
+                "used": number == self.chosen,
+            }
+            for number, c in enumerate(self.candidates)
+        ]
+
     def to_json(self) -> dict:
         rows = [
             {"schedule": c.schedule.as_dict(), "time_us": c.time_us, "error": c.error}

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 Message = dict[str, Any]
@@ -103,16 +102,6 @@ class Child:
                     stream.close()
                 except BrokenPipeError:
                     continue
-
-
-@contextmanager
-def child(module: str) -> Iterator[Child]:
-    """A child that is gone when the block is left, by whatever way."""
-    started = Child(module)
-    try:
-        yield started
-    finally:
-        started.stop()
 
 
 def run_jobs(

@@ -13,6 +13,8 @@ from typing import Any
 ATTRIBUTE = "tilewright.schedule"
 PREDICTED = "tilewright.predicted"
 """Beside the schedule: what the micro-performance model says of it, `{bound = "L2", us = 12.5}`."""
+UNSCHEDULED = "tilewright.unscheduled"
+"""Why a dispatch was given an empty schedule."""
 
 Value = int | list[int] | dict[str, list[int]]
 
@@ -50,6 +52,14 @@ class Schedule:
         if self.levels:
             values["levels"] = {name: list(tile) for name, tile in self.levels}
         return values
+
+    def text(self) -> str:
+        """The fields that code generation reads, in one line: `tile [0, 7, 0, 64], unroll 4, vector 64`."""
+        parts = [f"tile {list(self.tile)}"] if any(self.tile) else ["whole"]
+        parts += [
+            f"{name} {size}" for name, size in (("unroll", self.unroll), ("vector", self.vector)) if size
+        ]
+        return ", ".join(parts)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Schedule:

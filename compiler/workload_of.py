@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import is_dim
+from tilewright.compiler.affine_access import is_dim, map_dims
 from tilewright.compiler.ir import ir
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.workload import BITS, Axis, Index, Operand, Term, Workload
@@ -63,6 +63,8 @@ def read_workload(function: ir.Operation) -> DispatchWorkload:
             group.append(structured)
     if not group or group[-1].op != sink:
         raise NoWorkload(f"{sink.name} is no structured operation on static shapes")
+    if any(extent < 1 for structured in group for extent in structured.extents):
+        raise NoWorkload("a loop has no steps")
     return _Reader(tuple(group)).read()
 
 
@@ -114,6 +116,8 @@ class _Reader:
     @staticmethod
     def label(main: Structured) -> str:
         if main.is_contraction:
+            if not map_dims(main.maps[1]) & map_dims(main.result_map) - map_dims(main.maps[0]):
+                return "depthwise"
             return "matmul" if main.maps[0].is_projected_permutation else "conv"
         if main.is_elementwise:
             return "elementwise"

@@ -15,9 +15,9 @@ def write(function: ir.Operation, schedule: Schedule) -> None:
 
 def write_prediction(function: ir.Operation, us: float, bound: str) -> None:
     """Attaches what the schedule should take, in microseconds, and what sets it: compute or a memory level."""
-    f64 = ir.F64Type.get()
-    values = {"us": ir.FloatAttr.get(f64, us, loc=function.location), "bound": ir.StringAttr.get(bound)}
-    function.attributes[PREDICTED] = ir.DictAttr.get(values)
+    with function.context, function.location:
+        values = {"us": ir.FloatAttr.get(ir.F64Type.get(), us), "bound": ir.StringAttr.get(bound)}
+        function.attributes[PREDICTED] = ir.DictAttr.get(values)
 
 
 def read_prediction(function: ir.Operation) -> tuple[float, str] | None:

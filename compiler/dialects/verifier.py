@@ -6,6 +6,7 @@
 | `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
+| `tilewright.predicted`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; why there is none |
 | `tilewright.tasks`, `.scratch_bytes`, `.asserts` | kernels | rTasks, bytes of scratch, messages of run-time checks |
 """
 
@@ -38,6 +39,12 @@ def _is_role(attribute: ir.Attribute) -> bool:
     return _is_text(attribute) and ir.StringAttr(attribute).value in _ROLES
 
 
+def _is_prediction(attribute: ir.Attribute) -> bool:
+    found = {named.name: named.attr for named in attribute} if isinstance(attribute, ir.DictAttr) else {}
+    right = isinstance(found.get("us"), ir.FloatAttr) and isinstance(found.get("bound"), ir.StringAttr)
+    return right and len(found) == 2
+
+
 _Check = tuple[Callable[[ir.Attribute], bool], str]
 _TEXT: _Check = (_is_text, "a string")
 _TEXTS: _Check = (_is_texts, "an array of strings")
@@ -45,6 +52,8 @@ _COUNT: _Check = (_is_count, "an integer of at least 0")
 _FUNCTION: dict[str, _Check] = {
     "operator": _TEXT,
     "unfused": _TEXTS,
+    "unscheduled": _TEXT,
+    "predicted": (_is_prediction, "a dictionary of `us`, a float, and `bound`, a string"),
     "asserts": _TEXTS,
     "tasks": _COUNT,
     "scratch_bytes": _COUNT,

@@ -19,7 +19,7 @@ from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import ir
-from tilewright.compiler.passes.assign_schedules import AssignSchedules
+from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.target import resolve
 from tilewright.runtime.executable import Executable
@@ -53,7 +53,7 @@ Decide = Callable[[ir.Module], None]
 def finely(module: ir.Module) -> None:
     """Cuts even tiny work into several rTasks."""
     target = resolve("cpu")
-    small = replace(AssignSchedules.for_target(target), tasks=7, minimum_work=20)
+    small = replace(ConstructSchedules.for_target(target), cores=7, start_us=0.0, task_us=0.0)
     run_pipeline(module.operation, f"builtin.module({small.spec()})")
 
 

@@ -1,0 +1,138 @@
+"""Puts a schedule on every dispatch that has none: tiles aligned with the target, constructed without a search.
+
+    func private @matmul_128x768x3072(...) {tilewright.operator = "matmul"}
+      =>
+    func private @matmul_128x768x3072(...) {
+      tilewright.schedule = {levels = {L1 = [4, 96, 64], ...}, tile = [64, 192], unroll = 0, vector = 0},
+      tilewright.predicted = {bound = "compute", us = 3904.}}
+
+On CPUs the schedule is what the code generator applies, and `levels` say what each cache holds of it; for other
+targets, which no code is generated for yet, the levels are all there is. A hand-written schedule is left as it is.
+A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
+Source: Roller, OSDI'22, §3.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from tilewright.compiler.cut_space import read_cut_space
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.passes.apply_schedule import sink_of
+from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.schedule import UNSCHEDULED, Schedule
+from tilewright.compiler.target import Target, UnknownTargetError, resolve
+from tilewright.compiler.tuning.cpu_candidates import Candidate, cpu_candidates
+from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
+from tilewright.compiler.tuning.rtask_tiles import TASK_US
+from tilewright.compiler.workload_of import DispatchWorkload, NoWorkload, read_workload
+
+START_US = 2.0
+"""Starting all cores on a step and waiting for the last, for a CPU that was not measured: two cache lines that travel
+between cores a few times."""
+
+
+@dataclass(frozen=True)
+class ConstructSchedules(Pass):
+    """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
+    `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
+    Of `top_k` candidates number `candidate` is taken. The five rules are Roller's alignments (OSDI'22, §3.1);
+    `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2."""
+
+    target: str = "cpu"
+    cores: int = 0
+    start_us: float = -1.0
+    task_us: float = -1.0
+    top_k: int = 10
+    candidate: int = 0
+    memory_transaction: bool = True
+    execution_unit: bool = True
+    tensor_shape: bool = True
+    memory_bank: bool = True
+    matrix_unit: bool = False
+    epsilon: float = 0.0
+    axis_fusion: bool = True
+    shrink: bool = True
+
+    @classmethod
+    def for_target(cls, target: Target) -> ConstructSchedules:
+        """The pass for a target: by name where that is enough to find it again."""
+        try:
+            known = resolve(target.name) == target
+        except UnknownTargetError:
+            known = False
+        return cls(target.name if known else json.dumps(target.to_json(), sort_keys=True))
+
+    def run(self, op: ir.Operation) -> None:
+        described = self.described(op)
+        for function in functions(op.opview):
+            if "tilewright.operator" not in function.attributes:
+                continue
+            if schedule_attribute.read(function) is not None:
+                continue
+            try:
+                candidates = self.candidates(function, described)
+            except NoWorkload as reason:
+                schedule_attribute.write(function, Schedule())
+                function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
+                continue
+            chosen = candidates[min(self.candidate, len(candidates) - 1)]
+            schedule_attribute.write(function, chosen.schedule)
+            schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
+
+    def described(self, op: ir.Operation) -> Target:
+        """The target with the options' numbers; raises PassError for one that nobody knows."""
+        try:
+            found = (
+                Target.from_json(json.loads(self.target))
+                if self.target.startswith("{")
+                else resolve(self.target)
+            )
+        except (TilewrightError, ValueError) as error:
+            raise self.refusal(op, str(error)) from None
+        if self.candidate < 0 or self.top_k < 1:
+            raise self.refusal(
+                op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"
+            )
+        if self.cores > 0:
+            found = replace(found, num_cores=self.cores)
+        start_us = self.start_us if self.start_us >= 0 else found.start_us or START_US
+        return replace(found, start_us=start_us)
+
+    def construct_options(self) -> ConstructOptions:
+        """What the construction is told."""
+        rules = frozenset(rule for rule in RULES if getattr(self, rule))
+        return ConstructOptions(
+            top_k=self.top_k,
+            candidates=max(40, self.top_k),
+            rules=rules,
+            epsilon=self.epsilon,
+            axis_fusion=self.axis_fusion,
+            shrink=self.shrink,
+            matrix_unit=self.matrix_unit,
+        )
+
+    def offers(self, function: ir.Operation) -> list[Candidate]:
+        """`candidates` for the target that the options describe; none where there is no workload."""
+        try:
+            return self.candidates(function, self.described(function))
+        except NoWorkload:
+            return []
+
+    def candidates(self, function: ir.Operation, target: Target) -> list[Candidate]:
+        """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
+        dispatch = read_workload(function)
+        if target.kind != "cpu":
+            return self._constructed(dispatch, target)
+        if dispatch.main is None or sink_of(function) is None:
+            raise NoWorkload("code generation cuts structured operations only")
+        space = read_cut_space(dispatch, target.vector_bits)
+        task_us = self.task_us if self.task_us >= 0 else TASK_US
+        return cpu_candidates(dispatch.workload, space, target, self.construct_options(), task_us)
+
+    def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
+        programs = construct(dispatch.workload, target, self.construct_options())
+        return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]

@@ -1,0 +1,161 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4})' | filecheck %s --check-prefixes=CHECK,CPU
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=v100})' | filecheck %s --check-prefixes=CHECK,V100
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=graphcore-ipu})' | filecheck %s --check-prefixes=CHECK,IPU
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 candidate=1})' | filecheck %s --check-prefix=SECOND
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 cores=1})' | filecheck %s --check-prefix=SINGLE
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 execution-unit=false})' | filecheck %s --check-prefix=SCALAR
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4},apply-schedule)' | filecheck %s --check-prefix=APPLIED
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows = affine_map<(d0, d1) -> (d0)>
+#columns = affine_map<(d0, d1) -> (d1)>
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#packed = affine_map<(d0, d1, d2) -> (d1 floordiv 64, d2, d1 mod 64)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#image = affine_map<(d0, d1, d2, d3, d4, d5) -> (d0 + d3, d1 + d4, d5)>
+#filter = affine_map<(d0, d1, d2, d3, d4, d5) -> (d2 floordiv 64, d3, d4, d5, d2 mod 64)>
+#result = affine_map<(d0, d1, d2, d3, d4, d5) -> (d0, d1, d2)>
+#window = affine_map<(d0, d1, d2, d3, d4) -> (d0 + d3, d1 + d4, d2)>
+#taps = affine_map<(d0, d1, d2, d3, d4) -> (d3, d4, d2)>
+#channels = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2)>
+
+// Whole blocks of packed columns, the reduction inside: registers hold 6 rows of a block, and the tasks share the rows.
+// CHECK-LABEL: func.func private @matmul
+// CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
+// CPU-SAME: tilewright.schedule = {levels = {L1 = [{{[0-9]+}}, 64, {{[0-9]+}}], L2 = [{{[0-9]+}}, {{[0-9]+}}, 512], L3 = [{{[0-9]+}}, {{[0-9]+}}, 512], registers = [{{[4-6]}}, 64, 1]}, tile = [{{[0-9]+}}, {{0|64|128|256|512}}], unroll = 0 : i64, vector = 0 : i64}
+// V100-SAME: tilewright.schedule = {levels = {registers = [{{[0-9]+}}, {{[0-9]+}}, 1], shared = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}]}, tile = [], unroll = 0 : i64, vector = 0 : i64}
+// IPU-SAME: tilewright.schedule = {levels = {local = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// SECOND-LABEL: func.func private @matmul
+// SECOND-SAME: unroll = 0 : i64, vector = 0 : i64
+// SINGLE-LABEL: func.func private @matmul
+// SCALAR-LABEL: func.func private @matmul
+// SCALAR-SAME: registers = [1, 16, 1]
+// SCALAR-SAME: unroll = 1 : i64, vector = 16 : i64
+// APPLIED-LABEL: func.func private @matmul
+// APPLIED: scf.forall
+// APPLIED: linalg.generic {{.*}} "reduction"]
+// APPLIED: arith.maximumf
+// APPLIED: scf.forall.in_parallel
+func.func private @matmul(%x: tensor<512x512xf32>, %w: tensor<8x512x64xf32>) -> tensor<512x512xf32> attributes {tilewright.operator = "matmul"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<512x512xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<512x512xf32>) -> tensor<512x512xf32>
+  %m = linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<512x512xf32>, tensor<8x512x64xf32>) outs(%i : tensor<512x512xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<512x512xf32>
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%m : tensor<512x512xf32>) outs(%e : tensor<512x512xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.maximumf %in, %z : f32
+    linalg.yield %a : f32
+  } -> tensor<512x512xf32>
+  return %r : tensor<512x512xf32>
+}
+
+// Rows of the image stay whole, so that tasks share their halo.
+// CHECK-LABEL: func.func private @conv
+// CPU-SAME: levels = {L1 = [1, {{[0-9]+}}, 64, {{.*}}], L2 = [{{.*}}], L3 = [{{[0-9]+}}, 28, {{[0-9]+}}, 3, 3, 128], registers = [1, {{[4-6]}}, 64, 1, 1, 1]}, tile = [{{[0-9]+}}, 0, {{0|64}}, 0, 0, 0]
+// V100-SAME: levels = {registers = [{{.*}}, 1, 1, 1], shared = [{{.*}}]}, tile = []
+// IPU-SAME: levels = {local = [{{.*}}], registers = [{{.*}}]}, tile = []
+// SINGLE-LABEL: func.func private @conv
+func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>) -> tensor<28x28x128xf32> attributes {tilewright.operator = "conv"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<28x28x128xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<28x28x128xf32>) -> tensor<28x28x128xf32>
+  %c = linalg.generic {indexing_maps = [#image, #filter, #result], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %w : tensor<30x30x128xf32>, tensor<2x3x3x128x64xf32>) outs(%i : tensor<28x28x128xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<28x28x128xf32>
+  return %c : tensor<28x28x128xf32>
+}
+
+// A reduction loop is never cut.
+// CHECK-LABEL: func.func private @reduction
+// CPU-SAME: levels = {L1 = [{{[0-9]+}}, {{[0-9]+}}], {{.*}}}, tile = [{{[0-9]+}}, 0]
+// V100-SAME: levels = {registers = [{{[0-9]+}}, {{[0-9]+}}], shared = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// IPU-SAME: levels = {local = [{{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<8192xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<8192xf32>) -> tensor<8192xf32>
+  %r = linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8192x512xf32>) outs(%i : tensor<8192xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<8192xf32>
+  return %r : tensor<8192xf32>
+}
+
+// Outer loops are cut, so that every task walks memory in one piece; on one core there is nothing to share out.
+// CHECK-LABEL: func.func private @elementwise
+// CPU-SAME: levels = {{{.*}}registers = [1, 16]}, tile = [{{[0-9]+}}, 0]
+// V100-SAME: levels = {registers = [1, {{[0-9]+}}], shared = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// IPU-SAME: levels = {local = [{{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// SINGLE-LABEL: func.func private @elementwise
+// SINGLE-SAME: tile = [0, 0]
+func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) -> tensor<1024x1024xf32> attributes {tilewright.operator = "elementwise"} {
+  %e = tensor.empty() : tensor<1024x1024xf32>
+  %r = linalg.generic {indexing_maps = [#id, #columns, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %b : tensor<1024x1024xf32>, tensor<1024xf32>) outs(%e : tensor<1024x1024xf32>) {
+  ^bb0(%in: f32, %bias: f32, %o: f32):
+    %a = arith.addf %in, %bias : f32
+    linalg.yield %a : f32
+  } -> tensor<1024x1024xf32>
+  return %r : tensor<1024x1024xf32>
+}
+
+// Registers hold several pixels of the same channels, which share their taps.
+// CHECK-LABEL: func.func private @depthwise
+// CPU-SAME: registers = [1, {{[2-9]|1[0-9]}}, {{16|32|48|64}}, 1, 1]}, tile = [{{.*}}, 0, 0]
+// V100-SAME: levels = {registers = [{{.*}}], shared = [{{.*}}]}, tile = []
+// IPU-SAME: levels = {local = [{{.*}}], registers = [{{.*}}]}, tile = []
+func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<56x56x64xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<56x56x64xf32>) -> tensor<56x56x64xf32>
+  %c = linalg.generic {indexing_maps = [#window, #taps, #channels], iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w : tensor<58x58x64xf32>, tensor<3x3x64xf32>) outs(%i : tensor<56x56x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<56x56x64xf32>
+  return %c : tensor<56x56x64xf32>
+}
+
+// What somebody has written stays.
+// CHECK-LABEL: func.func private @by_hand
+// CHECK-SAME: tilewright.schedule = {tile = [2, 0], unroll = 3 : i64, vector = 8 : i64}
+func.func private @by_hand(%x: tensor<64x32xf32>) -> tensor<64x32xf32>
+    attributes {tilewright.operator = "elementwise", tilewright.schedule = {tile = [2, 0], unroll = 3, vector = 8}} {
+  %e = tensor.empty() : tensor<64x32xf32>
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.mulf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<64x32xf32>
+  return %r : tensor<64x32xf32>
+}
+
+// One without a sink gets an empty one and the reason; only dispatches get any.
+// CHECK-LABEL: func.func private @no_sink
+// CHECK-SAME: tilewright.schedule = {tile = [], unroll = 0 : i64, vector = 0 : i64}
+// CHECK-SAME: tilewright.unscheduled = "its results do not come from one operation"
+func.func private @no_sink(%x: tensor<64x32xf32>) -> tensor<64x32xf32> attributes {tilewright.operator = "slice"} {
+  return %x : tensor<64x32xf32>
+}
+// CHECK-LABEL: func.func @main
+// CHECK-NOT: tilewright.schedule
+// CHECK: return
+func.func @main(%x: tensor<64x32xf32>) -> tensor<64x32xf32> {
+  return %x : tensor<64x32xf32>
+}
