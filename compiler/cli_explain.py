@@ -9,7 +9,8 @@ import click
 from rich.table import Table
 
 from tilewright.compiler.cli_models import load_model
-from tilewright.compiler.explain import Report, duration, explain, quantity, short_location
+from tilewright.compiler.explain import DispatchReport, Report, duration, explain, quantity, short_location
+from tilewright.compiler.explain_schedules import candidates_table, remarks, tiles_table
 from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.target import Target, resolve
 from tilewright.compiler.terminal import console as new_console
@@ -45,7 +46,17 @@ def command(
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
         report = measured_report(model, target, opt, repeats, precision)
     console.print(report_table(report, top))
+    slowest = report.slowest(top)
+    rows = [(d.number, d.operator, d.plan) for d in slowest]
+    for table in (
+        tiles_table(rows, {d.number: duration(d.predicted_us) for d in slowest}),
+        candidates_table([(d.number, d.operator, d.plan) for d in _by_kernel(slowest)]),
+    ):
+        if table is not None:
+            console.print(table)
     console.print(summary(report))
+    for remark in remarks([(d.number, d.operator, d.plan) for d in report.dispatches]):
+        console.print(remark, style="dim", highlight=False, markup=False)
     if html:
         from tilewright.compiler.explain_page import page
 
@@ -54,6 +65,11 @@ def command(
     if json_path:
         json_path.write_text(json.dumps(report.to_json(), indent=1))
         console.print(f"{json_path}: the report")
+
+
+def _by_kernel(dispatches: list[DispatchReport]) -> list[DispatchReport]:
+    """The first dispatch of every kernel: calls of one kernel share what was measured."""
+    return list({d.kernel: d for d in reversed(dispatches)}.values())[::-1]
 
 
 def measured_report(model: str, target: str, opt: str, repeats: int, precision: str = "f32") -> Report:

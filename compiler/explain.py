@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 
+from tilewright.compiler.explain_schedules import ScheduleReport
 from tilewright.compiler.target import Target
 
 
@@ -33,6 +34,7 @@ class DispatchReport:
     share: float
     bound: Bound
     predicted_us: float
+    plan: ScheduleReport = field(default_factory=lambda: ScheduleReport({}))
 
     @property
     def of_bound(self) -> float:
@@ -157,6 +159,7 @@ def explain(
                 predicted_us=predict(flops, bytes_, tasks, target, threads, dtype)
                 if predicted is None
                 else float(predicted),
+                plan=ScheduleReport.of(row),
             )
         )
     return Report(
