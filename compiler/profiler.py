@@ -289,6 +289,9 @@ def _measure(
                 if message.get("error"):
                     question.errors[alive[message["checked"]]] = str(message["error"])
                     debug.log(1, f"profiler: {question.name}: {message['error']}")
+                    if message.get("last"):
+                        bench.stop()
+                        break
                 elif "running" in message:
                     running = alive[message["running"]]
         except ChildLost as lost:

@@ -38,6 +38,10 @@ _MOST_ROUNDS = 12
 _MOST_COPIES = 64
 
 
+class WildWrite(Exception):
+    """A kernel wrote to memory that is not its own."""
+
+
 @dataclass
 class Buffer:
     """Memory of one tensor with guards on both sides, which no kernel may touch."""
@@ -162,12 +166,12 @@ class Bench:
         )
 
     def compute(self, number: int) -> list[np.ndarray]:
-        """A candidate's results, on outputs that held other bytes before; raises TilewrightError."""
+        """A candidate's results, on outputs that held other bytes before; raises TilewrightError, WildWrite."""
         for result in self.results:
             result.memory[result.start : result.start + result.spec.nbytes] = 0xFF
         self.run(number)
         if not all(buffer.is_intact() for buffer in chain(self.results, *self.arguments)):
-            raise TilewrightError("it wrote outside of its buffers")
+            raise WildWrite("it wrote outside of its buffers")
         return [result.array.copy() for result in self.results]
 
     def check(self, say: Callable[[Message], None]) -> list[int]:
@@ -183,6 +187,10 @@ class Bench:
                     found = expected
                 else:
                     found = self.compute(number)
+            except WildWrite as error:
+                # Nothing in this process can be trusted any more: the parent starts another.
+                say({"checked": number, "error": str(error), "last": True})
+                raise
             except TilewrightError as error:
                 say({"checked": number, "error": str(error)})
                 if number == 0:

@@ -1,0 +1,319 @@
+"""The kernel profiler drops candidates that crash, hang or are wrong, keeps the best, and measures nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from failing_candidates import DEEDS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler import driver
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.profiler import MeasuringChild, ProfilerOptions, profile
+from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
+from tilewright.compiler.profiler_measure import difference, tolerance
+from tilewright.compiler.profiler_processes import Child, ChildLost
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import resolve
+from tilewright.compiler.tuning.cpu_candidates import Candidate
+
+UNROLL = {deed: unroll for unroll, deed in DEEDS.items()}
+TEXT = """
+func.func @main(%x: tensor<64xf32> {tilewright.role = "input", tilewright.name = "x"}) -> tensor<64xf32> {
+  %r = call @double(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+func.func private @double(%x: tensor<64xf32>) -> tensor<64xf32>
+    attributes {tilewright.operator = "elementwise", tilewright.schedule = {tile = []}} {
+  %e = tensor.empty() : tensor<64xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+
+
+def options(**changed) -> ProfilerOptions:
+    given = {
+        "threads": 1,
+        "processes": 2,
+        "seconds": 0.05,
+        "run_timeout_s": 3.0,
+        "compile_timeout_s": 20.0,
+        "compiling": "failing_candidates",
+    }
+    return ProfilerOptions(**{**given, **changed})
+
+
+def decide(
+    deeds: list[str], module: ir.Module | None = None, **changed
+) -> tuple[Decision, list[str], ir.Module]:
+    """The decision about a first candidate and one per deed, with what progress was told."""
+    module = module or parse(TEXT)
+    candidates = [Candidate(Schedule(), 1.0, "compute")]
+    candidates += [Candidate(Schedule(unroll=UNROLL.get(deed, 1000)), 1.0, "L1") for deed in deeds]
+    said: list[str] = []
+    with module.context, ir.Location.unknown(module.context):
+        decisions = profile(
+            module,
+            resolve("cpu"),
+            lambda function: candidates,
+            options(**changed),
+            lambda done, total, text: said.append(text),
+        )
+    return decisions["double"], said, module
+
+
+@pytest.mark.parametrize(
+    "deed, why",
+    [
+        ("crash", "died of signal 11"),
+        ("hang", "no answer within 3 s"),
+        ("wrong", "wrong result: an element is off by"),
+        ("part", "wrong result: other elements are infinite or not a number"),
+        ("nan", "wrong result: other elements are infinite or not a number"),
+        ("outside", "it wrote outside of its buffers"),
+        ("compiler dies", "died of signal 6"),
+        ("compiler refuses", "no such tile"),
+        ("compiler babbles", "which is no JSON"),
+    ],
+)
+def test_a_bad_candidate_is_dropped_and_the_rest_measured(deed, why):
+    decision, _, _ = decide([deed, "fine"])
+    first, bad, fine = decision.candidates
+    assert why in bad.error
+    assert bad.time_us is None
+    assert first.time_us is not None and fine.time_us is not None
+    assert decision.chosen in (0, 2)
+
+
+def test_a_compiler_that_hangs_is_given_up():
+    started = time.monotonic()
+    decision, _, _ = decide(["compiler hangs", "fine"], compile_timeout_s=5.0)
+    assert "no answer within 5 s" in decision.candidates[1].error
+    assert decision.candidates[2].time_us is not None
+    assert time.monotonic() - started < 60
+
+
+def test_several_bad_candidates_leave_the_first():
+    decision, _, module = decide(["crash", "wrong", "crash"])
+    assert decision.chosen == 0
+    assert all(candidate.error for candidate in decision.candidates[1:])
+    assert schedule_of(module) == Schedule()
+
+
+def test_a_first_candidate_that_fails_leaves_nothing_to_trust():
+    module = parse(TEXT.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['crash']}}}"))
+    bad = Candidate(Schedule(unroll=UNROLL["crash"]), 1.0, "compute")
+    fine = Candidate(Schedule(), 1.0, "compute")
+    with module.context, ir.Location.unknown(module.context):
+        decisions = profile(module, resolve("cpu"), lambda f: [bad, fine], options())
+    assert decisions["double"].chosen == 0
+    assert all(candidate.time_us is None for candidate in decisions["double"].candidates)
+
+
+def test_the_fastest_is_kept():
+    slow = parse(TEXT.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['slow']}}}"))
+    candidates = [
+        Candidate(Schedule(unroll=UNROLL["slow"]), 9.0, "L1"),
+        Candidate(Schedule(), 1.0, "compute"),
+    ]
+    with slow.context, ir.Location.unknown(slow.context):
+        decisions = profile(slow, resolve("cpu"), lambda f: candidates, options())
+    decision = decisions["double"]
+    assert decision.chosen == 1
+    times = [candidate.time_us for candidate in decision.candidates]
+    assert times[0] > 10 * times[1]
+    assert schedule_of(slow) == Schedule()
+    function = next(f for f in functions(slow) if "tilewright.operator" in f.attributes)
+    assert schedule_attribute.read_prediction(function) == (1.0, "compute")
+
+
+def schedule_of(module: ir.Module) -> Schedule | None:
+    return next(
+        schedule_attribute.read(f) for f in functions(module) if "tilewright.operator" in f.attributes
+    )
+
+
+def test_nothing_is_measured_twice():
+    first, said, _ = decide(["slow"])
+    assert any("measuring" in text for text in said)
+    again, said, _ = decide(["slow"], measuring="no.such.module")
+    assert again == first
+    assert said == []
+
+
+def test_other_candidates_are_another_question():
+    decide(["slow"])
+    _, said, _ = decide(["slow", "wrong"])
+    assert any("measuring" in text for text in said)
+
+
+def test_a_schedule_written_by_hand_is_left_alone():
+    module = parse(TEXT.replace("{tile = []}", "{tile = [8]}"))
+    with module.context, ir.Location.unknown(module.context):
+        found = profile(
+            module,
+            resolve("cpu"),
+            lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=1000), 1.0, "")],
+            options(),
+        )
+    assert found == {}
+    assert schedule_of(module) == Schedule((8,))
+
+
+def test_damaged_decisions_are_measured_anew(tmp_path):
+    first, _, _ = decide(["slow"])
+    (path,) = (tmp_path / "cache" / "decisions").rglob("*.json")
+    for damage in ("", "[]", "{}", '{"version": 1, "chosen": 7, "candidates": []}', "\x00", '{"version": 1}'):
+        path.write_text(damage)
+        again, said, _ = decide(["slow"])
+        assert said
+        assert [c.schedule for c in again.candidates] == [c.schedule for c in first.candidates]
+    assert Decision.from_json(json.loads(path.read_text())) == again
+
+
+@given(
+    st.lists(
+        st.builds(
+            Measured,
+            st.builds(Schedule, st.lists(st.integers(0, 99), max_size=3).map(tuple), st.integers(0, 9)),
+            st.none() | st.floats(0, 1e9),
+            st.text(max_size=9),
+        ),
+        min_size=1,
+    ),
+    st.data(),
+)
+def test_decisions_round_trip(rows, data):
+    decision = Decision(tuple(rows), data.draw(st.integers(0, len(rows) - 1)))
+    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
+
+
+def test_a_store_that_cannot_be_written_costs_nothing_else(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = DecisionStore(tmp_path / "file")
+    store.store("ab" * 32, Decision((Measured(Schedule()),), 0))
+    assert store.find("ab" * 32) is None
+
+
+def test_interrupting_keeps_what_was_decided(tmp_path):
+    """Ctrl-C between two dispatches: no child is left, and the next run goes on with the second."""
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_profiler as t
+from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.profiler import profile
+from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.schedule import Schedule
+two = t.TEXT.replace("  return %r : tensor<64xf32>", "  %s = call @again(%r) : (tensor<64xf32>) -> tensor<64xf32>\\n  return %s : tensor<64xf32>", 1)
+private = two[two.index("func.func private"):].replace("@double", "@again").replace("arith.addf", "arith.mulf")
+module = parse(two + private)
+def say(done, total, text):
+    print(text, flush=True)
+    if text == "measuring again" and len(sys.argv) > 1:
+        raise KeyboardInterrupt
+with module.context, ir.Location.unknown(module.context):
+    offer = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=1000), 1.0, "")]
+    profile(module, t.resolve("cpu"), offer, t.options(), say)
+"""
+    run = [sys.executable, "-c", script]
+    first = subprocess.run([*run, "interrupt"], capture_output=True, text=True, timeout=120)
+    assert "KeyboardInterrupt" in first.stderr
+    assert "measuring double" in first.stdout
+    second = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    assert second.returncode == 0, second.stderr
+    assert "measuring double" not in second.stdout
+    assert "measuring again" in second.stdout
+
+
+def test_a_child_that_ends_is_told_apart():
+    child = Child("tilewright.no_such_module")
+    with pytest.raises(ChildLost, match=r"ended with status 1: .*no_such_module"):
+        child.receive(20.0)
+    child.stop()
+    bench = MeasuringChild("tilewright.compiler.profiler_measure")
+    assert bench.get() is bench.get()
+    bench.stop()
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 2000), st.sampled_from(["f32", "f16", "bf16", "f64"]), st.randoms(use_true_random=False)
+)
+def test_orders_of_summation_agree_and_other_results_do_not(steps, dtype, random):
+    """Sums forwards and backwards, in the precision itself, are the same result; one more term is another."""
+    kept = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": np.float32}[dtype]
+    rng = np.random.default_rng(random.randint(0, 2**32))
+    terms = rng.uniform(-1, 1, (64, steps)).astype(kept)
+    forwards, backwards = (np.add.accumulate(t, axis=1)[:, -1] for t in (terms, terms[:, ::-1]))
+    assert difference(backwards, forwards, dtype, steps) is None
+    if tolerance(dtype, steps) < 0.01:
+        other = forwards + kept(1.0 + np.sqrt(steps))
+        assert difference(other, forwards, dtype, steps) is not None
+
+
+def test_integers_and_infinities_are_compared_exactly():
+    assert difference(np.array([1, 2]), np.array([1, 3]), "i32", 1) == "1 of 2 elements differ"
+    assert difference(np.array([1, 3]), np.array([1, 3]), "i32", 1) is None
+    infinite = np.array([np.inf, 1.0], np.float32)
+    assert difference(infinite, infinite, "f32", 1) is None
+    assert difference(-infinite, infinite, "f32", 1) == "infinite elements differ"
+    nan = np.array([np.nan, 1.0], np.float32)
+    assert difference(nan, nan, "f32", 1) is None
+
+
+class TestOptions:
+    def test_o1_is_taken(self, recwarn):
+        assert driver.check_options({"opt": "O1"})["opt"] == "O1"
+        assert not recwarn.list
+
+    @pytest.mark.parametrize("opt", ["O2", "O3"])
+    def test_search_is_not_there_yet(self, opt):
+        with pytest.warns(UserWarning, match="not searched yet, compiled as O1"):
+            assert driver.check_options({"opt": opt})["opt"] == "O1"
+
+    def test_an_unknown_level_is_refused(self):
+        with pytest.raises(TilewrightError, match="opt: expected one of O0, O1, O2, O3, found `O4`"):
+            driver.check_options({"opt": "O4"})
+
+
+def test_a_model_at_o1_computes_the_same_and_is_measured_once():
+    torch = pytest.importorskip("torch")
+    import tilewright
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(96, 160), torch.nn.ReLU(), torch.nn.Linear(160, 48)).eval()
+    x = torch.randn(64, 96)
+    compiled = tilewright.compile(model, (x,), opt="O1")
+    assert torch.allclose(compiled(x), model(x), atol=1e-5)
+    notes = compiled.executable.package.notes
+    measured = [note for note in notes["dispatches"] if note["candidates"]]
+    assert measured
+    for note in measured:
+        assert sum(choice["used"] for choice in note["candidates"]) == 1
+    decided = tilewright.compile(torch.nn.Sequential(*model), (x.clone(),), opt="O1")
+    assert torch.allclose(decided(x), model(x), atol=1e-5)
+    plain = tilewright.compile(model, (x,), opt="O0")
+    assert not any(note["candidates"] for note in plain.executable.package.notes["dispatches"])
