@@ -7,7 +7,7 @@ an operand may also be gathered: a convolution's n, h and w become one axis, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
 
@@ -33,10 +33,13 @@ class Fused:
 
 def fuse_axes(workload: Workload, gather: bool = False) -> Fused:
     """The canonical form: axes of one step dropped, adjacent ones merged, with `gather` those of a contraction too."""
-    groups = [(a,) for a, axis in enumerate(workload.axes) if axis.extent > 1] or [(0,)]
+    original, workload = workload, _without_steps(workload)
+    groups: list[tuple[int, ...]] = [(a,) for a, axis in enumerate(workload.axes) if axis.extent > 1] or [
+        (0,)
+    ]
     if gather and _is_gathered(workload):
         groups = _gather_groups(workload, groups)
-        return Fused(_rebuild(workload, groups), workload, tuple(groups))
+        return Fused(_rebuild(workload, groups), original, tuple(groups))
     merged = True
     while merged:
         merged = False
@@ -49,7 +52,22 @@ def fuse_axes(workload: Workload, gather: bool = False) -> Fused:
                     break
             if merged:
                 break
-    return Fused(_rebuild(workload, groups), workload, tuple(groups))
+    return Fused(_rebuild(workload, groups), original, tuple(groups))
+
+
+def _without_steps(workload: Workload) -> Workload:
+    """The workload without terms of axes of one step: they move nothing."""
+    operands = tuple(
+        replace(
+            operand,
+            index_map=tuple(
+                Index(tuple(t for t in index.terms if workload.extents[t.axis] > 1), index.offset)
+                for index in operand.index_map
+            ),
+        )
+        for operand in workload.operands
+    )
+    return replace(workload, operands=operands)
 
 
 def _contiguous(workload: Workload, outer: tuple[int, ...], inner: tuple[int, ...]) -> bool:

@@ -9,6 +9,7 @@ The single unit's program is then replicated over all units (scale-out), after s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -18,7 +19,7 @@ from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.roller.alignment import TILE_RULES, Space, candidate_sizes
 from tilewright.compiler.tuning.roller.axis_fusion import Fused, fuse_axes
 from tilewright.compiler.tuning.roller.device import Device
-from tilewright.compiler.tuning.roller.options import ConstructOptions
+from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 from tilewright.compiler.tuning.roller.performance import Look, Performance
 from tilewright.compiler.tuning.roller.program import Program
 from tilewright.compiler.workload import Workload
@@ -29,12 +30,11 @@ MAX_VISITS = 1000
 """Tiles looked at per epsilon before construction goes on with what it has; a bound on time, far above what K needs."""
 
 
-def construct(workload: Workload, target: Target, options: ConstructOptions | None = None) -> list[Program]:
+def construct(workload: Workload, target: Target, options: ConstructOptions = DEFAULT) -> list[Program]:
     """The `options.top_k` best programs for `workload` on `target`, fastest by the model first.
 
     Deterministic; at least one program for any workload, fewer than `top_k` only where no more tiles exist.
     """
-    options = options or ConstructOptions()
     device = Device.of(target, _compute_dtype(workload), options.matrix_unit)
     fused = _canonical(workload, options.axis_fusion, device.threaded)
     found: dict[tuple, _Candidate] = {}
@@ -58,6 +58,17 @@ def construct(workload: Workload, target: Target, options: ConstructOptions | No
         smallest = _smallest(Space(fused.workload, device, options, options.epsilon_limit))
         found[smallest.key] = smallest
     return _programs(fused, device, options, list(found.values()))
+
+
+def evaluate(workload: Workload, target: Target, programs: Sequence[tuple[Tile, ...]]) -> np.ndarray:
+    """Predicted times in microseconds of given programs, tiles from the fastest layer down over the workload's axes: [n].
+
+    Tiles are taken as they are, without axis fusion; what a target could not run at all is priced, not refused.
+    """
+    device = Device.of(target, _compute_dtype(workload))
+    performance = Performance(Space(workload, device, DEFAULT))
+    staged = [not device.threaded or performance.reuses] * len(programs)
+    return performance.evaluate(programs, staged).total_us
 
 
 def _smallest(space: Space) -> _Candidate:

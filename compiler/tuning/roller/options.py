@@ -33,3 +33,7 @@ class ConstructOptions:
             raise ValueError(f"unknown alignment rule `{unknown[0]}`; the rules are: {', '.join(RULES)}")
         if self.top_k < 1 or self.candidates < self.top_k:
             raise ValueError(f"expected 1 <= top_k <= candidates, found {self.top_k} and {self.candidates}")
+
+
+DEFAULT = ConstructOptions()
+"""All rules, ten programs."""

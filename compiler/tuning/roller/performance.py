@@ -58,10 +58,12 @@ class Performance:
         self.extents = self.geometry.extents
         self._reduces = self.geometry.moves[:, space.reduction].any(axis=1)
         out = int(np.flatnonzero(self.geometry.is_output)[0])
-        self.inputs = np.flatnonzero(~self.geometry.is_output)
+        self.inputs = [int(row) for row in np.flatnonzero(~self.geometry.is_output)]
         self.output = out
         self.flops = workload.flops
         self._readers: dict[Tile, np.ndarray] = {}
+        # A matrix instruction's operands are spread over the registers of a whole warp.
+        self.tile_threads = self.device.lanes if space.matrix_multiples and self.device.threaded else 1
 
     @cached_property
     def reuses(self) -> bool:
@@ -205,7 +207,7 @@ class Performance:
         Half, so that two blocks are resident and one computes while the other loads.
         """
         target = self.device.target
-        held = int(self.footprint(0, np.asarray([register_tile], dtype=np.int64))[0])
+        held = int(self.footprint(0, np.asarray([register_tile], dtype=np.int64))[0]) // self.tile_threads
         by_registers = target.level("registers").capacity_bytes // 2 // max(held, 4)
         return max(self.device.lanes, min(target.block_threads // 2 or target.warp_size, by_registers))
 
@@ -213,7 +215,7 @@ class Performance:
         """Threads of blocks of tiles [n, axes]: [n]."""
         inner = np.asarray(register_tile, dtype=np.int64)
         parallel = self.space.parallel
-        return (tiles[:, parallel] // inner[parallel]).prod(axis=1)
+        return (tiles[:, parallel] // inner[parallel]).prod(axis=1) * self.tile_threads
 
     def look(self, layer: int, tiles: Sequence[Tile], levels: tuple[Tile, ...]) -> Look:
         """Everything that construction asks of tiles at a layer over the tiles `levels` of the layers above."""
@@ -225,7 +227,7 @@ class Performance:
             footprint = self._vector_bytes(array)
         else:
             footprint = self._stored(layer, array, nbytes, levels[0] if staged else None)
-        fits = footprint <= self.device.layers[layer].capacity_bytes
+        fits = footprint <= self.device.layers[layer].capacity_bytes * (1 if layer else self.tile_threads)
         if staged and not self.reuses:
             fits = np.ones(len(array), dtype=bool)
         saturated = self._keeps_up(layer, traffic)

@@ -57,6 +57,7 @@ class Blocks:
     results: np.ndarray
     resident: np.ndarray
     padding: np.ndarray
+    spilled: np.ndarray
 
 
 def evaluate_threads(
@@ -74,19 +75,26 @@ def evaluate_threads(
         axis=1
     )
     loads, dram, stores = _bytes(performance, b)
+    # What registers cannot hold goes to local memory, behind the caches: a partial result is read and written back.
+    loads = loads + arithmetic * b.spilled * 8
+    # Lanes read 4 bytes each, the width that bandwidth is counted in whatever a bank holds.
     # Cycles that a block takes of each resource of a unit, all its steps together.
-    word = shared.bank_bytes if shared.banks > 1 else 4
-    per_cycle = shared.bandwidth_gbps / units / ghz / word
+    per_cycle = shared.bandwidth_gbps / units / ghz / 4
     cycles = {
         lowest.name: dram / b.blocks / (lowest.bandwidth_gbps / units / ghz),
         "L2": (loads * b.steps + stores) / (_l2_bandwidth(target) / units / ghz),
-        shared.name: b.steps * (wavefronts + 2 * fetched) / per_cycle,
+        shared.name: b.steps * (wavefronts + 2 * fetched) / per_cycle / _elements_per_word(performance),
         "compute": b.steps
         * arithmetic
         * performance.space.workload.flops_per_point
         / (device.peak_gflops / units / ghz),
         "issue": b.steps
-        * (arithmetic + reads.sum(axis=1) + 2 * fetched + index)
+        * (
+            arithmetic / _points_per_instruction(performance)
+            + reads.sum(axis=1) / _elements_per_read(performance)
+            + 2 * fetched
+            + index
+        )
         / (device.lanes * device.teus),
     }
     memory = np.maximum(cycles[lowest.name], cycles["L2"])
@@ -113,6 +121,24 @@ def evaluate_threads(
     names = list(times)
     bound = [names[i] for i in stacked.argmax(axis=0)]
     return Estimate(total / ghz / 1e3 + target.start_us, bound, times)
+
+
+def _points_per_instruction(performance: Performance) -> float:
+    """Multiply-adds of one lane per instruction: one, or its part of a matrix instruction."""
+    matrix = performance.space.matrix_multiples
+    return float(np.prod(list(matrix.values()))) / performance.device.lanes if matrix else 1.0
+
+
+def _elements_per_word(performance: Performance) -> float:
+    """Elements in four bytes of shared memory where matrix instructions read them packed; one where threads do."""
+    matrix = performance.space.matrix_multiples
+    return 4 / int(performance.geometry.element_bytes[performance.inputs[0]]) if matrix else 1.0
+
+
+def _elements_per_read(performance: Performance) -> float:
+    """Elements that one lane reads of shared memory at once: one, or 16 bytes for matrix instructions."""
+    matrix = performance.space.matrix_multiples
+    return 16 / int(performance.geometry.element_bytes[performance.inputs[0]]) if matrix else 1.0
 
 
 def _l2_bandwidth(target: Target) -> float:
@@ -153,11 +179,14 @@ def _blocks(performance: Performance, programs: Sequence[tuple[Tile, ...]], stag
     counts = -(-performance.extents // tile)
     parallel, reduction = space.parallel, space.reduction
     blocks = counts[:, parallel].prod(axis=1).astype(float)
-    threads = (-(-tile[:, parallel] // thread[:, parallel])).prod(axis=1).astype(float)
+    per_tile = performance.tile_threads
+    threads = (-(-tile[:, parallel] // thread[:, parallel])).prod(axis=1).astype(float) * per_tile
     steps = counts[:, reduction].prod(axis=1).astype(float)
     points = tile[:, reduction].prod(axis=1).astype(float)
-    results = thread[:, parallel].prod(axis=1).astype(float)
-    registers = performance.footprint(0, thread) / 4 + IMPLICIT_REGISTERS
+    results = thread[:, parallel].prod(axis=1) / per_tile
+    registers = performance.footprint(0, thread) / 4 / per_tile + IMPLICIT_REGISTERS
+    spilled = np.maximum(0.0, 1 - target.registers_per_thread / registers)
+    registers = np.minimum(registers, target.registers_per_thread)
     warps = np.ceil(threads / performance.device.lanes) * performance.device.lanes
     _, padding = performance.leading_padding(tile, programs[0][0])
     for position, program in enumerate(programs):
@@ -173,14 +202,14 @@ def _blocks(performance: Performance, programs: Sequence[tuple[Tile, ...]], stag
     ]
     resident = np.maximum(1.0, np.floor(np.min(limits, axis=0)))
     resident = np.minimum(resident, np.maximum(1.0, np.ceil(blocks / performance.device.units)))
-    return Blocks(tile, thread, blocks, threads, steps, points, results, resident, padding)
+    return Blocks(tile, thread, blocks, threads, steps, points, results, resident, padding, spilled)
 
 
 def _fragments(performance: Performance, b: Blocks) -> np.ndarray:
     """Input elements that a thread reads for one point of the reduction: [n, inputs]."""
     single = b.thread.copy()
     single[:, performance.space.reduction] = 1
-    return performance.staged_elements(single)[:, performance.inputs].astype(float)
+    return performance.staged_elements(single)[:, performance.inputs] / performance.tile_threads
 
 
 def _instructions(performance: Performance, b: Blocks, staged: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -191,7 +220,9 @@ def _instructions(performance: Performance, b: Blocks, staged: np.ndarray) -> tu
     reads = (lanes * b.points)[:, None] * fragments
     staged_elements = performance.staged_elements(b.tile)[:, performance.inputs].astype(float)
     fetched = np.where(staged, staged_elements.sum(axis=1), 0.0)
-    index = lanes * b.points * LOOP
+    # One iteration takes one register tile's steps of the reduction.
+    iterations = b.points / b.thread[:, performance.space.reduction].prod(axis=1)
+    index = lanes * iterations * LOOP
     for column, row in enumerate(performance.inputs):
         operand = performance.space.workload.operands[row]
         rank = len(operand.shape)
