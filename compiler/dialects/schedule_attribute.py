@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
@@ -54,9 +56,8 @@ def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], 
     name = ir.StringAttr(function.attributes["sym_name"]).value
 
     def refuse(rule: str):
-        raise ScheduleError(
-            f"dispatch @{name}: illegal schedule {schedule.as_dict()}: {rule}", function.location
-        )
+        applied = replace(schedule, levels=()).as_dict()
+        raise ScheduleError(f"dispatch @{name}: illegal schedule {applied}: {rule}", function.location)
 
     if len(schedule.tile) > len(extents):
         refuse(f"it tiles {len(schedule.tile)} loops, the sink has {len(extents)}")
