@@ -18,6 +18,7 @@ from tilewright.compiler.ir import ir, memref, vector
 from tilewright.compiler.loop_nest import LoopNest
 from tilewright.compiler.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import register_pieces
+from tilewright.compiler.vector_epilogue import Store
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,13 @@ Point = tuple[int, int, int]
 class BroadcastLoops(LoopNest):
     """Writes the loops of one reduction at the current insertion point."""
 
-    def __init__(self, reduction: Structure, plan: BroadcastPlan, fill: ir.Value | None):
+    def __init__(
+        self, reduction: Structure, plan: BroadcastPlan, fill: ir.Value | None, store: Store | None = None
+    ):
         super().__init__(reduction.maps, reduction.extents)
         self.r, self.plan, self.fill = reduction, plan, fill
         self.operands = list(reduction.op.operands)
+        self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
 
     def emit(self) -> None:
         tiled = {self.plan.vector_dim, self.plan.unroll_dim}
@@ -68,7 +72,7 @@ class BroadcastLoops(LoopNest):
             starts = [vector.broadcast(type_, self.fill) for type_ in types]
         results = self._reduce(list(self.r.reduction), starts, points)
         for place, value in zip(places, results):
-            vector.store(value, self.operands[-1], place)
+            self.store(value, place)
 
     def _reduce(self, loops: list[int], accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         if not loops:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.ir import affine, ir, memref, vector
 from tilewright.compiler.reduction import vectorize_body
 
+Store = Callable[[ir.Value, list[ir.Value]], None]
+"""Takes a vector of results and its place in the output."""
+
 _IN_BETWEEN = ("arith.", "affine.", "memref.subview", "memref.alloc", "memref.cast")
+
+_SHORT_MATH = {
+    "math.absf",
+    "math.ceil",
+    "math.floor",
+    "math.fma",
+    "math.roundeven",
+    "math.sqrt",
+    "math.trunc",
+}
+"""Elementary functions that are an instruction."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +84,12 @@ class Epilogue:
                 ):
                     return None
         return cls(op, position, loops)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the body takes a few instructions: elementary functions are better a loop of their own, once."""
+        names = [view.operation.name for view in self.op.regions[0].blocks[0].operations]
+        return not any(name.startswith("math.") and name not in _SHORT_MATH for name in names)
 
     def store(self, value: ir.Value, place: list[ir.Value]) -> None:
         """Computes on `value`, a vector along the last dimension of the result at `place`, and stores what comes out."""

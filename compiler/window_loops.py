@@ -22,9 +22,7 @@ from tilewright.compiler.loop_nest import LoopNest
 from tilewright.compiler.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import register_pieces
 from tilewright.compiler.tuning.window_tile import WindowTile
-
-Store = Callable[[ir.Value, list[ir.Value]], None]
-"""Takes a vector of results and its place in the output."""
+from tilewright.compiler.vector_epilogue import Store
 
 
 @dataclass(frozen=True)

@@ -161,3 +161,57 @@ func.func @strided(%a: memref<8x16xf32, strided<[32, 2]>>, %c: memref<16xf32>) {
   }
   return
 }
+
+// A relu behind the product is computed on the accumulators; an exponential, many instructions for every one of
+// them, stays a loop of its own.
+// CHECK-LABEL: func.func @epilogue
+// CHECK-NOT: linalg
+// CHECK: %[[R:.+]] = arith.maximumf {{.*}} : vector<{{[0-9]+}}xf32>
+// CHECK: vector.store %{{.+}}, %arg2
+// CHECK-NOT: vector.store %{{.+}}, %alloc
+// CHECK: return
+func.func @epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref<8x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %t = memref.alloc() : memref<8x32xf32>
+  linalg.fill ins(%zero : f32) outs(%t : memref<8x32xf32>)
+  linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
+                  iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%t : memref<8x32xf32>) outs(%c : memref<8x32xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %m = arith.maximumf %x, %zero : f32
+    linalg.yield %m : f32
+  }
+  return
+}
+
+// CHECK-LABEL: func.func @long_epilogue
+// CHECK: vector.store %{{.+}}, %alloc
+// CHECK: linalg.generic
+// CHECK: math.exp
+func.func @long_epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref<8x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %t = memref.alloc() : memref<8x32xf32>
+  linalg.fill ins(%zero : f32) outs(%t : memref<8x32xf32>)
+  linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
+                  iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%t : memref<8x32xf32>) outs(%c : memref<8x32xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %m = math.exp %x : f32
+    linalg.yield %m : f32
+  }
+  return
+}
