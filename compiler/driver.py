@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.compiler import package_cache, phases
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
+from tilewright.compiler.passes.choose_winograd import keep_direct
 from tilewright.compiler.passes.lower_precision import ask_precision
 from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.profiler import ProfilerOptions
@@ -85,6 +86,8 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
     ask_precision(module, options["precision"])
+    if not options.get("winograd", True):
+        keep_direct(module)
     profiling = None
     if options["opt"] != "O0":
         profiling = ProfilerOptions(threads=num_threads(), processes=physical_cores())
@@ -96,10 +99,14 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
-    given = {"opt": "O0", "precision": "f32", **(options or {})}
-    unknown = sorted(set(given) - {"opt", "precision"})
+    given = {"opt": "O0", "precision": "f32", "winograd": True, **(options or {})}
+    unknown = sorted(set(given) - {"opt", "precision", "winograd"})
     if unknown:
-        raise TilewrightError(f"unknown option `{unknown[0]}`; the options are: opt, precision, target")
+        raise TilewrightError(
+            f"unknown option `{unknown[0]}`; the options are: opt, precision, target, winograd"
+        )
+    if not isinstance(given["winograd"], bool):
+        raise TilewrightError(f"winograd: expected True or False, found `{given['winograd']}`")
     if given["precision"] not in PRECISIONS:
         raise TilewrightError(
             f"precision: expected one of {', '.join(PRECISIONS)}, found `{given['precision']}`"

@@ -13,6 +13,7 @@ from tilewright.compiler.codegen import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.passes.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleaves
@@ -34,8 +35,8 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         vector=schedule.vector if schedule else 0,
     )
     dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
-    return f"""builtin.module(
     windows = VectorizeWindows(target.vector_bits, target.registers_per_thread)
+    return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
         form-kernels,eliminate-empty-tensors,
@@ -44,6 +45,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         canonicalize,cse,
         func.func(
             map-tasks,
+            {LowerWinograd(target.vector_bits).spec()},
             {dots.spec()},
             {registers.spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},

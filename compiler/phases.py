@@ -16,10 +16,12 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
+from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
+from tilewright.compiler.passes.schedule_winograd import ScheduleWinograd
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.profiler import ProfilerOptions, profile
 from tilewright.compiler.profiler_decisions import Decision
@@ -74,6 +76,7 @@ def _layout(target: Target) -> list[str]:
         PackDots.for_target(target).spec(),
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
         PackContractions(target.vector_bits, target.registers_per_thread).spec(),
+        ChooseWinograd.for_target(target).spec(),
         "fold-unit-copies",
         "canonicalize",
         "hoist-weights",
@@ -96,7 +99,7 @@ def _dispatch(target: Target) -> list[str]:
 
 
 def _schedule(target: Target) -> list[str]:
-    return [ConstructSchedules.for_target(target).spec()]
+    return [ScheduleWinograd.for_target(target).spec(), ConstructSchedules.for_target(target).spec()]
 
 
 PHASES = (
