@@ -15,9 +15,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 PYTEST_ARGS ?= -q -n 2 --dist loadfile
-BENCH_ARGS ?= --suite models
+# What is compared by default: matrix products, convolutions, what memory bounds, and whole models.
+BENCH_ARGS ?= --suite gemm,resnet18-conv,memory,models --against eager,inductor-autotuned,onnxruntime,openvino
 
-.PHONY: setup demo test pytest lit lint format bench onnx-conformance clean
+.PHONY: setup demo test pytest lit lint format bench bench-all bench-tables onnx-conformance clean
 
 setup: $(VENV)/.built
 
@@ -58,6 +59,16 @@ format: setup
 
 bench: setup
 	$(BIN)/tilewright bench $(BENCH_ARGS)
+
+# Everything, an hour or more: all contenders on all suites, then products in bf16.
+bench-all: setup
+	$(BIN)/tilewright bench --suite gemm,resnet18-conv,memory,models,roller119 \
+		--against eager,inductor,inductor-autotuned,onnxruntime,openvino,iree,tvm --compile-limit 120
+	$(BIN)/tilewright bench --suite gemm,models --precision bf16 --against eager,inductor-autotuned,openvino
+
+# The newest records in bench/results, into the README between its marks.
+bench-tables: setup
+	$(BIN)/python -m tilewright.bench.readme_table --write README.md
 
 onnx-conformance: setup
 	$(BIN)/python bench/onnx_conformance.py

@@ -46,11 +46,66 @@ class Mean(nn.Module):
         return x.mean(self.axes)
 
 
-def matmul(m: int, k: int, n: int, weight: bool = True) -> Built:
+class Scores(nn.Module):
+    """Attention's first product: `q k^T`, `[heads, queries, size] x [heads, keys, size]`."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return q @ k.transpose(-1, -2)
+
+
+class Elementwise(nn.Module):
+    """One function of every element, or the sum of two tensors."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        functions = {"relu": torch.relu, "gelu": nn.functional.gelu, "add": torch.add}
+        self.function = functions[name]
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self.function(*inputs)
+
+
+def matmul(m: int, k: int, n: int, weight: bool = True, dtype: str = "f32") -> Built:
     """A matrix product whose second operand is a weight, or an input."""
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
     if weight:
-        return seeded(lambda: WeightMatmul(k, n)), (normal(m, k),)
-    return Matmul().eval(), (normal(m, k), normal(k, n))
+        return seeded(lambda: WeightMatmul(k, n)).to(kind), (normal(m, k).to(kind),)
+    return Matmul().eval(), (normal(m, k).to(kind), normal(k, n).to(kind))
+
+
+def attention_scores(heads: int, queries: int, keys: int, size: int, batch: int = 1) -> Built:
+    """`q k^T` of `batch * heads` heads."""
+    return Scores().eval(), (normal(batch * heads, queries, size), normal(batch * heads, keys, size))
+
+
+def attention_values(heads: int, queries: int, keys: int, size: int, batch: int = 1) -> Built:
+    """`p v` of `batch * heads` heads."""
+    return Matmul().eval(), (normal(batch * heads, queries, keys), normal(batch * heads, keys, size))
+
+
+def elementwise(name: str, shape: Sequence[int]) -> Built:
+    """relu, gelu or add of tensors of `shape`."""
+    return Elementwise(name).eval(), tuple(normal(*shape) for _ in range(2 if name == "add" else 1))
+
+
+def max_pool2d(shape: Sequence[int], kernel: int, stride: int, padding: int) -> Built:
+    """Max pooling over `[N, C, H, W]`."""
+    return nn.MaxPool2d(kernel, stride, padding).eval(), (normal(*shape),)
+
+
+def mean(shape: Sequence[int], axes: Sequence[int]) -> Built:
+    """The mean over `axes`."""
+    return Mean(axes).eval(), (normal(*shape),)
+
+
+def softmax(shape: Sequence[int]) -> Built:
+    """Softmax along the last axis."""
+    return nn.Softmax(dim=-1).eval(), (normal(*shape),)
+
+
+def layer_norm(shape: Sequence[int]) -> Built:
+    """Layer normalisation over the last axis, with scale and shift."""
+    return seeded(lambda: nn.LayerNorm(shape[-1])), (normal(*shape),)
 
 
 def same_padding(extent: int, kernel: int, stride: int) -> tuple[int, int]:

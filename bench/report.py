@@ -12,10 +12,11 @@ from pathlib import Path
 from rich.table import Table
 
 from tilewright.bench.adapters import OURS
-from tilewright.bench.harness import CaseResult, Outcome, geometric_means
+from tilewright.bench.harness import CaseResult, Outcome, best_competitor, best_mean, geometric_means
+from tilewright.bench.limits import Limits
 from tilewright.bench.machine import versions
 
-SCHEMA = 1
+SCHEMA = 2
 
 _OURS_COLOUR = "#c8452c"
 _COLOURS = ("#4f7cac", "#8fb3d9", "#6aa57a", "#b59bd1", "#d9b14a", "#7d8794")
@@ -29,35 +30,74 @@ def milliseconds(us: float | None) -> str:
     return f"{ms:.3f}" if ms < 10 else f"{ms:.2f}" if ms < 100 else f"{ms:.0f}"
 
 
+_FLOPS_PER_BYTE = 8
+"""Cases of fewer operations per byte are told in bytes: depthwise convolutions, and all without products."""
+
+
+def _in_bytes(result: CaseResult) -> int:
+    """Bytes that the case is told in; 0 where it is told in operations."""
+    total = result.read_bytes + result.written_bytes
+    return 0 if result.flops and result.flops >= _FLOPS_PER_BYTE * total else total
+
+
+def work(result: CaseResult) -> str:
+    """What a call does: operations of its products, or bytes moved where those are few."""
+    total = _in_bytes(result)
+    return f"{total / 1e6:.3g} MB" if total else f"{(result.flops or 0) / 1e9:.3g} GFLOP"
+
+
+def rate(result: CaseResult, us: float) -> str:
+    """Work per second at `us` per call: GFLOP/s or GB/s, as `work` tells it."""
+    total = _in_bytes(result)
+    return f"{total / us / 1e3:.3g} GB/s" if total else f"{(result.flops or 0) / us / 1e3:.3g} GFLOP/s"
+
+
 def table(suite: str, results: Sequence[CaseResult], contenders: Sequence[str], threads: int) -> Table:
-    """Ours in ms, its error and compile time; each competitor in ms and how many times longer it takes."""
+    """Ours in ms, its rate, how much of the machine's limit that is, how many times longer the best competitor takes,
+    error and compile time; then each competitor in ms and times ours."""
     view = Table(title=f"{suite}, {threads} thread(s): ms, and times ours")
-    view.add_column("case")
-    view.add_column("GFLOP", justify="right")
+    view.add_column("case", no_wrap=True)
+    view.add_column("work", justify="right", no_wrap=True)
+    own = OURS in contenders
     for name in contenders:
-        view.add_column(name, justify="right")
+        view.add_column(name, justify="right", no_wrap=True)
         if name == OURS:
-            view.add_column("error", justify="right")
-            view.add_column("compile s", justify="right")
+            for column in ("rate", "of limit", "best other", "error", "compile s"):
+                view.add_column(column, justify="right", no_wrap=True)
     for result in results:
-        row = [result.name, f"{result.flops / 1e9:.3g}" if result.flops else "-"]
+        row = [result.name, work(result)]
         for name in contenders:
             outcome = result.outcomes[name]
             row.append(_cell(name, outcome))
             if name == OURS:
-                row.append("-" if outcome.error is None else f"{outcome.error:.1e}")
-                row.append("-" if outcome.compile_s is None else f"{outcome.compile_s:.1f}")
+                row += _own_cells(result, outcome)
         view.add_row(*row)
     means = geometric_means(results)
     if means:
+        best = best_mean(results)
         view.add_section()
         row = ["geometric mean", ""]
         for name in contenders:
             row.append(f"{means[name]:.2f}x" if name in means else "")
             if name == OURS:
-                row += ["", ""]
+                row += ["", "", f"{best:.2f}x" if own and best else "", "", ""]
         view.add_row(*row, style="bold")
     return view
+
+
+def _own_cells(result: CaseResult, outcome: Outcome) -> list[str]:
+    """Rate, share of the limit, the best competitor's ratio and name, error, compile time."""
+    cells = ["-", "-", "-"]
+    if outcome.median_us:
+        cells[0] = rate(result, outcome.median_us)
+        if result.limit_us:
+            cells[1] = f"{result.limit_us / outcome.median_us:.0%} {result.bound}"
+        if best := best_competitor(result):
+            ratio = result.outcomes[best].speed
+            colour = "green" if ratio and ratio >= 1 else "yellow"
+            cells[2] = f"[{colour}]{ratio:.2f}x[/{colour}] {best}"
+    error = "-" if outcome.error is None else f"{outcome.error:.1e}"
+    return [*cells, error, "-" if outcome.compile_s is None else f"{outcome.compile_s:.1f}"]
 
 
 def _cell(name: str, outcome: Outcome) -> str:
@@ -93,6 +133,7 @@ def document(
     settings: dict,
     started: datetime,
     where: dict,
+    limits: Limits | None = None,
 ) -> dict:
     """The JSON document of a run; `where` is `machine()` as it was before the run put load on it."""
     return {
@@ -101,11 +142,13 @@ def document(
         "command": shlex.join(["tilewright", *sys.argv[1:]]),
         "machine": where,
         "versions": versions(),
+        "limits": limits.to_json() if limits else None,
         "suite": suite,
         "settings": settings,
         "contenders": list(contenders),
         "cases": [result.to_json() for result in results],
         "geometric_mean_times_ours": geometric_means(results),
+        "geometric_mean_best_times_ours": best_mean(results),
     }
 
 

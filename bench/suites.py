@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.bench import models
 
-SUITES = ("models", "resnet18-conv", "gemm", "roller119")
+SUITES = ("models", "resnet18-conv", "gemm", "memory", "roller119")
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,71 @@ RESNET18_CONVS = (
     (14, 256, 512, 3, 2), (14, 256, 512, 1, 2), (7, 512, 512, 3, 1),
 )  # fmt: skip
 
-# (m, k, n, second operand is a weight): squares, a classifier, BERT's widest layer, an LSTM step's products.
+# (m, k, n, second operand is a weight, dtype): squares, a classifier (NASNet's), BERT's widest layer, an LSTM step's
+# products.
 GEMMS = (
-    (512, 512, 512, True), (1024, 1024, 1024, True), (1024, 1024, 1024, False), (2048, 2048, 2048, True),
-    (128, 4032, 1000, True), (128, 768, 3072, True), (1, 256, 1024, True), (1, 768, 3072, True),
+    (512, 512, 512, False, "f32"), (512, 512, 512, True, "f32"),
+    (1024, 1024, 1024, False, "f32"), (1024, 1024, 1024, True, "f32"),
+    (2048, 2048, 2048, False, "f32"), (2048, 2048, 2048, True, "f32"),
+    (128, 4032, 1000, True, "f32"), (128, 768, 3072, True, "f32"),
+    (1, 256, 1024, True, "f32"), (1, 768, 3072, True, "f32"),
+    (1024, 1024, 1024, False, "bf16"), (1024, 1024, 1024, True, "bf16"),
 )  # fmt: skip
 
-_QUICK_GEMMS = {(512, 512, 512, True), (128, 768, 3072, True), (1, 256, 1024, True)}
+# Attention's two products at batch 1 (heads, queries, keys, head size): BERT-base at 128 tokens, ViT-B/16, GPT-2 at 64,
+# and a long sequence.
+ATTENTIONS = {
+    "bert": (12, 128, 128, 64),
+    "vit": (12, 197, 197, 64),
+    "gpt2": (12, 64, 64, 64),
+    "long": (12, 512, 512, 64),
+}
+
+# What memory bounds: name -> (a function of `operators`, its arguments). Depthwise convolutions are MobileNetV2's at
+# 224x224 (Sandler et al., 2018, Table 2): channels, size, stride.
+_DEPTHWISE = (
+    (32, 112, 1), (96, 112, 2), (144, 56, 1), (144, 56, 2), (192, 28, 1), (192, 28, 2), (384, 14, 1), (576, 14, 1),
+    (576, 14, 2), (960, 7, 1),
+)  # fmt: skip
+MEMORY: dict[str, tuple] = {
+    **{
+        f"depthwise-{channels}x{size}s{stride}": (
+            "conv2d",
+            (1, channels, size, size),
+            channels,
+            3,
+            stride,
+            1,
+            channels,
+        )
+        for channels, size, stride in _DEPTHWISE
+    },
+    "relu-1x64x112x112": ("elementwise", "relu", (1, 64, 112, 112)),
+    "relu-32x64x112x112": ("elementwise", "relu", (32, 64, 112, 112)),
+    "add-1x256x56x56": ("elementwise", "add", (1, 256, 56, 56)),
+    "add-32x256x28x28": ("elementwise", "add", (32, 256, 28, 28)),
+    "gelu-128x3072": ("elementwise", "gelu", (128, 3072)),
+    "gelu-4096x3072": ("elementwise", "gelu", (4096, 3072)),
+    "maxpool-64x112k3s2": ("max_pool2d", (1, 64, 112, 112), 3, 2, 1),
+    "avgpool-64x56k3s1": ("avg_pool2d", (1, 64, 56, 56), 3, 1, "same"),
+    "globalpool-2048x7": ("mean", (1, 2048, 7, 7), (2, 3)),
+    "softmax-12x128x128": ("softmax", (12, 128, 128)),
+    "softmax-4096x4096": ("softmax", (4096, 4096)),
+    "layernorm-128x768": ("layer_norm", (128, 768)),
+    "layernorm-8192x768": ("layer_norm", (8192, 768)),
+    "mean-rows-4096x4096": ("mean", (4096, 4096), (1,)),
+    "mean-columns-4096x4096": ("mean", (4096, 4096), (0,)),
+    "mean-channels-32x256x28x28": ("mean", (32, 256, 28, 28), (0, 2, 3)),
+}
+
+_QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}
+_QUICK_MEMORY = {
+    "depthwise-144x56s1",
+    "relu-1x64x112x112",
+    "softmax-12x128x128",
+    "layernorm-128x768",
+    "globalpool-2048x7",
+}
 _QUICK_CONVS = {1, 2, 5, 12}
 _QUICK_ROLLER = {"C0", "C34", "D21", "E9", "M2", "P10", "R3"}
 
@@ -47,7 +105,13 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
     `batch` scales the leading dimension of models and of Roller's operators (128 as published).
     Raises ValueError for a suite or case that does not exist.
     """
-    makers = {"models": _models, "resnet18-conv": _convs, "gemm": _gemms, "roller119": _roller}
+    makers = {
+        "models": _models,
+        "resnet18-conv": _convs,
+        "gemm": _gemms,
+        "memory": _memory,
+        "roller119": _roller,
+    }
     if name not in makers:
         raise ValueError(f"unknown suite `{name}`; the suites are: {', '.join(SUITES)}")
     if name == "models":
@@ -94,13 +158,23 @@ def _convs(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
 
 def _gemms(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     cases = []
-    for row in GEMMS:
-        if only or not quick or row in _QUICK_GEMMS:
-            m, k, n, weight = row
+    for m, k, n, weight, dtype in GEMMS:
+        name = f"{m}x{k}x{n}{'' if weight else '-inputs'}{'' if dtype == 'f32' else f'-{dtype}'}"
+        cases.append(Case(name, partial(_operator, "matmul", m, k, n, weight, dtype)))
+    for name, shape in ATTENTIONS.items():
+        for part in ("scores", "values"):
             cases.append(
-                Case(f"{m}x{k}x{n}{'' if weight else '-inputs'}", partial(_operator, "matmul", *row))
+                Case(f"attention-{name}-{part}", partial(_operator, f"attention_{part}", *shape, batch))
             )
-    return cases
+    return [case for case in cases if only or not quick or case.name in _QUICK_GEMMS]
+
+
+def _memory(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
+    return [
+        Case(name, partial(_operator, *row))
+        for name, row in MEMORY.items()
+        if only or not quick or name in _QUICK_MEMORY
+    ]
 
 
 def roller_rows() -> list[dict]:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.bench.adapters import COMPETITORS, OURS, expand
-from tilewright.bench.suites import SUITES, suite
+from tilewright.bench.adapters import COMPETITORS, OURS, PRECISIONS, expand
+from tilewright.bench.suites import SUITES, Case, suite
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.terminal import console as new_console
+
+if TYPE_CHECKING:
+    from tilewright.bench.limits import Limits
+    from tilewright.bench.measure import Budget
+
+
+_COLUMN_WIDTH = 18
+"""Characters that a column of the table may take where no terminal sets the width."""
 
 
 def _names(text: str | None) -> list[str]:
@@ -18,7 +28,13 @@ def _names(text: str | None) -> list[str]:
 
 
 @click.command("bench", short_help="Time a suite beside other compilers and check results.")
-@click.option("--suite", "suite_name", type=click.Choice(SUITES), default="models", show_default=True)
+@click.option(
+    "--suite",
+    "suite_names",
+    default="models",
+    show_default=True,
+    help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own.",
+)
 @click.option(
     "--against",
     default="eager",
@@ -29,6 +45,13 @@ def _names(text: str | None) -> list[str]:
 @click.option("--quick", is_flag=True, help="A few representative cases and short rounds.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1), help="For every contender.")
 @click.option("--rounds", type=click.IntRange(1), help="Interleaved rounds.  [default: 7, quick: 3]")
+@click.option(
+    "--precision",
+    type=click.Choice(PRECISIONS),
+    default="f32",
+    show_default=True,
+    help="What products of f32 models may be computed in, by all contenders that can.",
+)
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Batch size of a case.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
 @click.option(
@@ -44,29 +67,61 @@ def _names(text: str | None) -> list[str]:
     type=click.FloatRange(0),
     help="Seconds after which a competitor that is not ready is left out; 0 for none.",
 )
+@click.option(
+    "--limits/--no-limits",
+    "with_limits",
+    default=True,
+    help="Say how much of the machine's limits is reached; measures them (10 s) unless `targets --measure` did.",
+)
 @click.option("--ours/--no-ours", default=True, help="Time tilewright too.")
+@click.option("--construct-only", is_flag=True, help="Of roller119: predict constructed programs, run nothing.")
+@click.option("--target", default="v100", show_default=True, help="With --construct-only: the device.")
+@click.option(
+    "--measured",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="With --construct-only: a folder of measured programs, DEVICE.jsonl.xz, to compare the model with.",
+)
 def command(
-    suite_name: str,
+    suite_names: str,
     against: str,
     only: str | None,
     quick: bool,
     threads: int,
     rounds: int | None,
+    precision: str,
     batch: int,
     opt: str,
     output: Path | None,
     compile_limit: float,
+    with_limits: bool,
     ours: bool,
+    construct_only: bool,
+    target: str,
+    measured: Path | None,
 ) -> None:
-    """Time a suite beside other compilers in one process, in interleaved rounds, and check every result.
+    """Time suites beside other compilers in one process, in interleaved rounds, and check every result.
 
-    Numbers in the table: ms per call, and how many times longer than tilewright a competitor takes. Results
-    beyond 1e-3 of eager's by norm are marked wrong and left out of the means. Exit code 1 when any of ours
-    failed or was wrong.
+    Numbers in the table: ms per call, and how many times longer than tilewright a competitor takes; what share of the
+    machine's limit tilewright reaches. Results beyond 1e-3 of eager's by norm (2e-2 from bf16) are marked wrong and left
+    out of the means. Exit code 1 when any of ours failed or was wrong.
     """
+    names = _names(suite_names)
+    if construct_only:
+        if names != ["roller119"]:
+            raise click.UsageError("--construct-only is for --suite roller119")
+        from tilewright.bench.roller_report import run_construct_only
+
+        run_construct_only(target, _names(only), measured, output)
+        return
+    if measured:
+        raise click.UsageError("--measured needs --construct-only")
+    if output and len(names) > 1:
+        raise click.UsageError("-o names one file; leave it out for several suites")
+    if only and len(names) > 1:
+        raise click.UsageError("--cases belong to one suite; name that one only")
     try:
         contenders = expand(_names(against))
-        cases = suite(suite_name, _names(only), quick, batch)
+        suites = {name: suite(name, _names(only), quick, batch) for name in names}
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not ours:
@@ -83,45 +138,77 @@ def command(
             f"results are checked against PyTorch, and `{missing.name}` is not installed: "
             "pip install 'tilewright[bench]'"
         ) from None
-    from tilewright.bench import report
-    from tilewright.bench.harness import cold_cache, run_case
-    from tilewright.bench.machine import machine
+    from tilewright.bench.limits import find_or_measure
     from tilewright.bench.measure import Budget
 
+    progress, limits = new_console(stderr=True), None
+    if with_limits:
+        with progress.status("the machine's limits") as status:
+            limits = find_or_measure(threads, lambda text: status.update(f"the machine's limits: {text}"))
     budget = Budget(rounds or 3, 0.1, 2, 0.03) if quick else Budget(rounds or 7)
-    started, where = datetime.now(UTC), machine()
-    path = output or Path("bench/results") / f"{suite_name}-{started:%Y%m%d-%H%M%S}.json"
     settings = {
         "threads": threads, "rounds": budget.rounds, "round_s": budget.round_s, "batch": batch, "opt": opt,
-        "quick": quick,
+        "precision": precision, "quick": quick,
     }  # fmt: skip
-    console, progress = new_console(), new_console(stderr=True)
-    results = []
-    with cold_cache():
-        for number, case in enumerate(cases, 1):
-            prefix = f"[{number}/{len(cases)}] {case.name}: "
-            with progress.status(case.name) as status:
+    run = _Run(contenders, budget, settings, limits, compile_limit)
+    bad = [case for name, cases in suites.items() for case in run.suite(name, cases, output)]
+    if ours and bad:
+        raise TilewrightError(f"tilewright failed or was wrong on: {', '.join(bad)}")
 
-                def say(text: str, prefix: str = prefix, status=status) -> None:
-                    status.update(prefix + text)
 
-                results.append(run_case(case, contenders, threads, budget, opt, compile_limit, say))
-            # Written after every case: a contender that takes the process down loses one case, not all.
-            data = report.document(suite_name, results, contenders, settings, started, where)
-            report.write_json(path, data)
-            progress.print(prefix + _line(results[-1], contenders), markup=False)
-    console.print(report.table(suite_name, results, contenders, threads))
-    for note in report.notes(results):
-        console.print(f"  {note}", style="dim", highlight=False)
-    plot = path.with_suffix(".png")
-    try:
-        report.plot(plot, data)
-    except ModuleNotFoundError as missing:
-        console.print(f"no plot: {missing}; pip install 'tilewright[bench]'")
-    console.print(f"{path}" + (f", {plot}" if plot.exists() else ""))
-    ours_bad = [r.name for r in results if ours and r.outcomes[OURS].status != "ok"]
-    if ours_bad:
-        raise TilewrightError(f"tilewright failed or was wrong on: {', '.join(ours_bad)}")
+@dataclass(frozen=True)
+class _Run:
+    """What all suites of one command have in common."""
+
+    contenders: list[str]
+    budget: Budget
+    settings: dict
+    limits: Limits | None
+    compile_limit: float
+
+    def suite(self, suite_name: str, cases: list[Case], output: Path | None) -> list[str]:
+        """Times one suite, writes and shows it; returns the cases that ours failed or got wrong."""
+        from tilewright.bench import report
+        from tilewright.bench.harness import cold_cache, run_case
+        from tilewright.bench.machine import machine
+
+        started, where, contenders = datetime.now(UTC), machine(), self.contenders
+        path = output or Path("bench/results") / f"{suite_name}-{started:%Y%m%d-%H%M%S}.json"
+        console, progress = new_console(), new_console(stderr=True)
+        if not console.is_terminal:
+            console.width = max(console.width, _COLUMN_WIDTH * (8 + len(contenders)))
+        results, data = [], {}
+        threads, opt, precision = (self.settings[name] for name in ("threads", "opt", "precision"))
+        with cold_cache():
+            for number, case in enumerate(cases, 1):
+                prefix = f"[{number}/{len(cases)}] {case.name}: "
+                with progress.status(case.name) as status:
+
+                    def say(text: str, prefix: str = prefix, status=status) -> None:
+                        status.update(prefix + text)
+
+                    results.append(
+                        run_case(
+                            case, contenders, threads, self.budget, opt, self.compile_limit, say, precision,
+                            self.limits,
+                        )
+                    )  # fmt: skip
+                # Written after every case: a contender that takes the process down loses one case, not all.
+                data = report.document(
+                    suite_name, results, contenders, self.settings, started, where, self.limits
+                )
+                report.write_json(path, data)
+                progress.print(prefix + _line(results[-1], contenders), markup=False)
+        console.print(report.table(suite_name, results, contenders, threads))
+        for note in report.notes(results):
+            console.print(f"  {note}", style="dim", highlight=False)
+        plot = path.with_suffix(".png")
+        try:
+            report.plot(plot, data)
+        except ModuleNotFoundError as missing:
+            console.print(f"no plot: {missing}; pip install 'tilewright[bench]'")
+        console.print(f"{path}" + (f", {plot}" if plot.exists() else ""))
+        return [r.name for r in results if OURS in contenders and r.outcomes[OURS].status != "ok"]
 
 
 def _line(result, contenders: list[str]) -> str:

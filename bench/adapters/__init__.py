@@ -15,6 +15,7 @@ _HOMES = {
     "eager": "eager:prepare",
     "inductor": "inductor:prepare",
     "inductor-frozen": "inductor:prepare_frozen",
+    "inductor-autotuned": "inductor:prepare_autotuned",
     "onnxruntime": "onnxruntime_session:prepare",
     "openvino": "openvino_model:prepare",
     "iree": "iree_module:prepare",
@@ -22,8 +23,11 @@ _HOMES = {
 }
 
 NAMES = tuple(_HOMES)
-COMPETITORS = ("eager", "inductor", "onnxruntime", "openvino", "iree", "tvm")
+COMPETITORS = NAMES[1:]
 """What `--against` takes; `inductor` is timed twice, with its freezing of weights off and on."""
+
+PRECISIONS = ("f32", "bf16")
+"""What contractions of f32 models may compute in."""
 
 
 class Unavailable(Exception):
@@ -32,13 +36,23 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender is given: a module in eval mode, its inputs, threads, and a folder of its own."""
+    """What a contender is given: a module in eval mode, its inputs, threads, and a folder of its own.
+
+    Under the precision bf16, products of f32 tensors may be computed from operands rounded to bf16.
+    """
 
     module: Any
     inputs: tuple
     threads: int
     folder: Path
     opt: str = "O0"
+    precision: str = "f32"
+
+    @property
+    def dtype(self) -> str:
+        """What products are computed from: bf16 where the precision or the inputs say so, else f32."""
+        halves = any(str(getattr(tensor, "dtype", "")) == "torch.bfloat16" for tensor in self.inputs)
+        return "bf16" if halves or self.precision == "bf16" else "f32"
 
 
 @dataclass(frozen=True)
@@ -76,10 +90,19 @@ def require(package: str, extra: str) -> Any:
         raise Unavailable(f"not installed (pip install '{extra}'): {error}") from None
 
 
+def as_numpy(tensor: Any) -> Any:
+    """A tensor's memory as a numpy array; bf16, which numpy lacks, as `ml_dtypes` has it."""
+    tensor = tensor.detach().cpu()
+    if str(tensor.dtype) != "torch.bfloat16":
+        return tensor.numpy()
+    ml_dtypes = require("ml_dtypes", "tilewright[onnx]")
+    return tensor.view(import_module("torch").int16).numpy().view(ml_dtypes.bfloat16)
+
+
 def flat_tensors(outputs: Any) -> list:
     """Tensors of a module's outputs, in order, as numpy arrays."""
     if hasattr(outputs, "detach"):
-        return [outputs.detach().cpu().numpy()]
+        return [as_numpy(outputs)]
     if isinstance(outputs, dict):
         outputs = outputs.values()
     if isinstance(outputs, (list, tuple)) or not hasattr(outputs, "shape"):

@@ -1,6 +1,12 @@
-"""torch.compile with its own backend, weights as they are or frozen into the code."""
+"""torch.compile with its own backend: weights as they are, frozen into the code, or frozen and products autotuned.
+
+Under the precision bf16 it runs in PyTorch's autocast, its own way of computing products from bf16.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import io
 
 import torch
 
@@ -13,7 +19,7 @@ def _compiled(task: Task, options: dict | None) -> Prepared:
     function = torch.compile(task.module, backend="inductor", options=options, dynamic=False)
 
     def call():
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=task.precision == "bf16"):
             return function(*task.inputs)
 
     call()
@@ -28,3 +34,13 @@ def prepare(task: Task) -> Prepared:
 def prepare_frozen(task: Task) -> Prepared:
     """Inductor with `freezing`: weights become constants, prepacked and folded."""
     return _compiled(task, {"freezing": True})
+
+
+def prepare_autotuned(task: Task) -> Prepared:
+    """Inductor with `freezing` and `max_autotune`: its C++ templates of products are timed against oneDNN and MKL.
+
+    Its most thorough mode on a CPU; the templates take constant weights, hence freezing.
+    """
+    options = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}
+    with contextlib.redirect_stderr(io.StringIO()):
+        return _compiled(task, options)

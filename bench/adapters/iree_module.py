@@ -6,7 +6,7 @@ import subprocess
 
 import numpy as np
 
-from tilewright.bench.adapters import Prepared, Task, Unavailable, require
+from tilewright.bench.adapters import Prepared, Task, Unavailable, as_numpy, require
 from tilewright.bench.adapters.onnx_file import exported
 
 
@@ -45,7 +45,7 @@ def prepare(task: Task) -> Prepared:
         name for name in module.vm_module.function_names if not name.startswith("__") and "$" not in name
     )
     function = module[entry]
-    feed = [runtime.asdevicearray(config.device, tensor.numpy()) for tensor in task.inputs]
+    feed = [runtime.asdevicearray(config.device, as_numpy(tensor)) for tensor in task.inputs]
 
     def outputs() -> list:
         results = function(*feed)

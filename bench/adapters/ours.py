@@ -7,6 +7,7 @@ from tilewright.bench.adapters import Prepared, Task, flat_tensors
 
 
 def prepare(task: Task) -> Prepared:
-    """Compiles for this CPU at the task's `opt` level."""
-    model = tilewright.compile(task.module, task.inputs, target="cpu", opt=task.opt)
+    """Compiles for this CPU at the task's `opt` level and precision."""
+    options = {} if task.precision == "f32" else {"precision": task.precision}
+    model = tilewright.compile(task.module, task.inputs, target="cpu", opt=task.opt, **options)
     return Prepared(lambda: model(*task.inputs), lambda: flat_tensors(model(*task.inputs)))

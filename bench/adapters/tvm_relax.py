@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tilewright.bench.adapters import Prepared, Task, Unavailable, require
+from tilewright.bench.adapters import Prepared, Task, Unavailable, as_numpy, require
 
 
 def prepare(task: Task) -> Prepared:
@@ -28,7 +28,7 @@ def prepare(task: Task) -> Prepared:
         module = relax.get_pipeline("zero")(module)
         executable = tvm.compile(module, target)
     machine = relax.VirtualMachine(executable, tvm.cpu())
-    feed = [tvm.runtime.tensor(tensor.numpy()) for tensor in task.inputs]
+    feed = [tvm.runtime.tensor(as_numpy(tensor)) for tensor in task.inputs]
 
     def outputs() -> list:
         return [part.numpy() for part in machine["main"](*feed)]

@@ -196,7 +196,18 @@ def test_the_tool_writes_results_and_fails_when_ours_is_wrong(
 
     monkeypatch.setattr(harness, "pin_threads", lambda threads: None)
     fake(monkeypatch, tilewright=doubling(1.0))
-    arguments = ["bench", "--suite", "gemm", "--cases", "1x256x1024", "--rounds", "1", "--quick", "-o"]
+    arguments = [
+        "bench",
+        "--suite",
+        "gemm",
+        "--cases",
+        "1x256x1024",
+        "--rounds",
+        "1",
+        "--quick",
+        "--no-limits",
+        "-o",
+    ]
     right = CliRunner().invoke(main, [*arguments, str(tmp_path / "r.json")])
     assert right.exit_code == 0, right.output
     assert json.loads((tmp_path / "r.json").read_text())["cases"][0]["outcomes"][OURS]["status"] == "ok"

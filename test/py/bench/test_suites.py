@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy
 import pytest
 import torch
 
 from tilewright.bench import models, operators
-from tilewright.bench.suites import GEMMS, RESNET18_CONVS, SUITES, roller_rows, suite
+from tilewright.bench.suites import ATTENTIONS, GEMMS, MEMORY, RESNET18_CONVS, SUITES, roller_rows, suite
 
 
 @pytest.mark.parametrize("row", roller_rows(), ids=lambda row: row["name"])
@@ -79,9 +80,31 @@ def test_resnet_has_twelve_convolutions() -> None:
 
 def test_products_with_a_weight_and_with_two_inputs() -> None:
     cases = {case.name: case for case in suite("gemm")}
-    assert len(cases) == len(GEMMS)
+    assert len(cases) == len(GEMMS) + 2 * len(ATTENTIONS)
     assert len(cases["1024x1024x1024"].build()[1]) == 1
     assert len(cases["1024x1024x1024-inputs"].build()[1]) == 2
+    module, (x,) = cases["1024x1024x1024-bf16"].build()
+    assert x.dtype == module.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_multiplies_queries_by_keys_and_that_by_values(name: str) -> None:
+    heads, queries, keys, size = ATTENTIONS[name]
+    cases = {case.name: case for case in suite("gemm", batch=2)}
+    scores, (q, k) = cases[f"attention-{name}-scores"].build()
+    values, (p, v) = cases[f"attention-{name}-values"].build()
+    assert scores(q, k).shape == p.shape == (2 * heads, queries, keys)
+    assert values(p, v).shape == q.shape == (2 * heads, queries, size)
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_operators_that_memory_bounds_can_be_made(name: str) -> None:
+    function, *arguments = MEMORY[name]
+    if max(numpy.prod(a) for a in arguments if isinstance(a, tuple)) > 2_000_000:
+        pytest.skip("as its small sibling")
+    module, inputs = getattr(operators, function)(*arguments)
+    with torch.no_grad():
+        assert torch.isfinite(module(*inputs)).all()
 
 
 @pytest.mark.parametrize("name", SUITES)

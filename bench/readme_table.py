@@ -1,0 +1,178 @@
+"""Turns results into the README's tables: `python -m tilewright.bench.readme_table [RESULT.json ...] [--write README.md]`.
+
+Without files, the newest record of every suite, precision and number of threads in bench/results is taken. A table goes
+between the lines `<!-- bench NAME -->` and `<!-- end bench NAME -->` of the document, where NAME is the suite, with the
+precision behind it unless f32 (`gemm-bf16`) and the threads unless 2 (`gemm-1t`). The same records give the same text;
+`--check` fails when the document holds another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.bench.models import REGISTRY
+from tilewright.bench.suites import SUITES
+
+RESULTS = Path(__file__).parent / "results"
+OURS = "tilewright"
+_TITLES = {"eager": "eager PyTorch", "inductor": "Inductor", "inductor-frozen": "Inductor, frozen",
+           "inductor-autotuned": "Inductor, frozen and autotuned", "onnxruntime": "ONNX Runtime",
+           "openvino": "OpenVINO", "iree": "IREE", "tvm": "TVM"}  # fmt: skip
+
+
+def name_of(record: dict) -> str:
+    """What a record's table is called: `gemm`, `gemm-bf16`, `models-1t`, `models-O1`."""
+    settings = record["settings"]
+    parts = [record["suite"]]
+    if settings.get("precision", "f32") != "f32":
+        parts.append(settings["precision"])
+    if settings["threads"] != 2:
+        parts.append(f"{settings['threads']}t")
+    if settings.get("opt", "O0") != "O0":
+        parts.append(settings["opt"])
+    return "-".join(parts)
+
+
+def newest(folder: Path) -> dict[str, tuple[Path, dict]]:
+    """Table name -> (file, record) of the latest whole record of each; later names win among equal dates."""
+    found: dict[str, tuple[Path, dict]] = {}
+    for path in sorted(folder.glob("*.json")):
+        record = json.loads(path.read_text())
+        if record.get("suite") not in SUITES or record["settings"].get("quick"):
+            continue
+        name = name_of(record)
+        if name not in found or record["date"] >= found[name][1]["date"]:
+            found[name] = (path, record)
+    return found
+
+
+def table(record: dict, path: str) -> str:
+    """One record as Markdown: what was timed and where, the limits, a row per case, geometric means."""
+    shown = [c for c in record["contenders"] if c != OURS and _any_time(record, c)]
+    limits = bool(record.get("limits"))
+    head = ["case", OURS, *(_TITLES.get(c, c) for c in shown), "best other", *(["of limit"] if limits else []),
+            "compile, s", "error"]  # fmt: skip
+    rows = [_row(case, shown, limits) for case in record["cases"]]
+    means = record["geometric_mean_times_ours"]
+    best = record.get("geometric_mean_best_times_ours")
+    rows.append(
+        ["geometric mean, times ours", "1", *(_times(means.get(c)) for c in shown), _times(best),
+         *([""] if limits else []), "", ""]
+    )  # fmt: skip
+    lines = [head, ["---"] * len(head), *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{_preface(record, path)}\n\n{text}\n"
+
+
+def _any_time(record: dict, contender: str) -> bool:
+    return any(case["outcomes"][contender]["median_us"] for case in record["cases"])
+
+
+def _preface(record: dict, path: str) -> str:
+    machine, settings, limits = record["machine"], record["settings"], record.get("limits")
+    sentences = [
+        f"Milliseconds per call on {settings['threads']} thread(s) of {machine['processor']} ({machine['cpus']} CPUs), "
+        f"batch {settings['batch']}, all in one process and in turn, medians of {settings['rounds']} rounds; "
+        f"`{record['command']}` ([record]({path}))."
+    ]
+    if limits:
+        peaks = ", ".join(f"{gflops:g} GFLOP/s {dtype}" for dtype, gflops in limits["peak_gflops"].items())
+        levels = ", ".join(f"{level['copy_gbps']:g} GB/s in {level['name']}" for level in limits["levels"])
+        sentences.append(f"Limits as measured there: {peaks}; copies {levels} (bytes read and written).")
+    return "\n".join(sentences)
+
+
+def _row(case: dict, shown: Sequence[str], limits: bool) -> list[str]:
+    ours = case["outcomes"].get(OURS, {})
+    cells = [_case_name(case["name"]), _ms(ours)]
+    cells += [_ms(case["outcomes"][contender]) for contender in shown]
+    right = {c: case["outcomes"][c] for c in shown if case["outcomes"][c]["status"] == "ok"}
+    timed = {c: outcome for c, outcome in right.items() if outcome["median_us"] and outcome["speed"]}
+    best = min(timed, key=lambda c: (timed[c]["median_us"], c)) if timed else None
+    cells.append(_times(timed[best]["speed"]) if best and ours.get("status") == "ok" else "-")
+    if limits:
+        us, least = ours.get("median_us"), case.get("limit_us")
+        cells.append(f"{least / us:.0%} ({case['bound']})" if us and least else "-")
+    cells.append(f"{ours['compile_s']:.1f}" if ours.get("compile_s") is not None else "-")
+    cells.append(f"{ours['error']:.0e}" if ours.get("error") is not None else "-")
+    return cells
+
+
+def _case_name(name: str) -> str:
+    return REGISTRY[name].about if name in REGISTRY else name
+
+
+def _ms(outcome: dict) -> str:
+    us = outcome.get("median_us")
+    if not us or outcome["status"] not in ("ok", "wrong"):
+        return "-"
+    ms = us / 1e3
+    text = f"{ms:.3f}" if ms < 1 else f"{ms:.2f}" if ms < 10 else f"{ms:.1f}" if ms < 100 else f"{ms:.0f}"
+    return f"{text} wrong" if outcome["status"] == "wrong" else text
+
+
+def _times(ratio: float | None) -> str:
+    return f"{ratio:.2f}x" if ratio else "-"
+
+
+def insert(document: str, tables: dict[str, str]) -> str:
+    """`document` with each table between the marks of its name; raises ValueError where marks do not pair up."""
+    for name in re.findall(r"<!-- bench (\S+) -->", document):
+        start, end = f"<!-- bench {name} -->\n", f"<!-- end bench {name} -->"
+        before, _, rest = document.partition(start)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"`{start.strip()}` has no line `{end}` after it")
+        if name in tables:
+            document = f"{before}{start}{tables[name]}{end}{after}"
+    return document
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("records", nargs="*", type=Path)
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the tables between its marks")
+    parser.add_argument("--check", type=Path, metavar="DOCUMENT", help="fail unless the tables stand there")
+    options = parser.parse_args(arguments)
+    if options.records:
+        found = {}
+        for path in options.records:
+            record = json.loads(path.read_text())
+            found[name_of(record)] = (path, record)
+    else:
+        found = newest(RESULTS)
+    document = options.write or options.check
+    base = document.resolve().parent if document else Path.cwd()
+    tables = {name: table(record, _relative(path, base)) for name, (path, record) in found.items()}
+    if not document:
+        for name in sorted(tables):
+            print(f"<!-- bench {name} -->\n{tables[name]}<!-- end bench {name} -->\n")
+        return 0
+    old = document.read_text()
+    new = insert(old, tables)
+    if options.check:
+        if old != new:
+            print(
+                f"{document}: the tables are not those of the records; run --write {document}",
+                file=sys.stderr,
+            )
+        return int(old != new)
+    document.write_text(new)
+    return 0
+
+
+def _relative(path: Path, base: Path) -> str:
+    resolved = path.resolve()
+    return resolved.relative_to(base).as_posix() if resolved.is_relative_to(base) else path.as_posix()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
