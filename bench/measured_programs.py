@@ -23,6 +23,7 @@ from tilewright.compiler.tuning.roller import ConstructOptions, construct, evalu
 from tilewright.compiler.workload import Workload
 
 Tiles = tuple[tuple[int, ...], tuple[int, ...]]
+"""The thread's tile and the block's."""
 
 KINDS = {"conv2d_layer": "conv2d", "depthwise_conv2d_layer": "depthwise_conv2d", "matmul_layer": "matmul"}
 
@@ -100,10 +101,16 @@ def tiles_of(record: dict, workload: Workload) -> Tiles | None:
     return tuple(thread), tuple(block)
 
 
+def steps_of(record: dict) -> tuple[int, ...]:
+    """How far apart neighbouring threads of a measured program compute along each axis: what one computes in a row."""
+    steps = [first * second for _, (_, _, first, second) in record["spatial"]]
+    return (*steps, *(1 for _ in record["reduce"]))
+
+
 def compare(path: Path, target: Target, options: ConstructOptions) -> list[Compared]:
     """Every operator of roller119 that the file at `path` has programs of, in the suite's order."""
     rows = {key: row for row in roller_rows() if (key := _row_key(row))}
-    grouped: dict[str, list[tuple[Tiles, float]]] = {}
+    grouped: dict[str, list[tuple[Tiles, tuple[int, ...], float]]] = {}
     workloads = {row["name"]: workload_of(row) for row in rows.values()}
     for record in read(path):
         row = rows.get(_key(record["workload"]) or ())
@@ -111,7 +118,7 @@ def compare(path: Path, target: Target, options: ConstructOptions) -> list[Compa
             continue
         tiles = tiles_of(record, workloads[row["name"]])
         if tiles is not None:
-            grouped.setdefault(row["name"], []).append((tiles, record["ms"]))
+            grouped.setdefault(row["name"], []).append((tiles, steps_of(record), record["ms"]))
     return [
         _compare(row["name"], row["kind"], workloads[row["name"]], grouped[row["name"]], target, options)
         for row in rows.values()
@@ -120,14 +127,16 @@ def compare(path: Path, target: Target, options: ConstructOptions) -> list[Compa
 
 
 def _compare(
-    name: str, kind: str, workload: Workload, measured: list[tuple[Tiles, float]], target: Target,
+    name: str, kind: str, workload: Workload, measured: list[tuple[Tiles, tuple[int, ...], float]], target: Target,
     options: ConstructOptions,
 ) -> Compared:  # fmt: skip
-    times = np.asarray([ms for _, ms in measured])
-    predicted = evaluate(workload, target, [tiles for tiles, _ in measured])
+    times = np.asarray([ms for _, _, ms in measured])
+    predicted = evaluate(
+        workload, target, [tiles for tiles, _, _ in measured], [steps for _, steps, _ in measured]
+    )
     ours = construct(workload, target, options)[0]
     own = _features([tuple(tile for _, tile in ours.levels)], workload)[0]  # type: ignore[list-item]
-    distances = np.abs(_features([tiles for tiles, _ in measured], workload) - own).sum(axis=1)
+    distances = np.abs(_features([tiles for tiles, _, _ in measured], workload) - own).sum(axis=1)
     nearest = int(np.lexsort((times, distances))[0])
     return Compared(
         name, kind, len(times), spearman(predicted, times), float(times.min() / times[nearest]), float(times.min()),

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.options import ConstructOptions
-from tilewright.compiler.tuning.roller.rtile import TileGeometry, unit_stride_axis
+from tilewright.compiler.tuning.roller.rtile import TileGeometry, innermost_axes, unit_stride_axis
 from tilewright.compiler.workload import Workload
 
 
@@ -49,7 +49,7 @@ class Space:
         """
         workload = self.workload
         axis = unit_stride_axis(workload.output, workload)
-        gathered = [o for o in workload.inputs if axis in o.axes and unit_stride_axis(o, workload) != axis]
+        gathered = [o for o in workload.inputs if axis in o.axes and axis not in innermost_axes(o, workload)]
         if axis is not None and not gathered:
             return axis
         walks = [(o.nbytes, unit_stride_axis(o, workload)) for o in workload.inputs]

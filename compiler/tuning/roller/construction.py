@@ -60,15 +60,22 @@ def construct(workload: Workload, target: Target, options: ConstructOptions = DE
     return _programs(fused, device, options, list(found.values()))
 
 
-def evaluate(workload: Workload, target: Target, programs: Sequence[tuple[Tile, ...]]) -> np.ndarray:
+def evaluate(
+    workload: Workload,
+    target: Target,
+    programs: Sequence[tuple[Tile, ...]],
+    lane_steps: Sequence[Tile] | None = None,
+) -> np.ndarray:
     """Predicted times in microseconds of given programs, tiles from the fastest layer down over the workload's axes: [n].
 
     Tiles are taken as they are, without axis fusion; what a target could not run at all is priced, not refused.
+    `lane_steps` says how far apart neighbouring threads compute along each axis, 1 if None.
     """
     device = Device.of(target, _compute_dtype(workload))
     performance = Performance(Space(workload, device, DEFAULT))
     staged = [not device.threaded or performance.reuses] * len(programs)
-    return performance.evaluate(programs, staged).total_us
+    steps = None if lane_steps is None else np.asarray(lane_steps, dtype=np.int64)
+    return performance.evaluate(programs, staged, steps).total_us
 
 
 def _smallest(space: Space) -> _Candidate:

@@ -260,12 +260,17 @@ class Performance:
         """Points of the parallel axes."""
         return int(np.prod(self.extents[self.space.parallel])) if len(self.space.parallel) else 1
 
-    def evaluate(self, programs: Sequence[tuple[Tile, ...]], staged: Sequence[bool]) -> Estimate:
-        """Times of whole programs, tiles from the fastest layer down."""
+    def evaluate(
+        self,
+        programs: Sequence[tuple[Tile, ...]],
+        staged: Sequence[bool],
+        lane_steps: np.ndarray | None = None,
+    ) -> Estimate:
+        """Times of whole programs, tiles from the fastest layer down; `lane_steps` as for devices with threads."""
         if self.device.threaded:
             from tilewright.compiler.tuning.roller.threads import evaluate_threads
 
-            return evaluate_threads(self, programs, np.asarray(staged))
+            return evaluate_threads(self, programs, np.asarray(staged), lane_steps)
         return self._evaluate_caches(programs)
 
     def _evaluate_caches(self, programs: Sequence[tuple[Tile, ...]]) -> Estimate:

@@ -71,17 +71,22 @@ class TileGeometry:
         return self.elements(tiles) * self.element_bytes
 
 
-def unit_stride_axis(operand: Operand, workload: Workload) -> int | None:
-    """The axis that walks `operand` contiguously, or None: of its innermost moving dimension, the term of scale 1."""
+def innermost_axes(operand: Operand, workload: Workload) -> tuple[int, ...]:
+    """The axes that move `operand` along its innermost dimension that anything moves along."""
     for index, extent in zip(reversed(operand.index_map), reversed(operand.shape)):
-        found = [t for t in index.terms if workload.extents[t.axis] > 1]
-        if found:
-            unit = [t for t in found if t.scale == 1 and t.divisor == 1]
-            parallel = [t for t in unit if workload.axes[t.axis].kind == "parallel"]
-            return (parallel or unit)[0].axis if unit else None
-        if extent > 1:
-            return None
-    return None
+        found = tuple(t.axis for t in index.terms if workload.extents[t.axis] > 1)
+        if found or extent > 1:
+            return found
+    return ()
+
+
+def unit_stride_axis(operand: Operand, workload: Workload) -> int | None:
+    """The axis that walks `operand` contiguously, or None: of its innermost axes one of scale 1, a parallel one first."""
+    innermost = innermost_axes(operand, workload)
+    terms = [t for index in operand.index_map for t in index.terms if t.axis in innermost]
+    unit = [t.axis for t in terms if t.scale == 1 and t.divisor == 1]
+    parallel = [axis for axis in unit if workload.axes[axis].kind == "parallel"]
+    return (parallel or unit or [None])[0]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.compiler.tuning.roller.warp_access import WarpAccess
+
 if TYPE_CHECKING:
     from tilewright.compiler.target import Target
     from tilewright.compiler.tuning.roller.performance import Estimate, Performance, Tile
@@ -61,9 +63,15 @@ class Blocks:
 
 
 def evaluate_threads(
-    performance: Performance, programs: Sequence[tuple[Tile, ...]], staged: np.ndarray
+    performance: Performance,
+    programs: Sequence[tuple[Tile, ...]],
+    staged: np.ndarray,
+    lane_steps: np.ndarray | None = None,
 ) -> Estimate:
-    """Times of programs of (register tile, block tile); `staged` tells which copy inputs into shared memory."""
+    """Times of programs of (register tile, block tile); `staged` tells which copy inputs into shared memory.
+
+    `lane_steps` [n, axes] is how far apart neighbouring threads compute; 1, as Roller's virtual threads are, if None.
+    """
     from tilewright.compiler.tuning.roller.performance import Estimate
 
     b = _blocks(performance, programs, staged)
@@ -71,10 +79,11 @@ def evaluate_threads(
     units, ghz = device.units, target.clock_ghz
     lowest, shared = device.layers[-1], device.layers[1]
     arithmetic, reads, fetched, index = _instructions(performance, b, staged)
-    wavefronts = (reads * np.where(staged[:, None], _conflicts(performance, b), _lines(performance, b))).sum(
-        axis=1
-    )
+    access = WarpAccess(performance, b.tile, b.thread, b.padding, lane_steps)
+    waves = np.where(staged[:, None], access.conflicts(), access.lines())
+    wavefronts = (reads * waves).sum(axis=1)
     loads, dram, stores = _bytes(performance, b)
+    stores = stores * access.store_waste()
     # What registers cannot hold goes to local memory, behind the caches: a partial result is read and written back.
     loads = loads + arithmetic * b.spilled * 8
     # Lanes read 4 bytes each, the width that bandwidth is counted in whatever a bank holds.
@@ -239,67 +248,6 @@ def _instructions(performance: Performance, b: Blocks, staged: np.ndarray) -> tu
         if windowed:
             index = index + lanes * b.points * fragments[:, column]
     return compute, reads, fetched, index
-
-
-def _conflicts(performance: Performance, b: Blocks) -> np.ndarray:
-    """Wavefronts that a warp's read of one element per lane takes of every staged input: [n, inputs].
-
-    The lanes of the first warp walk the block's threads innermost axis first; lanes that read different words of one
-    bank wait for each other, lanes that read the same word do not (CUDA C Programming Guide, "Shared Memory").
-    """
-    space, layer = performance.space, performance.device.layers[1]
-    geometry, count = performance.geometry, len(b.tile)
-    grid = np.maximum(1, b.tile // b.thread)
-    lanes = np.arange(performance.device.lanes, dtype=np.int64)
-    left = np.broadcast_to(lanes, (count, len(lanes)))
-    position = np.zeros((count, len(lanes), len(performance.extents)), dtype=np.int64)
-    for axis in reversed(space.workload.parallel):
-        position[:, :, axis] = left % grid[:, axis, None]
-        left = left // grid[:, axis, None]
-    active = left == 0
-    spans = geometry.spans(b.tile)
-    wavefronts = np.ones((count, len(performance.inputs)))
-    for column, row in enumerate(performance.inputs):
-        address = _addresses(performance, b, row, position, spans)
-        width = max(1, layer.bank_bytes // int(geometry.element_bytes[row]))
-        word = np.where(active, address // width, address[:, :1] // width)
-        word.sort(axis=1)
-        first = np.ones_like(word, dtype=bool)
-        first[:, 1:] = word[:, 1:] != word[:, :-1]
-        used = np.zeros((count, layer.banks))
-        np.add.at(used, (np.arange(count)[:, None], word % layer.banks), first)
-        wavefronts[:, column] = np.maximum(1.0, used.max(axis=1))
-    return wavefronts
-
-
-def _addresses(
-    performance: Performance, b: Blocks, row: int, position: np.ndarray, spans: np.ndarray
-) -> np.ndarray:
-    """Where the lanes at `position` [n, lanes, axes] read a staged input, in elements: [n, lanes]."""
-    operand = performance.space.workload.operands[row]
-    address = np.zeros(position.shape[:2], dtype=np.int64)
-    stride = np.ones(len(b.tile), dtype=np.int64)
-    pads = b.padding[:, list(performance.inputs).index(row)]
-    leading = performance.leading_axis(row)
-    if leading is not None:
-        axes = sorted(operand.axes, key=lambda a: (a == leading, a), reverse=True)
-        for number, axis in enumerate(axes):
-            address += position[:, :, axis] * stride[:, None]
-            stride = stride * b.tile[:, axis] + (pads if number == 0 else 0)
-        return address
-    part = performance.geometry.slices[row]
-    for dim in range(len(operand.shape) - 1, -1, -1):
-        for term in operand.index_map[dim].terms:
-            step = position[:, :, term.axis] // term.divisor
-            address += term.scale * (step % term.modulus if term.modulus else step) * stride[:, None]
-        size = spans[:, part.start + dim]
-        stride = stride * (size + (pads if dim == len(operand.shape) - 1 else 0))
-    return address
-
-
-def _lines(performance: Performance, b: Blocks) -> np.ndarray:
-    """Cache lines that a warp's read of one element per lane touches, of every input read in place: [n, inputs]."""
-    return np.ones((len(b.tile), len(performance.inputs)))
 
 
 def _bytes(performance: Performance, b: Blocks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
