@@ -67,6 +67,19 @@ def is_read(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
+def is_copy(op: ir.Operation) -> bool:
+    """Whether `op` is a generic that writes its one input elsewhere, one loop per dimension of the result."""
+    if op.name != "linalg.generic" or len(op.operands) != 2 or len(op.results) != 1:
+        return False
+    operations = list(body(op).operations)
+    maps = indexing_maps(op)
+    return (
+        len(operations) == 1
+        and operations[0].operation.operands[0] == body(op).arguments[0]
+        and maps[1] == ir.AffineMap.get_identity(maps[1].n_dims)
+    )
+
+
 def drop_operands(generic: ir.Operation, keep_results: Sequence[bool]) -> ir.Operation:
     """Rebuilds `generic` with the results kept, which its terminator must already yield, and the inputs they need.
 

@@ -18,6 +18,7 @@ from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
+from tilewright.compiler.passes.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
@@ -64,6 +65,7 @@ def _layout(target: Target) -> list[str]:
         "assign-layouts",
         "propagate-layouts",
         "generalize-named",
+        NarrowIntegers.for_target(target).spec(),
         "join-in-place",
         "generalize-pads",
         _TIDY,

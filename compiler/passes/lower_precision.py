@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.generics import body, elementwise, indexing_maps, input_count, terminator
+from tilewright.compiler.generics import body, elementwise, indexing_maps, input_count, is_copy, terminator
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.separate_bias import is_contraction
@@ -145,7 +145,7 @@ class _Lowering:
             return self.padded(op, ir.FloatAttr(padding.owner.attributes["value"]).value)
         if op.name in _VIEWS:
             operands = [self.round(op.operands[0]), *list(op.operands)[1:]]
-        elif _is_copy(op):
+        elif is_copy(op):
             with op.location, ir.InsertionPoint(op):
                 type_ = _as(op.results[0].type, self.bf16)
                 source, maps = self.round(op.operands[0]), indexing_maps(op)
@@ -238,16 +238,3 @@ def _widened_product(generic: ir.Operation, sum_: ir.Type) -> None:
     with ir.InsertionPoint(block):
         left, right = (arith.extf(sum_, argument) for argument in list(block.arguments)[:2])
         linalg.YieldOp([arith.addf(block.arguments[2], arith.mulf(left, right))])
-
-
-def _is_copy(op: ir.Operation) -> bool:
-    """Whether `op` is a generic that writes its one input elsewhere, one loop per dimension of the result."""
-    if op.name != "linalg.generic" or len(op.operands) != 2 or len(op.results) != 1:
-        return False
-    operations = list(body(op).operations)
-    maps = indexing_maps(op)
-    return (
-        len(operations) == 1
-        and operations[0].operation.operands[0] == body(op).arguments[0]
-        and maps[1] == ir.AffineMap.get_identity(maps[1].n_dims)
-    )
