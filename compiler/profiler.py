@@ -19,6 +19,7 @@ from tilewright.compiler.cache import KernelCache
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse, walk
 from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
+from tilewright.compiler.placement import STRIDES, dense_strides
 from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
 from tilewright.compiler.profiler_processes import Child, ChildLost, Message, run_jobs
 from tilewright.compiler.schedule import Schedule
@@ -306,11 +307,7 @@ def _request(
     question: Question, alive: Sequence[int], target: Target, options: ProfilerOptions, rotate_bytes: int
 ) -> Message:
     types = question.function.attributes["function_type"].value
-
-    def described(type_: ir.Type) -> dict:
-        spec = plan.tensor_spec(type_, "")
-        return {"dtype": spec.dtype, "shape": list(spec.shape)}
-
+    inputs = _tensors(question.function, types.inputs, "arg_attrs")
     group = [
         s
         for view in question.function.regions[0].blocks[0].operations
@@ -321,14 +318,27 @@ def _request(
         "features": list(target.cpu_features),
         "threads": options.threads,
         "seconds": options.seconds,
-        "inputs": [{**described(t), "weight": weight} for t, weight in zip(types.inputs, question.weights)],
-        "outputs": [described(t) for t in types.results],
+        "inputs": [{**tensor, "weight": weight} for tensor, weight in zip(inputs, question.weights)],
+        "outputs": _tensors(question.function, types.results, "res_attrs"),
         # Weights come from as far away as when the whole model runs, but need not be more than twice the last cache.
         "rotate_bytes": min(rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])),
         "steps": max((_steps(s) for s in group), default=1),
         "indexes": any(op.name == "tensor.extract" for op in walk(question.function)),
         "kernels": [_kernel(question.kernels[number]) for number in alive],
     }
+
+
+def _tensors(function: ir.Operation, types: Sequence[ir.Type], attributes: str) -> list[Message]:
+    """Arguments or results of a dispatch: dtype, shape, and strides in elements."""
+    entries = (
+        list(function.attributes[attributes]) if attributes in function.attributes else [{}] * len(types)
+    )
+    found = []
+    for type_, entry in zip(types, entries):
+        spec = plan.tensor_spec(type_, "")
+        strides = list(entry[STRIDES]) if STRIDES in entry else list(dense_strides(spec.shape))
+        found.append({"dtype": spec.dtype, "shape": list(spec.shape), "strides": strides})
+    return found
 
 
 def _steps(structured: Structured) -> int:

@@ -22,7 +22,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import BufferRef, Kernel, Package, Program, Step, TensorSpec
 
 _GUARD_BYTES = 4096
-_GUARD = 0xA5
+_GUARD, _UNWRITTEN = 0xA5, 0xFF
 _ALIGNMENT_BYTES = 64
 _EPSILON = {
     "f64": 2.0**-52,
@@ -42,35 +42,71 @@ class WildWrite(Exception):
     """A kernel wrote to memory that is not its own."""
 
 
+@dataclass(frozen=True)
+class Strided:
+    """A tensor as a kernel sees it: `strides` in elements, with gaps where it lies inside of a larger one."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, entry: Message) -> Strided:
+        return cls(entry["dtype"], tuple(entry["shape"]), tuple(entry["strides"]))
+
+    def spec(self, name: str) -> TensorSpec:
+        """The memory from its first element to its last, as a dense tensor."""
+        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides))
+        return TensorSpec(name, self.dtype, (last + 1 if all(self.shape) else 0,))
+
+
 @dataclass
 class Buffer:
     """Memory of one tensor with guards on both sides, which no kernel may touch."""
 
+    tensor: Strided
     spec: TensorSpec
     memory: np.ndarray
     start: int
 
     @classmethod
-    def of(cls, spec: TensorSpec) -> Buffer:
+    def of(cls, tensor: Strided) -> Buffer:
+        spec = tensor.spec("")
         memory = np.full(spec.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT_BYTES, _GUARD, np.uint8)
-        return cls(spec, memory, _GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
+        return cls(tensor, spec, memory, _GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
 
     @property
     def address(self) -> int:
         return self.memory.ctypes.data + self.start
 
     @property
+    def span(self) -> np.ndarray:
+        """The bytes from the first element to the last."""
+        return self.memory[self.start : self.start + self.spec.nbytes]
+
+    @property
     def array(self) -> np.ndarray:
-        data = self.memory[self.start : self.start + self.spec.nbytes]
-        return data.view(numpy_dtype(self.spec.dtype)).reshape(self.spec.shape)
+        flat = self.span.view(numpy_dtype(self.spec.dtype))
+        strides = tuple(stride * flat.itemsize for stride in self.tensor.strides)
+        return np.lib.stride_tricks.as_strided(flat, self.tensor.shape, strides)
 
     def is_intact(self) -> bool:
-        """Whether nothing was written outside of the tensor."""
+        """Whether nothing was written outside of the memory from the first element to the last."""
         end = self.start + self.spec.nbytes
         return bool((self.memory[: self.start] == _GUARD).all() and (self.memory[end:] == _GUARD).all())
 
+    def gaps_hold(self, byte: int) -> bool:
+        """Whether every byte between the tensor's elements still is `byte`."""
+        if self.spec.shape[0] == math.prod(self.tensor.shape):
+            return True
+        other = Buffer(self.tensor, self.spec, self.memory.copy(), self.start)
+        other.array.view(np.dtype((np.void, other.array.itemsize)))[...] = (
+            bytes([byte]) * other.array.itemsize
+        )
+        return bool((other.span == byte).all())
 
-def random_values(spec: TensorSpec, rng: np.random.Generator, positive: bool, indexes: bool) -> np.ndarray:
+
+def random_values(spec: Strided, rng: np.random.Generator, positive: bool, indexes: bool) -> np.ndarray:
     """Values in [-1, 1), or [1/4, 1) when `positive`; integers are 1 to 3, and 0 when they are places in a tensor."""
     dtype = numpy_dtype(spec.dtype)
     if spec.dtype == "i1":
@@ -117,23 +153,20 @@ class Bench:
 
     def __init__(self, request: Message):
         self.request = request
-        self.inputs = [
-            TensorSpec(f"in{i}", e["dtype"], tuple(e["shape"])) for i, e in enumerate(request["inputs"])
-        ]
-        self.outputs = [
-            TensorSpec(f"out{i}", e["dtype"], tuple(e["shape"])) for i, e in enumerate(request["outputs"])
-        ]
-        self.results = [Buffer.of(spec) for spec in self.outputs]
+        self.inputs = [Strided.of(entry) for entry in request["inputs"]]
+        self.outputs = [Strided.of(entry) for entry in request["outputs"]]
+        self.results = [Buffer.of(tensor) for tensor in self.outputs]
         self.arguments = [self._copies(i) for i in range(len(self.inputs))]
         self.turn = 0
         self.executables: dict[int, Executable] = {}
 
     def _copies(self, number: int) -> list[Buffer]:
         """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
-        spec, count = self.inputs[number], 1
-        if self.request["inputs"][number]["weight"] and spec.nbytes:
-            count = max(1, min(_MOST_COPIES, self.request["rotate_bytes"] // spec.nbytes))
-        return [Buffer.of(spec) for _ in range(count)]
+        tensor, count = self.inputs[number], 1
+        nbytes = tensor.spec("").nbytes
+        if self.request["inputs"][number]["weight"] and nbytes:
+            count = max(1, min(_MOST_COPIES, self.request["rotate_bytes"] // nbytes))
+        return [Buffer.of(tensor) for _ in range(count)]
 
     def fill(self, positive: bool) -> None:
         rng = np.random.default_rng(0)
@@ -153,9 +186,15 @@ class Bench:
         buffers += [BufferRef("output", i) for i in range(len(self.outputs))]
         program = Program((Step(0, tuple(buffers), entry["tasks"]),))
         package = Package(
-            self.request["target"], tuple(self.request["features"]), tuple(self.inputs), tuple(self.outputs),
-            (), (), (kernel,), program,
-        )  # fmt: skip
+            self.request["target"],
+            tuple(self.request["features"]),
+            tuple(tensor.spec(f"in{i}") for i, tensor in enumerate(self.inputs)),
+            tuple(tensor.spec(f"out{i}") for i, tensor in enumerate(self.outputs)),
+            (),
+            (),
+            (kernel,),
+            program,
+        )
         self.executables[number] = Executable(package, num_threads=self.request["threads"])
 
     def run(self, number: int) -> None:
@@ -168,10 +207,12 @@ class Bench:
     def compute(self, number: int) -> list[np.ndarray]:
         """A candidate's results, on outputs that held other bytes before; raises TilewrightError, WildWrite."""
         for result in self.results:
-            result.memory[result.start : result.start + result.spec.nbytes] = 0xFF
+            result.span[...] = _UNWRITTEN
         self.run(number)
         if not all(buffer.is_intact() for buffer in chain(self.results, *self.arguments)):
             raise WildWrite("it wrote outside of its buffers")
+        if not all(result.gaps_hold(_UNWRITTEN) for result in self.results):
+            raise WildWrite("it wrote between the rows of its result")
         return [result.array.copy() for result in self.results]
 
     def check(self, say: Callable[[Message], None]) -> list[int]:

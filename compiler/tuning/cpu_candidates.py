@@ -29,6 +29,10 @@ from tilewright.compiler.workload import Workload
 
 _TRANSPOSED_POINTS = 4096
 """Below, source and result of a copy are both in L1 whatever the order."""
+_EPSILON = 0.05
+"""What may be computed twice without being noticed: cores are rarely even to more than that."""
+_FEWEST = 4
+"""Tiles to choose from, before more is computed twice."""
 _ALIKE = 1.25
 """Tiles whose every size is within this factor of another's are not worth a measurement of their own."""
 _WORTH = 1.6
@@ -55,7 +59,7 @@ def cpu_candidates(
     space = relaxed(space, options)
     fill_units = "execution_unit" in options.rules
     model = CpuModel(workload, space, target, task_us, fill_units)
-    ranked = model.rank(aligned_tiles(space, model.most_tasks()))
+    ranked = model.rank(_tiles(space, model, options))
     if space.transposed and math.prod(space.extents) > _TRANSPOSED_POINTS:
         ranked = [*_transposing(space, model), *ranked]
     found = []
@@ -68,11 +72,22 @@ def cpu_candidates(
     return found
 
 
+def _tiles(space: CutSpace, model: CpuModel, options: ConstructOptions) -> np.ndarray:
+    """The aligned tiles; epsilon grows while there are too few to choose from, as where loops have few divisors."""
+    if "tensor_shape" not in options.rules:
+        return aligned_tiles(space, model.most_tasks())
+    epsilon = max(options.epsilon, _EPSILON)
+    while True:
+        tiles = aligned_tiles(space, model.most_tasks(), epsilon)
+        if len(tiles) >= min(_FEWEST, options.top_k) or epsilon >= options.epsilon_limit:
+            return tiles
+        epsilon += options.epsilon_step
+
+
 def relaxed(space: CutSpace, options: ConstructOptions) -> CutSpace:
     """The space without the alignments that are switched off, as far as code generation can do without.
 
-    Without `memory_transaction` tiles need not be whole blocks, rows or vectors; without `tensor_shape` they need not
-    divide, which is asked for nothing but accumulations then.
+    Without `memory_transaction` tiles need not be whole blocks, rows or vectors.
     """
     steps = space.steps if "memory_transaction" in options.rules else (1,) * len(space.steps)
     return replace(space, steps=steps)

@@ -118,11 +118,15 @@ def transposing_tile(
     return tuple(tile)
 
 
-def aligned_tiles(space: CutSpace, most_tasks: int) -> np.ndarray:
-    """All tiles [n, loops] that code generation takes and that make at most `most_tasks` rTasks; the whole one first."""
+def aligned_tiles(space: CutSpace, most_tasks: int, epsilon: float = 1.0) -> np.ndarray:
+    """All tiles [n, loops] that code generation takes and that make at most `most_tasks` rTasks; the whole one first.
+
+    A last tile that overlaps its neighbour computes at most `epsilon` of the loop twice (Roller, OSDI'22, §3.1).
+    """
     choices = []
     for loop, extent in enumerate(space.extents):
         sizes = pieces(extent, space.steps[loop], space.exact) if loop in space.loops else [extent]
+        sizes = [size for size in sizes if -extent % size <= epsilon * extent]
         # As many sizes as are tried, evenly among those there are.
         choices.append(sizes[:: -(-len(sizes) // _MOST_SIZES)])
     listed = list(itertools.product(*choices))

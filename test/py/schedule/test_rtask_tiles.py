@@ -99,8 +99,12 @@ def test_the_first_is_the_best_of_all_grids(cores, rows, blocks):
     workload, cut = matmul(rows, blocks * 16, 256), space(rows, blocks * 16, 16)
     first = cpu_candidates(workload, cut, target, ConstructOptions())[0]
     grids = np.asarray(list(itertools.product(pieces(rows, 1, False), pieces(blocks * 16, 16, False))))
+    grids = grids[(-np.asarray(cut.extents) % grids <= 0.05 * np.asarray(cut.extents)).all(axis=1)]
     us, _, _ = CpuModel(workload, cut, target).predict(grids)
-    assert first.us == pytest.approx(us.min(), abs=1e-3)
+    if len(grids) >= 4:
+        assert first.us == pytest.approx(us.min(), abs=1e-3)
+    else:
+        assert first.us <= us.min() + 1e-3
 
 
 @settings(max_examples=20, deadline=None)
@@ -166,6 +170,12 @@ def test_tiles_of_transposes_use_whole_cache_lines():
     assert transposing_tile((512, 512), (0, 1), 32) is None
     cut = CutSpace((512, 512), (0, 1), (0, 1), (1, 1), False, transposed=(1, 0))
     assert cpu_candidates(matmul(512, 512, 1), cut, TARGET, ConstructOptions())[0].schedule.tile == (32, 32)
+
+
+@given(sizes, sizes, st.floats(0, 1))
+def test_tiles_overlap_by_at_most_epsilon(m, n, epsilon):
+    for tile in aligned_tiles(space(m, n), 10**9, epsilon):
+        assert all(-(-e // s) * s - e <= epsilon * e for e, s in zip((m, n), tile))
 
 
 def test_grids_have_at_most_so_many_tasks():
