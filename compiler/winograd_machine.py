@@ -9,8 +9,8 @@ from tilewright.compiler.tuning.winograd_choice import WinogradMachine
 
 
 class MachineOptions(Protocol):
-    """A pass for `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `shared_gbps` of the memory
-    that they share, and `private_bytes` of cache each."""
+    """A pass for `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `memory_gbps` of main memory,
+    `shared_gbps` of the cache that they share, and `private_bytes` of cache each."""
 
     @property
     def cores(self) -> int: ...
@@ -20,6 +20,8 @@ class MachineOptions(Protocol):
     def registers(self) -> int: ...
     @property
     def gflops(self) -> float: ...
+    @property
+    def memory_gbps(self) -> float: ...
     @property
     def shared_gbps(self) -> float: ...
     @property
@@ -33,7 +35,8 @@ def options_for(target: Target) -> dict[str, Any]:
         "vector_bits": target.vector_bits,
         "registers": target.registers_per_thread,
         "gflops": float(target.peak_gflops["f32"]),
-        "shared_gbps": float(target.memory[0].bandwidth_gbps) * 2,
+        "memory_gbps": float(target.memory[0].bandwidth_gbps),
+        "shared_gbps": float(target.memory[1].bandwidth_gbps),
         "private_bytes": min(level.capacity_bytes for level in target.memory[:-2]),
     }
 
@@ -45,6 +48,7 @@ def machine_of(options: MachineOptions) -> WinogradMachine:
         options.vector_bits // 32,
         options.registers,
         options.gflops,
+        options.memory_gbps,
         options.shared_gbps,
         options.private_bytes,
     )

@@ -39,8 +39,8 @@ from tilewright.compiler.winograd_machine import machine_of, options_for
 class ChooseWinograd(Pass):
     """Rewrites the convolutions of a module, unless the module says `tilewright.winograd = false`.
 
-    The machine has `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `shared_gbps` of the memory
-    that they share, and `private_bytes` of cache each.
+    The machine has `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `memory_gbps` of main
+    memory, `shared_gbps` of the cache that they share, and `private_bytes` of cache each.
     `outputs` forces the m of F(m, r) wherever it fits; 0 lets the estimate choose, and keep the direct convolution.
     """
 
@@ -48,7 +48,8 @@ class ChooseWinograd(Pass):
     vector_bits: int = 512
     registers: int = 32
     gflops: float = 200.0
-    shared_gbps: float = 80.0
+    memory_gbps: float = 34.0
+    shared_gbps: float = 83.2
     private_bytes: int = 1048576
     outputs: int = 0
 

@@ -33,7 +33,8 @@ class ScheduleWinograd(Pass):
     vector_bits: int = 512
     registers: int = 32
     gflops: float = 200.0
-    shared_gbps: float = 80.0
+    memory_gbps: float = 34.0
+    shared_gbps: float = 83.2
     private_bytes: int = 1048576
 
     @classmethod

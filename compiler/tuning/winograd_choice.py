@@ -24,18 +24,25 @@ and stores four times the filters."""
 _ISSUE = 1.5
 """Cycles per vector operation in the transforms, in units of one multiply-add: loads and stores do not overlap fully."""
 
+_EXPOSED = 0.5
+"""The part of the time for what passes through the shared cache that prefetching does not hide."""
+
+_HINDRANCE = 0.25
+"""How much of what streams in from memory, or is computed meanwhile, the other does not hide: layers of ResNet-18."""
+
 _BYTES = 4
 
 
 @dataclass(frozen=True)
 class WinogradMachine:
-    """Cores, lanes and number of vector registers, f32 GFLOP/s of all cores, GB/s that all read of memory that they
-    share, and bytes of one core's own cache."""
+    """Cores, lanes and number of vector registers, f32 GFLOP/s of all cores, GB/s that all cores read of main memory
+    and of the cache that they share, and bytes of one core's own cache."""
 
     cores: int
     lanes: int
     registers: int
     gflops: float
+    memory_gbps: float
     shared_gbps: float
     private_bytes: int
 
@@ -125,11 +132,16 @@ def estimate_us(
     rounds = -(-tasks // machine.cores)
     # Filters that fit beside the data in a core's own cache are read once; others again by every rTask.
     stay = filters == problem.filters and filter_bytes + own_bytes <= machine.private_bytes
-    shared_gbps = machine.shared_gbps / machine.cores
     fetched = filter_bytes * (1 if stay else rounds)
     spilled = 2 * max(0, own_bytes - machine.private_bytes) * rounds
-    memory_us = (fetched + spilled) / shared_gbps / 1e3
-    return rounds * (multiply_us + transform_us) + 0.5 * memory_us
+    shared_us = (fetched + spilled) * machine.cores / machine.shared_gbps / 1e3
+    memory_us = planes * problem.channels * problem.filters * _BYTES / machine.memory_gbps / 1e3
+    return _overlapped(rounds * (multiply_us + transform_us), memory_us) + _EXPOSED * shared_us
+
+
+def _overlapped(compute_us: float, memory_us: float) -> float:
+    """Computing while filters stream in: the longer of the two, and a part of the other."""
+    return max(compute_us, memory_us) + _HINDRANCE * min(compute_us, memory_us)
 
 
 def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
@@ -137,7 +149,8 @@ def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
     points = problem.images * problem.height * problem.width * problem.filters
     flops = 2.0 * points * problem.taps**2 * problem.channels
     busy = _efficiency(problem.width, problem.block, machine)
-    return flops / (machine.gflops * 0.95 * busy) / 1e3
+    weight_bytes = problem.taps**2 * problem.channels * problem.filters * _BYTES
+    return _overlapped(flops / (machine.gflops * 0.95 * busy) / 1e3, weight_bytes / machine.memory_gbps / 1e3)
 
 
 def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> float:
