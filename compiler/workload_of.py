@@ -297,7 +297,7 @@ def _movement(sink: ir.Operation) -> DispatchWorkload:
     axes = tuple(Axis(f"d{i}", extent) for i, extent in enumerate(shape))
     operands = []
     start = [0] * len(shape)
-    low = [int(v) for v in sink.attributes["static_low"]] if sink.name == "tensor.pad" else start
+    low = [int(v) for v in sink.attributes["static_low"]] if sink.name == "tensor.pad" else [0] * len(shape)
     dimension = ir.IntegerAttr(sink.attributes["dim"]).value if sink.name == "tensor.concat" else None
     for number, source in enumerate(_sources(sink)):
         own = tuple(ir.ShapedType(source.type).shape)
