@@ -70,7 +70,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
         convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
         canonicalize,cse,
-        reconcile-unrealized-casts)""".replace("\n", "").replace("        ", "")
+        reconcile-unrealized-casts,widen-booleans)""".replace("\n", "").replace("        ", "")
 
 
 @dataclass(frozen=True)
