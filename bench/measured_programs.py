@@ -32,15 +32,18 @@ KINDS = {"conv2d_layer": "conv2d", "depthwise_conv2d_layer": "depthwise_conv2d",
 class Compared:
     """One operator on one device.
 
-    `spearman` is between predicted and measured times of the valid programs; `nearest` the best measured time over
-    that of the measured program whose tiles are nearest to the constructed ones, 1 where that is the best.
+    `spearman` is between predicted and measured times of the valid programs, `aligned_spearman` between those of blocks
+    that are whole warps. `nearest` is the best measured time over that of the measured program whose tiles are nearest
+    to the constructed ones, `picked` that over the best of the ten programs that the model likes most; 1 is perfect.
     """
 
     name: str
     kind: str
     programs: int
     spearman: float
+    aligned_spearman: float
     nearest: float
+    picked: float
     best_ms: float
     distance: float
 
@@ -49,11 +52,17 @@ class Compared:
             "name": self.name,
             "kind": self.kind,
             "programs": self.programs,
-            "spearman": None if math.isnan(self.spearman) else round(self.spearman, 4),
+            "spearman": _number(self.spearman),
+            "aligned_spearman": _number(self.aligned_spearman),
             "best_over_nearest": round(self.nearest, 4),
+            "best_over_picked": round(self.picked, 4),
             "best_ms": round(self.best_ms, 5),
             "distance": round(self.distance, 2),
         }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)
 
 
 def read(path: Path) -> Iterator[dict]:
@@ -71,7 +80,7 @@ def _key(workload: Sequence) -> tuple | None:
     if kind == "depthwise_conv2d_layer":
         return ("depthwise_conv2d", *rest[:5], rest[6])
     if kind == "conv2d_layer":
-        return ("conv2d", *rest[:7])
+        return ("conv2d", *rest[:6], rest[7])
     return None
 
 
@@ -135,19 +144,29 @@ def _compare(
         workload, target, [tiles for tiles, _, _ in measured], [steps for _, steps, _ in measured]
     )
     ours = construct(workload, target, options)[0]
-    own = _features([tuple(tile for _, tile in ours.levels)], workload)[0]  # type: ignore[list-item]
-    distances = np.abs(_features([tiles for tiles, _, _ in measured], workload) - own).sum(axis=1)
+    apart = [(1,) * len(workload.axes)]
+    own = _features([tuple(tile for _, tile in ours.levels)], apart, workload)[0]
+    features = _features([tiles for tiles, _, _ in measured], [steps for _, steps, _ in measured], workload)
+    distances = np.abs(features - own).sum(axis=1)
     nearest = int(np.lexsort((times, distances))[0])
+    threads = np.asarray(
+        [math.prod(b // t for b, t in zip(block, thread) if t) for (thread, block), _, _ in measured],
+        dtype=float,
+    ) / np.asarray([math.prod(block[a] for a in workload.reduction) for (_, block), _, _ in measured])
+    warps = threads % target.warp_size == 0
+    liked = np.argsort(predicted, kind="stable")[:10]
+    best = float(times.min())
     return Compared(
-        name, kind, len(times), spearman(predicted, times), float(times.min() / times[nearest]), float(times.min()),
-        float(distances[nearest]),
+        name, kind, len(times), spearman(predicted, times), spearman(predicted[warps], times[warps]),
+        best / float(times[nearest]), best / float(times[liked].min()), best, float(distances[nearest]),
     )  # fmt: skip
 
 
-def _features(programs: Sequence[Tiles], workload: Workload) -> np.ndarray:
-    """Binary logarithms of all tile sizes, no larger than the axes: [n, 2 x axes]."""
+def _features(programs: Sequence, steps: Sequence[tuple[int, ...]], workload: Workload) -> np.ndarray:
+    """Binary logarithms of tile sizes, no larger than the axes, and of the steps between threads: [n, 3 x axes]."""
     sizes = np.asarray(programs, dtype=float).reshape(len(programs), 2, -1)
-    return np.log2(np.minimum(sizes, np.asarray(workload.extents))).reshape(len(programs), -1)
+    sizes = np.minimum(sizes, np.asarray(workload.extents)).reshape(len(programs), -1)
+    return np.log2(np.concatenate([sizes, np.asarray(steps, dtype=float)], axis=1))
 
 
 def summarise(compared: Sequence[Compared]) -> dict[str, dict[str, float]]:
@@ -155,12 +174,18 @@ def summarise(compared: Sequence[Compared]) -> dict[str, dict[str, float]]:
     summary = {}
     for kind in ["all", *sorted({c.kind for c in compared})]:
         chosen = [c for c in compared if kind in ("all", c.kind)]
-        correlations = [c.spearman for c in chosen if not math.isnan(c.spearman)]
-        nearest = np.asarray([c.nearest for c in chosen])
+        nearest, picked = (np.asarray([getattr(c, name) for c in chosen]) for name in ("nearest", "picked"))
         summary[kind] = {
             "operators": len(chosen),
             "programs": sum(c.programs for c in chosen),
-            "median_spearman": round(float(np.median(correlations)), 3) if correlations else None,
+            "median_spearman": _median([c.spearman for c in chosen]),
+            "median_aligned_spearman": _median([c.aligned_spearman for c in chosen]),
             "geometric_mean_best_over_nearest": round(float(np.exp(np.log(nearest).mean())), 3),
+            "geometric_mean_best_over_picked": round(float(np.exp(np.log(picked).mean())), 3),
         }
     return summary
+
+
+def _median(values: Sequence[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return round(float(np.median(known)), 3) if known else None

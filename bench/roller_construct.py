@@ -94,9 +94,10 @@ def construct_suite(
         if only and row["name"] not in only:
             continue
         workload = workload_of(row)
-        start = time.perf_counter()
+        # The processor's time, of one thread: what other programs take of a shared machine does not count.
+        start = time.process_time()
         programs = construct(workload, target, options)
-        took = (time.perf_counter() - start) * 1e3
+        took = (time.process_time() - start) * 1e3
         say(f"{row['name']}: {len(programs)} programs in {took:.0f} ms")
         published = row["v100_ms"]["roller_top10"]
         found.append(Constructed(row["name"], row["kind"], tuple(programs), took, published))

@@ -124,7 +124,8 @@ def _extra_tables(extra: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     for device, data in extra.get("measured_programs", {}).items():
         rows = [
             f"{kind:18} {row['operators']:3} operators, {row['programs']:6} programs: median Spearman "
-            f"{row['median_spearman']}, best over nearest {row['geometric_mean_best_over_nearest']}"
+            f"{row['median_spearman']} (whole warps {row['median_aligned_spearman']}), best over nearest "
+            f"{row['geometric_mean_best_over_nearest']}, over best of ten picked {row['geometric_mean_best_over_picked']}"
             for kind, row in data["summary"].items()
         ]
         tables.append((f"measured programs of {device}", rows))
