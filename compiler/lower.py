@@ -15,6 +15,7 @@ from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
+from tilewright.compiler.passes.tile_dots import TileDots
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleaves
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
@@ -46,6 +47,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         func.func(
             map-tasks,
             {LowerWinograd(target.vector_bits).spec()},
+            {TileDots.for_target(target).spec()},
             {dots.spec()},
             {registers.spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
