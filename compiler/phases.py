@@ -30,6 +30,7 @@ from tilewright.compiler.profiler_progress import reporting
 from tilewright.compiler.schedule import UNSCHEDULED
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
+from tilewright.compiler.winograd_form import share_of_direct
 from tilewright.runtime.program import BufferRef, Kernel, Package, Program, TensorSpec
 
 
@@ -324,7 +325,7 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         "location": step.location,
         "unfused": [ir.StringAttr(reason).value for reason in unfused],
         "whole": lowered.whole,
-        "flops": sum(s.points * max(1, s.body_ops) for s in group),
+        "flops": int(sum(s.points * max(1, s.body_ops) * share_of_direct(s.op) for s in group)),
         "bytes": nbytes,
         "tasks": lowered.tasks,
         "inputs": list(step.inputs),

@@ -77,6 +77,16 @@ class Convolution2d:
         return transforms(outputs, self.extents[4])
 
 
+def share_of_direct(op: ir.Operation) -> float:
+    """Products that `op` takes per product of the direct computation: 36 / 144 for F(4, 3), 1 for all but convolutions
+    whose filters carry transforms. Tiles that stick out are not counted."""
+    if op.name != "linalg.generic" or ATTRIBUTE not in op.attributes:
+        return 1.0
+    convolution = Convolution2d.read(op)
+    matrices = convolution.transforms if convolution is not None else None
+    return matrices.points**2 / (matrices.outputs * matrices.taps) ** 2 if matrices is not None else 1.0
+
+
 def _filter_block(
     weight: list[ir.AffineExpr], loops: tuple[int, ...], filters: int, transformed: bool
 ) -> int | None:

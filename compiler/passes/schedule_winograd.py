@@ -2,7 +2,8 @@
 
     func private @conv(...) {tilewright.operator = "conv"}          // holds a generic with tilewright.winograd = 4
       =>
-    func private @conv(...) {tilewright.schedule = {tile = [0, 4, 0, 0], unroll = 0, vector = 0}, ...}
+    func private @conv(...) {tilewright.schedule = {tile = [0, 4, 0, 0], unroll = 0, vector = 0},
+                         tilewright.predicted = {bound = "compute", us = 400.}, ...}
 
 An rTask re-uses what it transforms only within itself, and costs other operations than a direct convolution, so its
 cut comes from `tuning/winograd_choice.py`. A dispatch that has a schedule keeps it; one whose sink does not follow
@@ -20,7 +21,7 @@ from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.winograd_choice import WinogradProblem, best_tile
+from tilewright.compiler.tuning.winograd_choice import WinogradChoice, WinogradProblem, best_tile
 from tilewright.compiler.winograd_form import Convolution2d
 from tilewright.compiler.winograd_machine import machine_of, options_for
 
@@ -45,12 +46,15 @@ class ScheduleWinograd(Pass):
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
             if "tilewright.operator" in function.attributes and schedule_attribute.read(function) is None:
-                schedule = self.schedule(function)
-                if schedule is not None:
+                decided = self.decide(function)
+                if decided is not None:
+                    schedule, choice = decided
                     schedule_attribute.write(function, schedule)
+                    bound = "DRAM" if choice.streams else "compute"
+                    schedule_attribute.write_prediction(function, choice.us, bound)
 
-    def schedule(self, function: ir.Operation) -> Schedule | None:
-        """The schedule of a dispatch with such a convolution, None for every other."""
+    def decide(self, function: ir.Operation) -> tuple[Schedule, WinogradChoice] | None:
+        """The schedule of a dispatch with such a convolution and what it is estimated at, None for every other."""
         group = [
             s
             for view in function.regions[0].blocks[0].operations
@@ -78,4 +82,4 @@ class ScheduleWinograd(Pass):
                 if loop is None or loop not in tileable:
                     return None
                 tile[loop] = size
-        return Schedule(tuple(tile))
+        return Schedule(tuple(tile)), choice

@@ -63,11 +63,13 @@ class WinogradProblem:
 
 @dataclass(frozen=True)
 class WinogradChoice:
-    """F(outputs, taps) with rTasks of `tile` images, rows, columns and filters; `us` is the estimate."""
+    """F(outputs, taps) with rTasks of `tile` images, rows, columns and filters; `us` is the estimate, and `streams`
+    whether the filters take longer to come from memory than the cores compute."""
 
     outputs: int
     tile: tuple[int, int, int, int]
     us: float
+    streams: bool = False
 
 
 def choose_winograd(problem: WinogradProblem, machine: WinogradMachine) -> WinogradChoice | None:
@@ -94,7 +96,7 @@ def best_tile(problem: WinogradProblem, machine: WinogradMachine, outputs: int) 
         # Blocks of several rows or images hold whole rows: their windows overlap least.
         if (w == problem.width or h == outputs) and (h == problem.height or n == 1):
             tile = (n, h, w, f)
-            choices.append(WinogradChoice(outputs, tile, estimate_us(problem, machine, outputs, tile)))
+            choices.append(estimate(problem, machine, outputs, tile))
     return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)))
 
 
@@ -110,10 +112,10 @@ def _count(problem: WinogradProblem, tile: tuple[int, int, int, int]) -> int:
     return math.prod(-(-extent // size) for extent, size in zip(extents, tile))
 
 
-def estimate_us(
+def estimate(
     problem: WinogradProblem, machine: WinogradMachine, outputs: int, tile: tuple[int, int, int, int]
-) -> float:
-    """Microseconds of the whole convolution, cut into rTasks of `tile`."""
+) -> WinogradChoice:
+    """The whole convolution, cut into rTasks of `tile`."""
     images, height, width, filters = tile
     matrices = transforms(outputs, problem.taps)
     n, m, planes = matrices.points, outputs, matrices.points**2
@@ -136,7 +138,9 @@ def estimate_us(
     spilled = 2 * max(0, own_bytes - machine.private_bytes) * rounds
     shared_us = (fetched + spilled) * machine.cores / machine.shared_gbps / 1e3
     memory_us = planes * problem.channels * problem.filters * _BYTES / machine.memory_gbps / 1e3
-    return _overlapped(rounds * (multiply_us + transform_us), memory_us) + _EXPOSED * shared_us
+    compute_us = rounds * (multiply_us + transform_us)
+    us = _overlapped(compute_us, memory_us) + _EXPOSED * shared_us
+    return WinogradChoice(outputs, tile, us, memory_us > compute_us)
 
 
 def _overlapped(compute_us: float, memory_us: float) -> float:

@@ -12,6 +12,7 @@
 
 // Rows of tiles: four rows of the image, or a multiple. The rTask keeps its convolution, on a smaller image.
 // CHECK-LABEL: func.func private @rows
+// CHECK-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.]+}} : f64}
 // CHECK-SAME: tilewright.schedule = {{{.*}}tile = [0, {{4|8}}, {{[0-9]+}}, 0]
 // APPLIED-LABEL: func.func private @rows
 // APPLIED: scf.forall
