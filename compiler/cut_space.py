@@ -72,7 +72,9 @@ def _transposed(root: Structured, group: list[Structured], loops: tuple[int, ...
         return ()
     for map_ in root.maps[: root.num_inputs]:
         order = tuple(e.position for e in map_.results if is_dim(e))
-        if order and order[-1] != len(root.extents) - 1:
+        last = len(root.extents) - 1
+        # What the last loop does not touch is broadcast along it, not transposed.
+        if last in order and order[-1] != last:
             return order
     return ()
 
