@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -99,6 +101,25 @@ def usable_features(llvm: Mapping[str, bool], flags: set[str]) -> tuple[str, ...
     return tuple(f for f in X86_FEATURES if llvm.get(f) and (not flags or _CPUINFO_NAMES.get(f, f) in flags))
 
 
+def granted_features(features: tuple[str, ...], ask: Callable[[], bool]) -> tuple[str, ...]:
+    """`features`, without AMX where the system, asked by `ask`, does not grant tiles to this process."""
+    tiles = [feature for feature in features if feature.startswith("amx")]
+    if not tiles or ask():
+        return features
+    return tuple(feature for feature in features if feature not in tiles)
+
+
+def ask_for_tiles() -> bool:
+    """Asks the kernel for tile state, as every process must once before its first tile.
+
+    Source: Linux, Documentation/arch/x86/xstate.rst, ARCH_REQ_XCOMP_PERM (0x1023) of XTILEDATA (18).
+    """
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
+
+
 def fma_bits(info: Mapping[str, str], features: tuple[str, ...]) -> int:
     """Vector bits one core multiplies and adds per cycle, from vendor and family.
 
@@ -123,7 +144,7 @@ def host() -> Target:
 
     usable = _usable_cpus()
     info, flags, cores = read_cpuinfo(_cpuinfo(), usable)
-    features = usable_features(llvm.get_host_cpu_features(), flags)
+    features = granted_features(usable_features(llvm.get_host_cpu_features(), flags), ask_for_tiles)
     system = Path("/sys/devices/system/cpu")
     generic = generic_x86("x86-64-v4" if "avx512f" in features else "x86-64-v3", (), MIB)
     caches = read_caches(system, min(usable)) or {m.name: m.capacity_bytes for m in generic.memory[1:-1]}

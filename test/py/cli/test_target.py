@@ -136,6 +136,16 @@ def test_a_feature_needs_both_cpuid_and_the_kernel() -> None:
     assert found == ("avx2", "avx512f", "avx512vnni")
 
 
+def test_tiles_are_used_where_the_system_grants_them() -> None:
+    features = ("avx2", "avx512vnni", "amx-tile", "amx-bf16")
+    assert target_host.granted_features(features, lambda: True) == features
+    assert target_host.granted_features(features, lambda: False) == ("avx2", "avx512vnni")
+
+
+def test_nobody_is_asked_for_tiles_that_the_processor_lacks() -> None:
+    assert target_host.granted_features(("avx2",), lambda: pytest.fail("asked")) == ("avx2",)
+
+
 def test_caches_are_read_from_sysfs(tmp_path: Path) -> None:
     rows = [
         ("Data", "1", "48K"),
