@@ -61,6 +61,9 @@ class LowerWinograd(Pass):
             fill = _fill_before(generic)
             if fill is None or min(convolution.extents[1:3]) < matrices.outputs:
                 continue
+            if convolution.extents[3] % convolution.block:
+                # A schedule cut a block of filters: the untransformed ones are there too.
+                continue
             epilogue = Epilogue.after(generic)
             place = epilogue.op if epilogue else generic
             with ir.InsertionPoint(place), generic.location:
