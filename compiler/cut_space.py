@@ -24,12 +24,12 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     loops = tileable_loops(root, group)
     axis_of = {loop: axis for axis, loop in enumerate(dispatch.loops) if loop is not None}
     axes = tuple(axis_of[loop] for loop in range(len(root.extents)))
-    main = dispatch.main
+    main, blocks = dispatch.main, _blocks(root, group, lines)
     if main is not None and main.is_contraction and set(loops) == _parallel(root):
         steps, registers = _contraction(root, main, lines[group.index(main)] or {}, vector_bits)
         exact = root.accumulates and not all(is_dim(e) for e in root.result_map.results)
-        return CutSpace(root.extents, axes, loops, steps, exact, registers)
-    steps = list(_blocks(root, group, lines))
+        return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks)
+    steps = list(blocks)
     inner = root.result_map.results[-1] if root.result_map.results else None
     if inner is not None and is_dim(inner):
         # The result's rows are cut between pairs of vectors, or not at all.
@@ -42,6 +42,7 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         tuple(min(step, extent) for step, extent in zip(steps, root.extents)),
         root.accumulates,
         transposed=_transposed(root, group, loops),
+        blocks=blocks,
     )
 
 

@@ -57,8 +57,7 @@ def cpu_candidates(
 ) -> list[Candidate]:
     """At most `options.top_k` schedules, the one to use without a measurement first."""
     space = relaxed(space, options)
-    fill_units = "execution_unit" in options.rules
-    model = CpuModel(workload, space, target, task_us, fill_units)
+    model = CpuModel(workload, space, target, task_us, options.rules)
     ranked = model.rank(_tiles(space, model, options))
     if space.transposed and math.prod(space.extents) > _TRANSPOSED_POINTS:
         ranked = [*_transposing(space, model), *ranked]
@@ -66,7 +65,7 @@ def cpu_candidates(
     for chosen, fixed in _interleaved(ranked, model, options.top_k):
         tile = tuple(0 if size == extent else size for size, extent in zip(chosen.tile, space.extents))
         levels = cache_levels(model, chosen)
-        register = chosen.register if fixed or not fill_units else None
+        register = chosen.register if fixed or "execution_unit" not in options.rules else None
         unroll, vector = (register.unroll, register.vector) if register else (0, 0)
         found.append(Candidate(Schedule(tile, unroll, vector, levels), chosen.us, chosen.bound))
     return found
@@ -75,7 +74,7 @@ def cpu_candidates(
 def _tiles(space: CutSpace, model: CpuModel, options: ConstructOptions) -> np.ndarray:
     """The aligned tiles; epsilon grows while there are too few to choose from, as where loops have few divisors."""
     if "tensor_shape" not in options.rules:
-        return aligned_tiles(space, model.most_tasks())
+        return aligned_tiles(space, model.most_tasks(), with_shape=False)
     epsilon = max(options.epsilon, _EPSILON)
     while True:
         tiles = aligned_tiles(space, model.most_tasks(), epsilon)
@@ -87,10 +86,11 @@ def _tiles(space: CutSpace, model: CpuModel, options: ConstructOptions) -> np.nd
 def relaxed(space: CutSpace, options: ConstructOptions) -> CutSpace:
     """The space without the alignments that are switched off, as far as code generation can do without.
 
-    Without `memory_transaction` tiles need not be whole blocks, rows or vectors.
+    Without `memory_transaction` tiles need not be whole blocks, rows or vectors, and copies run as they are written.
     """
-    steps = space.steps if "memory_transaction" in options.rules else (1,) * len(space.steps)
-    return replace(space, steps=steps)
+    if "memory_transaction" in options.rules:
+        return space
+    return replace(space, steps=(1,) * len(space.steps), transposed=())
 
 
 def _transposing(space: CutSpace, model: CpuModel) -> list[Ranked]:
@@ -141,7 +141,7 @@ def _alike(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
 def _registers(best: Ranked, model: CpuModel) -> Iterator[Ranked]:
     """The best tile with other register tiles, most efficient first."""
     loops = model.space.registers
-    if loops is None or best.register is None or not model.fill_units:
+    if loops is None or best.register is None or "execution_unit" not in model.rules:
         return
     rows = best.tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
     columns = best.tile[loops.vector] if loops.vector is not None else loops.vector_extent

@@ -22,6 +22,7 @@ from tilewright.compiler.tuning.register_tile import (
     divisors,
     register_pieces,
 )
+from tilewright.compiler.tuning.roller.options import RULES
 from tilewright.compiler.tuning.roller.rtile import TileGeometry
 from tilewright.compiler.workload import BITS, Workload
 
@@ -60,7 +61,8 @@ class CutSpace:
     """What code generation can cut of a dispatch.
 
     `extents` are those of the sink's loops, `axes` the workload's axis of each; `loops` may be cut, outer first, into
-    multiples of `steps[i]`, and only into divisors where `exact`. `registers` is None where nothing is register-tiled.
+    multiples of `steps[i]`, and only into divisors where `exact`. `blocks[i]` are packed along a loop (1 where nothing
+    is): tiles are multiples or divisors of them whatever else is asked. `registers` is None where nothing is register-tiled.
     `transposed` is the loop order of a source that is read in another order than the result is written.
     """
 
@@ -71,6 +73,7 @@ class CutSpace:
     exact: bool
     registers: RegisterLoops | None = None
     transposed: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,15 +121,35 @@ def transposing_tile(
     return tuple(tile)
 
 
-def aligned_tiles(space: CutSpace, most_tasks: int, epsilon: float = 1.0) -> np.ndarray:
+def powers(extent: int, step: int) -> list[int]:
+    """Tile sizes that know nothing of the loop: `step` times powers of two, descending, the whole loop first."""
+    found = [extent]
+    size = step << max(0, (extent // step).bit_length())
+    while size > step:
+        size //= 2
+        if size < extent:
+            found.append(size)
+    return found
+
+
+def aligned_tiles(
+    space: CutSpace, most_tasks: int, epsilon: float = 1.0, with_shape: bool = True
+) -> np.ndarray:
     """All tiles [n, loops] that code generation takes and that make at most `most_tasks` rTasks; the whole one first.
 
     A last tile that overlaps its neighbour computes at most `epsilon` of the loop twice (Roller, OSDI'22, §3.1).
+    Without `with_shape` sizes follow from nothing but the steps.
     """
     choices = []
     for loop, extent in enumerate(space.extents):
-        sizes = pieces(extent, space.steps[loop], space.exact) if loop in space.loops else [extent]
-        sizes = [size for size in sizes if -extent % size <= epsilon * extent]
+        sizes = [extent]
+        if loop in space.loops:
+            free = not with_shape and not space.exact
+            sizes = (
+                powers(extent, space.steps[loop]) if free else pieces(extent, space.steps[loop], space.exact)
+            )
+        block = space.blocks[loop] if space.blocks else 1
+        sizes = [s for s in sizes if -extent % s <= epsilon * extent and not (s % block and block % s)]
         # As many sizes as are tried, evenly among those there are.
         choices.append(sizes[:: -(-len(sizes) // _MOST_SIZES)])
     listed = list(itertools.product(*choices))
@@ -157,7 +180,9 @@ def register_efficiency(rows: int, columns: int, lanes: int, tile: RegisterTile)
 class CpuModel:
     """Predicted times of rTask tiles of one workload on the cores of one CPU.
 
-    Without `fill_units` register tiles are one vector, which neither hides latency nor shares what it loads.
+    It is blind to what the `rules` that are off would see: without `execution_unit` register tiles are one vector,
+    which neither hides latency nor shares what it loads; without `memory_transaction` scattered bytes cost what
+    contiguous ones do.
     """
 
     def __init__(
@@ -166,10 +191,13 @@ class CpuModel:
         space: CutSpace,
         target: Target,
         task_us: float = TASK_US,
-        fill_units: bool = True,
+        rules: frozenset[str] = frozenset(RULES),
     ):
         self.workload, self.space, self.target = workload, space, target
-        self.task_us, self.fill_units = task_us, fill_units
+        self.task_us, self.rules = task_us, rules
+        self.run_bytes = (
+            _RUN_TRANSACTIONS * target.memory[0].transaction_bytes if "memory_transaction" in rules else 0.0
+        )
         self.geometry = TileGeometry(workload)
         dtype = workload.output.dtype
         self.lanes = max(1, target.vector_bits // BITS[dtype])
@@ -201,7 +229,7 @@ class CpuModel:
             times[below.name] = self.traffic(nest, nbytes, level) / self.bandwidth(below, tasks) / 1e3
         slowest = np.maximum.reduce(list(times.values()))
         # What is loaded again is prefetched meanwhile; at the start of every rTask the units wait for what is new.
-        new = nbytes[-1] + self.runs(nest[-1]) * _RUN_TRANSACTIONS * self.source.transaction_bytes
+        new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
         first = new / self.bandwidth(self.source, tasks) / 1e3
         rounds = -(-tasks // self.cores)
         shared = 1.0 if self.cores > 1 else 0.0
@@ -261,7 +289,7 @@ class CpuModel:
         column = np.arange(nest.shape[1])
         part = nest[depth, column]
         again = (-(-nest[-1] // part)).astype(float).prod(axis=1)
-        loaded = nbytes[depth, column] + self.runs(part) * _RUN_TRANSACTIONS * level.transaction_bytes
+        loaded = nbytes[depth, column] + self.runs(part) * self.run_bytes
         return loaded * again
 
     def runs(self, tiles: np.ndarray) -> np.ndarray:
@@ -282,7 +310,7 @@ class CpuModel:
             return None, _PLAIN
         rows = tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
         columns = tile[loops.vector] if loops.vector is not None else loops.vector_extent
-        if not self.fill_units:
+        if "execution_unit" not in self.rules:
             single = RegisterTile(1, min(self.lanes, columns))
             return single, register_efficiency(rows, columns, self.lanes, single)
         return _efficiency(rows, columns, self.lanes, self.target.registers_per_thread, loops.widths)
