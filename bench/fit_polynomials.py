@@ -113,6 +113,7 @@ FITS = {
         (0, 0.617),
     ),
     "COS": Fit(of_square(lambda r: (mpmath.cos(r) - 1 + r**2 / 2) / r**4), lambda z: z**2, 2, (0, 0.617)),
+    "EXP2": Fit(lambda f: (mpmath.power(2, f) - 1) / f, lambda f: f / mpmath.power(2, f), 4, (-0.5, 0.5)),
     "EXP2_WIDE": Fit(lambda f: (mpmath.power(2, f) - 1) / f, lambda f: f, 6, (-0.5, 0.5)),
     "LOG2_WIDE": Fit(
         of_square(lambda s: 2 * mpmath.atanh(s) / mpmath.log(2) / s), lambda z: 1, 4, (0, SMALL)

@@ -45,6 +45,28 @@ _LAZY = {
     "torch_dialect": "torch_mlir.dialects.torch",
 }
 """Names importable from here -> the bindings' module each one is. `fx_importer` alone imports torch."""
+_OWN_DIALECT = """
+irdl.dialect @tilewright {
+  irdl.operation @attention {
+    %q = irdl.any
+    %k = irdl.any
+    %v = irdl.any
+    %r = irdl.any
+    %0 = irdl.any
+    %1 = irdl.any
+    %2 = irdl.any
+    %3 = irdl.any
+    irdl.operands(queries: %q, keys: %k, values: %v, a: optional %0, b: optional %1, c: optional %2, d: optional %3)
+    irdl.results(result: %r)
+    %scores = irdl.region
+    irdl.regions(scores: %scores)
+  }
+  irdl.operation @yield {
+    %any = irdl.any
+    irdl.operands(score: %any)
+  }
+}
+"""
 
 
 def __getattr__(name: str) -> ModuleType:
@@ -72,7 +94,17 @@ def context() -> ir.Context:
     with ctx, ir.Location.unknown():
         loader = passmanager.PassManager.parse("builtin.module(func.func(convert-torch-to-tmtensor))")
         loader.run(ir.Module.create().operation)
+        _load_own_dialect()
     return ctx
+
+
+def _load_own_dialect() -> None:
+    """Defines `tilewright.attention` and its terminator, as IRDL: both pure, checked further by `Attention.read`."""
+    irdl, pure = import_module(_LAZY["irdl"]), import_module(_LAZY["ext"]).Pure
+    irdl.load_dialects(ir.Module.parse(_OWN_DIALECT))
+    for name in ("attention", "yield"):
+        pure.attach(f"tilewright.{name}")
+    ir.IsTerminatorTrait.attach("tilewright.yield")
 
 
 def loaded_dialects() -> list[str]:

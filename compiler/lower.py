@@ -14,6 +14,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.lower_winograd import LowerWinograd
+from tilewright.compiler.passes.lower_attention import LowerAttention
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.tile_dots import TileDots
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
@@ -40,7 +41,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
-        form-kernels,eliminate-empty-tensors,
+        form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
         func.func(tm-tensor-bufferize,restrict-tensors),
         one-shot-bufferize{{allow-unknown-ops=false}},
         canonicalize,cse,

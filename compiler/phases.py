@@ -56,6 +56,8 @@ def _graph(target: Target) -> list[str]:
         _TIDY,
         "fold-batch-norm",
         _TIDY,
+        "fuse-attention",
+        _TIDY,
         "lower-precision",
         _TIDY,
     ]

@@ -1,0 +1,67 @@
+"""Writes the kernels of attention: one grid of rTasks over heads and pieces of the queries, on buffers.
+
+    %t = bufferization.to_tensor %q ; %r = "tilewright.attention"(%t, ...)
+    bufferization.materialize_in_destination %r in %out
+      =>
+    scf.forall (%h, %piece) in (H, M / rows) { online softmax over blocks of keys, into %out }
+
+Runs between `form-kernels` and bufferization, which knows nothing of the op: it must read arguments of the kernel
+and be written to one, as it does when `outline-dispatches` has given it a dispatch of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.attention import ATTENTION, Attention
+from tilewright.compiler.attention_kernel import AttentionKernel
+from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.layout_rules import producer
+from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attention
+
+
+@dataclass(frozen=True)
+class LowerAttention(Pass):
+    """Cuts for `cores` cores with `registers` vector registers of `vector_bits`.
+
+    Raises PassError for an operation that is malformed, or reads or writes other than the kernel's buffers.
+    """
+
+    anchor: ClassVar[str] = "func.func"
+    vector_bits: int = 512
+    registers: int = 32
+    cores: int = 2
+
+    @classmethod
+    def for_target(cls, target: Target) -> LowerAttention:
+        """The pass with a target's numbers."""
+        return cls(target.vector_bits, target.registers_per_thread, target.num_cores)
+
+    def run(self, op: ir.Operation) -> None:
+        for attention in walk(op, ATTENTION):
+            self.lower(Attention.read(attention))
+
+    def lower(self, attention: Attention) -> None:
+        op = attention.op
+        write = next((use.owner.operation for use in op.results[0].uses), None)
+        sources = [producer(value) for value in op.operands]
+        if write is None or write.name != "bufferization.materialize_in_destination":
+            raise self.refusal(op, "the result is not written to a buffer; run `form-kernels` first")
+        if any(source is None or source.name != "bufferization.to_tensor" for source in sources):
+            raise self.refusal(op, "an operand is no buffer's tensor; give attention a dispatch of its own")
+        buffers = [source.operands[0] for source in sources if source is not None]
+        lanes = max(1, self.vector_bits // attention.element.width)
+        heads = 1
+        for extent in attention.extents:
+            heads *= extent
+        a = attention
+        shape = AttentionShape(heads, a.rows, a.columns, a.inner, a.width, a.causal is not None)
+        cut = cut_attention(shape, self.cores, lanes, self.registers, attention.element.width // 8)
+        kernel = AttentionKernel(attention, [*buffers, write.operands[1]], cut, lanes, self.registers)
+        with ir.InsertionPoint(write), op.location:
+            kernel.emit()
+        write.erase()
+        op.erase()
