@@ -120,8 +120,18 @@ def count_flops(module, inputs: tuple) -> int | None:
 
 
 def moved_bytes(module, inputs: tuple, outputs: Sequence) -> tuple[int, int]:
-    """Bytes that a call must read (inputs, and weights once each) and write (outputs)."""
-    read = {id(t): t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers())}
+    """Bytes that a call must read (inputs, and weights once each) and write (outputs).
+
+    Tables that are only looked up in are left out: a call reads a few of their rows.
+    """
+    from torch import nn
+
+    looked_up, used = set(), set()
+    for part in module.modules():
+        owned = looked_up if isinstance(part, nn.Embedding) else used
+        owned |= {id(t) for t in part.parameters(recurse=False)}
+    weights = [t for t in (*module.parameters(), *module.buffers()) if id(t) not in looked_up - used]
+    read = {id(t): t.numel() * t.element_size() for t in weights}
     read |= {id(t): t.numel() * t.element_size() for t in inputs if hasattr(t, "element_size")}
     return sum(read.values()), sum(np.asarray(array).nbytes for array in outputs)
 

@@ -83,7 +83,10 @@ def _preface(record: dict, path: str) -> str:
     if limits:
         peaks = ", ".join(f"{gflops:g} GFLOP/s {dtype}" for dtype, gflops in limits["peak_gflops"].items())
         levels = ", ".join(f"{level['copy_gbps']:g} GB/s in {level['name']}" for level in limits["levels"])
-        sentences.append(f"Limits as measured there: {peaks}; copies {levels} (bytes read and written).")
+        sentences.append(
+            f"Limits as measured there: {peaks}; copies {levels} (bytes read and written). "
+            "Operations are the plain algorithms': Winograd convolutions do fewer, and may beat the limit."
+        )
     return "\n".join(sentences)
 
 

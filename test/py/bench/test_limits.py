@@ -98,6 +98,17 @@ def test_bytes_are_those_of_inputs_weights_and_outputs_once() -> None:
     assert moved_bytes(module, (x, x), [module(x).detach().numpy()]) == (4 * (8 + 2 + 12), 4 * 6)
 
 
+def test_tables_that_are_only_looked_up_in_are_not_read_whole() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.places = torch.nn.Embedding(100, 8), torch.nn.Embedding(50, 8)
+            self.head = torch.nn.Linear(8, 100, bias=False)
+            self.head.weight = self.tokens.weight
+
+    assert moved_bytes(Tied(), (torch.zeros(3, dtype=torch.int64),), []) == (4 * 800 + 8 * 3, 0)
+
+
 def row(name: str, us: float, **others: tuple[str, float]) -> CaseResult:
     outcomes = {OURS: Outcome("ok", compile_s=0.5, error=1e-7, median_us=us, speed=1.0)}
     for other, (status, theirs) in others.items():
