@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from tilewright.compiler.affine_access import evaluate
 from tilewright.compiler.attention import YIELD, Attention
 from tilewright.compiler.elementary import exp2_weight
-from tilewright.compiler.expression import Number, fma
+from tilewright.compiler.expression import Number
 from tilewright.compiler.index_loops import at_most, index, loop, plus, sum_of
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector
 from tilewright.compiler.ir import math as math_dialect
@@ -219,11 +219,10 @@ class Scratch:
         for value in seen:
             empty = arith.cmpf(1, value, low)
             base.append(arith.select(empty, k.splat(0.0), value))
-        shift = [self.shift(value) for value in base]
-        factor = None if single else [self.weight(old, new) for old, new in zip(top, shift)]
+        factor = None if single else [self.weight(old, new) for old, new in zip(top, base)]
         if factor is not None:
             total = [arith.mulf(t, f) for t, f in zip(total, factor)]
-        total = loop(0, count, 1, lambda j, c: self.weigh(j, shift, c), total)
+        total = loop(0, count, 1, lambda j, c: self.weigh(j, base, c), total)
         rows = rows_in_flight(k.a.width, self.vectors, k.registers)
         k.segments(k.a.width, rows, lambda d, n, _: self.value_rows(start, count, d, n, factor), [])
         return seen, total
@@ -283,22 +282,23 @@ class Scratch:
 
     # Softmax.
 
-    def shift(self, top: ir.Value) -> ir.Value:
-        """What `weight` subtracts: for f32, where powers are of 2, -top * log2(e)."""
-        return (Number(top) * -_LOG2_E).value if isinstance(self.k.element, ir.F32Type) else top
+    def weight(self, score: ir.Value, top: ir.Value) -> ir.Value:
+        """exp(score - top), by powers of 2 for f32.
 
-    def weight(self, score: ir.Value, shift: ir.Value) -> ir.Value:
-        """exp(score - top)."""
+        The difference comes first: fma(score, log2(e), -top * log2(e)) would be off by the rounding of `top`, which
+        is beyond all bounds where masks of -3e38 were added to whole rows.
+        """
+        difference = Number(arith.subf(score, top))
         if isinstance(self.k.element, ir.F32Type):
-            return exp2_weight(fma(Number(score), _LOG2_E, Number(shift))).value
-        return math_dialect.exp(arith.subf(score, shift))
+            return exp2_weight(difference * _LOG2_E).value
+        return math_dialect.exp(difference.value)
 
-    def weigh(self, row: ir.Value, shift: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
+    def weigh(self, row: ir.Value, top: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
         k = self.k
         result = []
         for v in range(self.vectors):
             place = [row, index(v * k.lanes)]
-            power = self.weight(vector.load(k.vector_type, self.scores, place), shift[v])
+            power = self.weight(vector.load(k.vector_type, self.scores, place), top[v])
             vector.store(power, self.scores, place)
             result.append(arith.addf(total[v], power))
         return result

@@ -2,8 +2,8 @@
 
     e / u,  e = exp(x - t),  t = max over n of x,  u = sum over n of e
 
-with or without the two selections that make zeros of rows whose scores are all -inf:
-`t` is where(t == -inf, 0, t), and the quotient where(u == 0, 0, e / u).
+with or without selections that make zeros of rows whose scores are all -inf: `t` is where(t == -inf, 0, t) and the
+quotient where(u == 0, 0, e / u), or the quotient is where(all of x == -inf, 0, e / u).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tilewright.compiler.structure import Structured
 
 _EQUAL = {1, 8}
 """Codes of arith.cmpf's oeq and ueq."""
+_NEUTRAL = {"arith.addf": 0.0, "arith.maximumf": -math.inf, "arith.andi": True}
 _ORDER = {2: ("less", 1), 3: ("less", 0), 4: ("greater", 1), 5: ("greater", 0)}
 """arith.cmpi's slt, sle, sgt, sge: the side that is smaller, and by how much at least."""
 
@@ -34,6 +35,7 @@ class Softmax:
     @classmethod
     def read(cls, weights: Node, expressions: Expressions, column: Linear) -> Softmax | None:
         """The softmax over `column` that `weights` is an element of; None for anything else."""
+        masked, weights = _masked_whole(weights)
         quotient, guarded = _guarded(weights, 0.0)
         if not isinstance(quotient, Apply) or quotient.name != "arith.divf":
             return None
@@ -55,19 +57,39 @@ class Softmax:
         compared = _reduced(largest, "arith.maximumf", expressions, column)
         if compared is None or not expressions.same(compared, scores):
             return None
-        return cls(scores, guarded is not None)
+        if masked is not None:
+            tested = _reduced(masked, "arith.andi", expressions, column)
+            if tested is None or not expressions.same(_tested(tested, -math.inf) or masked, scores):
+                return None
+        return cls(scores, guarded is not None or masked is not None)
 
 
 def _guarded(node: Node, special: float) -> tuple[Node, Node | None]:
     """`x` and `t` of `select(t == special, 0, x)`; the node itself and None when it is something else."""
     if isinstance(node, Apply) and node.name == "arith.select":
         condition, yes, no = node.operands
-        if isinstance(condition, Apply) and condition.name == "arith.cmpf" and number(yes) == 0.0:
-            tested, constant = condition.operands
-            code = ir.IntegerAttr(condition.op.attributes["predicate"]).value
-            if code in _EQUAL and number(constant) == special:
-                return no, _unextended(tested)
+        tested = _tested(condition, special)
+        if tested is not None and number(yes) == 0.0:
+            return no, tested
     return node, None
+
+
+def _tested(condition: Node, special: float) -> Node | None:
+    """`t` of `t == special`."""
+    if not isinstance(condition, Apply) or condition.name != "arith.cmpf":
+        return None
+    tested, constant = condition.operands
+    code = ir.IntegerAttr(condition.op.attributes["predicate"]).value
+    return _unextended(tested) if code in _EQUAL and number(constant) == special else None
+
+
+def _masked_whole(node: Node) -> tuple[Node | None, Node]:
+    """`c` and `x` of `select(c, 0, x)` whose condition was reduced; None and the node itself when it is another one."""
+    if isinstance(node, Apply) and node.name == "arith.select":
+        condition, yes, no = node.operands
+        if isinstance(condition, Read) and number(yes) == 0.0:
+            return condition, no
+    return None, node
 
 
 def _unextended(node: Node) -> Node:
@@ -89,10 +111,9 @@ def _reduced(node: Node, combiner: str, expressions: Expressions, column: Linear
         return None
     if set(structured.body.operations[0].operation.operands) != set(structured.body.arguments):
         return None
-    neutral = {"arith.addf": (0.0,), "arith.maximumf": (-math.inf,)}[combiner]
     if start.name != "linalg.fill" or (filled := producer(start.operands[0])) is None:
         return None
-    if filled.name != "arith.constant" or ir.FloatAttr(filled.attributes["value"]).value not in neutral:
+    if filled.name != "arith.constant" or filled.attributes["value"].value != _NEUTRAL[combiner]:
         return None
     loops = expressions.loops
     if structured.extents[reduction[0]] != loops.extents[column.terms[0][0]]:

@@ -105,7 +105,7 @@ def test_masks(shape, kind):
     def attention(q, k, v, m):
         scores = q @ k.transpose(-2, -1)
         if kind == "added":
-            scores = scores * 0.3 + (1.0 - m.to(q.dtype)) * -1e4
+            scores = scores * 0.3 + (1.0 - m.to(q.dtype)) * -20.0
         else:
             scores = (scores / 4).masked_fill(~m, -math.inf)
         return torch.softmax(scores, -1) @ v
@@ -131,6 +131,17 @@ def test_special_values_spread_as_in_eager(special):
     result, expected = tilewright.compile(model, (q, k, v))(q, k, v), model(q, k, v)
     assert torch.equal(result.isnan(), expected.isnan())
     torch.testing.assert_close(result.nan_to_num(), expected.nan_to_num(), atol=1e-5, rtol=1e-5)
+
+
+def test_rows_masked_by_the_lowest_number():
+    """Masks are often the dtype's lowest number, added: a row of nothing else weighs all keys alike, as in eager."""
+    q, k, v = (heads(1, 2, 24, 16, seed=i) for i in range(3))
+    mask = torch.zeros(24, 24)
+    mask[3:6] = torch.finfo(torch.float32).min
+    model = Compute(lambda q, k, v, m: torch.softmax(q @ k.transpose(-2, -1) + m, -1) @ v)
+    torch.testing.assert_close(
+        tilewright.compile(model, (q, k, v, mask))(q, k, v, mask), model(q, k, v, mask)
+    )
 
 
 def test_large_scores_neither_overflow_nor_vanish():
