@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -35,7 +36,8 @@ COMPILING, MEASURING = "tilewright.compiler.profiler_compile", "tilewright.compi
 class ProfilerOptions:
     """How long the profiler may take: seconds to compile one candidate, for one run, and of timing per dispatch.
 
-    A candidate replaces the first one only when it is faster by the factor `gain`: less may be noise.
+    A candidate replaces the first one only when it is faster by the factor `gain` in a duel of several rounds, by its
+    best round and by most of them: less may be noise.
     """
 
     threads: int = 1
@@ -239,16 +241,25 @@ def _decide(
 ) -> Decision:
     """Measures what compiled; the first candidate stays where nothing is faster by enough."""
     times: dict[int, float] = {}
+    winner = 0
     if 0 in question.kernels and len(question.kernels) > 1:
-        times = _measure(question, bench, target, options, rotate_bytes)
+        times, winner = _measure(question, bench, target, options, rotate_bytes)
     rows = tuple(
         Measured(candidate.schedule, times.get(number), question.errors.get(number, ""))
         for number, candidate in enumerate(question.candidates)
     )
-    best = min(times, key=lambda number: (times[number], number), default=0)
-    chosen = best if best and times[best] * options.gain <= times.get(0, math.inf) else 0
-    debug.log(2, f"profiler: {question.name}: candidate {chosen} of {len(rows)}, {times}")
-    return Decision(rows, chosen)
+    debug.log(2, f"profiler: {question.name}: candidate {winner} of {len(rows)}, {times}")
+    return Decision(rows, winner)
+
+
+def winner_of(duel: dict[int, list[float]], gain: float) -> int:
+    """The candidate that beat the first one, by its best round and by its median; 0 where none did."""
+    challenger = next((number for number in duel if number), 0)
+    if not challenger or not all(duel.values()):
+        return 0
+    first, other = duel[0], duel[challenger]
+    beaten = all(of(other) * gain <= of(first) for of in (min, statistics.median))
+    return challenger if beaten else 0
 
 
 class MeasuringChild:
@@ -271,8 +282,8 @@ class MeasuringChild:
 
 def _measure(
     question: Question, bench: MeasuringChild, target: Target, options: ProfilerOptions, rotate_bytes: int
-) -> dict[int, float]:
-    """Microseconds by candidate, of those that run and compute the right thing.
+) -> tuple[dict[int, float], int]:
+    """Microseconds by candidate, of those that run and compute the right thing, and the number of the winner.
 
     The child says what it is about to run; where it dies or hangs, that candidate is blamed and the rest start anew.
     """
@@ -286,7 +297,8 @@ def _measure(
                 message = process.receive(options.run_timeout_s)
                 if message.get("done"):
                     times = {alive[int(n)]: min(v) for n, v in message["times_us"].items() if v}
-                    return {number: round(us, 3) for number, us in times.items()}
+                    duel = {alive[int(n)]: values for n, values in message["duel_us"].items()}
+                    return {n: round(us, 3) for n, us in times.items()}, winner_of(duel, options.gain)
                 if message.get("error"):
                     question.errors[alive[message["checked"]]] = str(message["error"])
                     debug.log(1, f"profiler: {question.name}: {message['error']}")
@@ -300,7 +312,7 @@ def _measure(
             question.errors[running] = str(lost)
             debug.log(1, f"profiler: {question.name}, candidate {running}: {lost}")
         alive = [number for number in alive if number not in question.errors]
-    return {}
+    return {}, 0
 
 
 def _request(

@@ -19,7 +19,7 @@ from tilewright.compiler import driver
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.profiler import MeasuringChild, ProfilerOptions, profile
+from tilewright.compiler.profiler import MeasuringChild, ProfilerOptions, profile, winner_of
 from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
 from tilewright.compiler.profiler_measure import difference, tolerance
 from tilewright.compiler.profiler_processes import Child, ChildLost
@@ -65,11 +65,9 @@ def options(**changed) -> ProfilerOptions:
     return ProfilerOptions(**{**given, **changed})
 
 
-def decide(
-    deeds: list[str], module: ir.Module | None = None, **changed
-) -> tuple[Decision, list[str], ir.Module]:
+def decide(deeds: list[str], **changed) -> tuple[Decision, list[str], ir.Module]:
     """The decision about a first candidate and one per deed, with what progress was told."""
-    module = module or parse(TEXT)
+    module = parse(TEXT)
     candidates = [Candidate(Schedule(), 1.0, "compute")]
     candidates += [Candidate(Schedule(unroll=UNROLL.get(deed, 1000)), 1.0, "L1") for deed in deeds]
     said: list[str] = []
@@ -147,6 +145,20 @@ def test_the_fastest_is_kept():
     assert schedule_of(slow) == Schedule()
     function = next(f for f in functions(slow) if "tilewright.operator" in f.attributes)
     assert schedule_attribute.read_prediction(function) == (1.0, "compute")
+
+
+@pytest.mark.parametrize(
+    "duel, winner",
+    [
+        ({0: [10.0, 11.0, 10.0], 3: [9.0, 9.5, 9.0]}, 3),
+        ({0: [10.0, 11.0, 10.0], 3: [9.9, 9.9, 9.9]}, 0),
+        ({0: [10.0, 11.0, 10.0], 3: [8.0, 12.0, 12.0]}, 0),
+        ({0: [10.0, 20.0, 20.0], 3: [10.0, 10.0, 10.0]}, 0),
+        ({}, 0),
+    ],
+)
+def test_the_first_is_beaten_by_the_best_and_by_the_median_round(duel, winner):
+    assert winner_of(duel, 1.02) == winner
 
 
 def schedule_of(module: ir.Module) -> Schedule | None:
