@@ -10,7 +10,7 @@
     %1 = tensor.insert_slice %a into %empty[0, 0] [8, 2] [1, 1] {tilewright.in_place}
     %c = tensor.insert_slice %b into %1[0, 2] [8, 3] [1, 1] {tilewright.in_place}
 
-A tensor that is padded by several amounts with one constant is padded once, by the most; the others are slices of
+A slice that takes whole boxes is read where it lies. A tensor that is padded by several amounts with one constant is padded once, by the most; the others are slices of
 that, read where they lie. `place-inserts` says later where everything lies.
 """
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.materialize_returns import copy_of
-from tilewright.compiler.placement import IN_PLACE, shape_of
+from tilewright.compiler.placement import IN_PLACE, is_static_box, shape_of
 from tilewright.compiler.views import is_view
 from tilewright.compiler.weight_flow import WeightFlow, argument_roles
 
@@ -54,7 +54,9 @@ def _join(main: ir.Operation) -> None:
     for op in ops:
         if not len(op.results) or op.results[0] in fixed:
             continue
-        if op.name == "tensor.concat" and _has_elements([*op.operands, *op.results]):
+        if op.name == "tensor.extract_slice" and is_static_box(op) and _has_elements([op.results[0]]):
+            op.attributes[IN_PLACE] = ir.UnitAttr.get()
+        elif op.name == "tensor.concat" and _has_elements([*op.operands, *op.results]):
             _insert_parts(op)
         elif op.name == "tensor.pad" and op.results[0] not in returned:
             value = padding_value(op)

@@ -11,7 +11,8 @@
 
 A dispatch's result is claimed for the place where it is inserted unless something needs it elsewhere or dense: it
 is returned, inserted twice, reshaped in a way that strides cannot express, read by a dispatch that is more than
-linalg, or made of pieces shorter than a cache line. Then a dispatch copies it.
+linalg, or made of pieces shorter than a cache line. Then a dispatch copies it; so it does a slice that some reader
+cannot read where it lies.
 
 A filled border is written once, when weights are bound: nothing ever writes there again. Tensors with the same
 border share memory as soon as the one before is read for the last time.
@@ -29,6 +30,7 @@ from tilewright.compiler.passes.join_in_place import root_of
 from tilewright.compiler.passes.materialize_returns import copy_of
 from tilewright.compiler.passes.outline_dispatches import OPERATOR
 from tilewright.compiler.placement import (
+    IN_PLACE,
     STRIDES,
     Place,
     boxed,
@@ -38,6 +40,7 @@ from tilewright.compiler.placement import (
     is_dense,
     is_inserted,
     is_reshape,
+    own,
     places,
     reshaped,
     shape_of,
@@ -60,7 +63,9 @@ class PlaceInserts(Pass):
     def run(self, op: ir.Operation) -> None:
         named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(op.opview)}
         main = named.get("main")
-        if main is None or not any(is_inserted(v.operation) for v in main.regions[0].blocks[0].operations):
+        if main is None or not any(
+            IN_PLACE in v.operation.attributes for v in main.regions[0].blocks[0].operations
+        ):
             return
         _Claims(main, named, self.shortest_bytes).run()
         _share_borders(main, named.get("prepack"))
@@ -80,6 +85,10 @@ class _Claims:
     def run(self) -> None:
         *ops, terminator = (view.operation for view in self.main.regions[0].blocks[0].operations)
         self.returned = {root_of(value) for value in terminator.operands}
+        # Slices of slices first: what reads their copies reads no slice.
+        for op in reversed(ops):
+            if op.name == "tensor.extract_slice" and IN_PLACE in op.attributes:
+                self.read_slice(op)
         for op in reversed(ops):
             if not is_inserted(op):
                 continue
@@ -89,8 +98,30 @@ class _Claims:
                 self.known[destination] = here
             place = boxed(op, here)
             if not self.claim(op.operands[0], place):
-                op.operands[0] = self.copied(op)
+                op.operands[0] = self.copied(op.operands[0], ir.InsertionPoint(op))
                 self.known[op.operands[0]] = place
+
+    def read_slice(self, op: ir.Operation) -> None:
+        """Copies a slice that not all of its readers can read where it lies."""
+        if self.is_readable(op.results[0], self.slice_place(op)):
+            return
+        uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
+        copy = self.copied(op.results[0], ir.InsertionPoint.after(op))
+        for user, number in uses:
+            user.operands[number] = copy
+
+    def slice_place(self, op: ir.Operation) -> Place:
+        """Where a slice lies if nothing is claimed: in the memory of what it and other views lead back to."""
+        value = op.operands[0]
+        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        base = None
+        if owner is not None and owner.name == "tensor.extract_slice" and is_view(owner):
+            base = self.slice_place(owner)
+        elif owner is not None and is_reshape(owner):
+            inner = owner.operands[0]
+            if not isinstance(inner.owner, ir.Block) and inner.owner.operation.name == "tensor.extract_slice":
+                base = reshaped(owner, self.slice_place(inner.owner.operation))
+        return boxed(op, base or own(value))
 
     def claim(self, source: ir.Value, place: Place) -> bool:
         """Puts the computation behind `source` at `place` if it can lie there."""
@@ -144,9 +175,8 @@ class _Claims:
         callee = self.named[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
         return all(v.operation.name in _STRIDED_OPS for v in callee.regions[0].blocks[0].operations)
 
-    def copied(self, op: ir.Operation) -> ir.Value:
-        """A call of a dispatch that copies what `op` inserts, just before it."""
-        source = op.operands[0]
+    def copied(self, source: ir.Value, where: ir.InsertionPoint) -> ir.Value:
+        """A call of a dispatch that copies `source`."""
         name = self.copies.get(source.type)
         if name is None:
             shape = "x".join(map(str, shape_of(source)))
@@ -155,7 +185,7 @@ class _Claims:
                 self.main, name, [source.type], source.type, lambda arguments: copy_of(*arguments)
             )
             self.copies[source.type], self.named[name] = name, dispatch
-        with ir.InsertionPoint(op), op.location:
+        with where, source.owner.location if not isinstance(source.owner, ir.Block) else self.main.location:
             return func.CallOp([source.type], name, [source]).results[0]
 
 

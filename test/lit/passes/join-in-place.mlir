@@ -115,3 +115,15 @@ func.func @helper(%x: tensor<2xf32>) -> tensor<4xf32> {
   %r = tensor.concat dim(0) %x, %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<4xf32>
   return %r : tensor<4xf32>
 }
+
+// -----
+
+// Static slices of consecutive elements are marked; one that skips elements is not.
+// CHECK-LABEL: func.func @main(
+// CHECK: tensor.extract_slice %arg0[0, 1] [4, 2] [1, 1] {tilewright.in_place}
+// CHECK: tensor.extract_slice %arg0[0, 0] [4, 2] [1, 2] :
+func.func @main(%x: tensor<4x6xf32> {tilewright.name = "x", tilewright.role = "input"}) -> (tensor<4x2xf32>, tensor<4x2xf32>) {
+  %a = tensor.extract_slice %x[0, 1] [4, 2] [1, 1] : tensor<4x6xf32> to tensor<4x2xf32>
+  %b = tensor.extract_slice %x[0, 0] [4, 2] [1, 2] : tensor<4x6xf32> to tensor<4x2xf32>
+  return %a, %b : tensor<4x2xf32>, tensor<4x2xf32>
+}

@@ -159,3 +159,42 @@ func.func private @shrink(%x: tensor<20xf32>) -> tensor<16xf32> {
 func.func @main(%x: tensor<16xf32> {tilewright.name = "x", tilewright.role = "input"}) -> tensor<16xf32> {
   return %x : tensor<16xf32>
 }
+
+// -----
+
+// A slice with gaps is read where it lies by loops; what reshapes it to dense memory reads a copy.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[S:.+]] = tensor.extract_slice %arg0[0, 4] [4, 16] [1, 1] {tilewright.in_place}
+// CHECK: %[[A:.+]] = call @square(%[[S]])
+// CHECK: %[[T:.+]] = tensor.extract_slice %arg0[0, 5] [4, 16] [1, 1] {tilewright.in_place}
+// CHECK: %[[COPY:.+]] = call @[[COPIES:[a-z0-9_]+]](%[[T]])
+// CHECK: %[[FLAT:.+]] = tensor.collapse_shape %[[COPY]]
+// CHECK: call @flat(%[[FLAT]])
+// CHECK: func.func private @[[COPIES]](%{{.+}}: tensor<4x16xf32> {tilewright.strides = array<i64: 32, 1>}) -> tensor<4x16xf32>
+// CHECK: func.func private @square(%{{.+}}: tensor<4x16xf32> {tilewright.strides = array<i64: 32, 1>})
+func.func @main(%x: tensor<4x32xf32> {tilewright.name = "x", tilewright.role = "input"}) -> (tensor<4x16xf32>, tensor<64xf32>) {
+  %s = tensor.extract_slice %x[0, 4] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x32xf32> to tensor<4x16xf32>
+  %1 = call @square(%s) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %t = tensor.extract_slice %x[0, 5] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x32xf32> to tensor<4x16xf32>
+  %flat = tensor.collapse_shape %t [[0, 1]] : tensor<4x16xf32> into tensor<64xf32>
+  %2 = call @flat(%flat) : (tensor<64xf32>) -> tensor<64xf32>
+  return %1, %2 : tensor<4x16xf32>, tensor<64xf32>
+}
+func.func private @square(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  %e = tensor.empty() : tensor<4x16xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x16xf32>) outs(%e : tensor<4x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.mulf %a, %a : f32
+    linalg.yield %m : f32
+  } -> tensor<4x16xf32>
+  return %r : tensor<4x16xf32>
+}
+func.func private @flat(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.mulf %a, %a : f32
+    linalg.yield %m : f32
+  } -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}

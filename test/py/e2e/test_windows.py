@@ -105,3 +105,31 @@ def test_tensors_that_lie_in_each_other(size, channels):
             expected = module(x * scale)
             for found, wanted in zip(run(x * scale), expected, strict=True):
                 torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+class Slices(nn.Module):
+    """Slices that loops read, that a reshape makes dense, that are sliced again, sorted, scanned, joined and returned."""
+
+    def forward(self, x: torch.Tensor, image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        part = x[:, 1:, 4:20]
+        left, right = image.chunk(2, 1)
+        gated = left * torch.sigmoid(right)
+        return (
+            part.reshape(part.shape[0], -1).sum(1),
+            part.unflatten(2, (4, 4)) * 2,
+            torch.sort(x[:, 2:5, :8])[0],
+            nn.functional.channel_shuffle(torch.cat([right, gated], 1), 2),
+            x[:, :, 3:9].cumsum(1),
+            x[:, 1:3, 1:9][:, :, 2:5][0],
+            torch.roll(x, 5, 1),
+            image[:, :, ::2],
+            image[:, 3],
+            x[..., 5],
+        )
+
+
+def test_slices_are_read_where_they_lie():
+    torch.manual_seed(0)
+    module, inputs = Slices(), (torch.randn(2, 7, 32), torch.randn(2, 8, 10, 12))
+    for found, wanted in zip(tilewright.compile(module, inputs)(*inputs), module(*inputs), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
