@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tilewright.compiler import debug, plan
+from tilewright.compiler.attention import ATTENTION, Attention
 from tilewright.compiler.cache import KernelCache
 from tilewright.compiler.codegen import assembly, emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
@@ -318,6 +319,7 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
     group = [
         s for v in function.regions[0].blocks[0].operations if (s := Structured.read(v.operation)) is not None
     ]
+    attentions = [Attention.read(op) for op in walk(function, ATTENTION)]
     types = function.attributes["function_type"].value
     nbytes = sum(plan.tensor_spec(t, "").nbytes for t in (*types.inputs, *types.results))
     unfused = function.attributes["tilewright.unfused"] if "tilewright.unfused" in function.attributes else ()
@@ -327,7 +329,8 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         "location": step.location,
         "unfused": [ir.StringAttr(reason).value for reason in unfused],
         "whole": lowered.whole,
-        "flops": int(sum(s.points * max(1, s.body_ops) * share_of_direct(s.op) for s in group)),
+        "flops": int(sum(s.points * max(1, s.body_ops) * share_of_direct(s.op) for s in group))
+        + sum(attention.flops for attention in attentions),
         "bytes": nbytes,
         "tasks": lowered.tasks,
         "inputs": list(step.inputs),

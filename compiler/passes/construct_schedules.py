@@ -17,10 +17,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.attention import ATTENTION
 from tilewright.compiler.cut_space import read_cut_space
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.passes.apply_schedule import sink_of
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import UNSCHEDULED, Schedule
@@ -72,6 +73,9 @@ class ConstructSchedules(Pass):
             if "tilewright.operator" not in function.attributes:
                 continue
             if schedule_attribute.read(function) is not None:
+                continue
+            if walk(function, ATTENTION):  # `lower-attention` cuts it by its own model
+                schedule_attribute.write(function, Schedule())
                 continue
             try:
                 candidates = self.candidates(function, described)
