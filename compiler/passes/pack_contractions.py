@@ -48,6 +48,8 @@ class PackContractions(Pass):
         if last is None or not is_dim(last):
             return
         loop = last.position
+        if self.pack_groups(contraction, static, packed):
+            return
         for position in range(2):
             map_, value = contraction.maps[position], contraction.op.operands[position]
             alone = loop in map_dims(map_) and loop not in map_dims(contraction.maps[1 - position])
@@ -60,6 +62,38 @@ class PackContractions(Pass):
                 if block is not None:
                     _pack(contraction, position, loop, block, packed)
                 return
+
+    def pack_groups(
+        self, contraction: Structured, static: set[ir.Value], packed: dict[tuple, ir.Value]
+    ) -> bool:
+        """Packs the weight of a grouped contraction with as many groups side by side as fill a vector.
+
+        For groups of fewer results than lanes: the output ends in (group, result), the data in (group, channel).
+        """
+        output = list(contraction.result_map.results)
+        if len(output) < 3 or not all(is_dim(expr) for expr in output[-2:]):
+            return False
+        group, result = output[-2].position, output[-1].position
+        lanes = self.vector_bits // (contraction.op.results[0].type.element_type.width or self.vector_bits)
+        block = lanes // contraction.extents[result]
+        if block < 2 or lanes % contraction.extents[result] or contraction.extents[group] % block:
+            return False
+        for position in range(2):
+            map_, data = contraction.maps[position], list(contraction.maps[1 - position].results)
+            if contraction.op.operands[position] not in static or not all(map(is_dim, map_.results)):
+                continue
+            if len(data) < 2 or not is_dim(data[-2], group) or not is_dim(data[-1]):
+                continue
+            inner = data[-1].position
+            follows = {group, result, inner} <= map_dims(map_)
+            if (
+                follows
+                and contraction.kinds[inner] == "reduction"
+                and 1 < contraction.extents[inner] <= lanes
+            ):
+                _pack(contraction, position, group, block, packed, innermost=(result,))
+                return True
+        return False
 
 
 def static_values(function: ir.Operation) -> set[ir.Value]:
@@ -94,8 +128,14 @@ def _unroll_extent(contraction: Structured, weight: ir.AffineMap, loop: int) -> 
 
 
 def _pack(
-    contraction: Structured, position: int, loop: int, block: int, packed: dict[tuple, ir.Value]
+    contraction: Structured,
+    position: int,
+    loop: int,
+    block: int,
+    packed: dict[tuple, ir.Value],
+    innermost: tuple[int, ...] = (),
 ) -> None:
+    """Stores an operand in blocks along `loop`; inside of one, `innermost` loops lie along the vector too."""
     op, map_ = contraction.op, contraction.maps[position]
     value = op.operands[position]
     type_ = ir.RankedTensorType(value.type)
@@ -105,11 +145,11 @@ def _pack(
     groups = [[i] if i < at else [at, at + 1] if i == at else [i + 1] for i in range(len(loops))]
     # Loops shared with the output come first, then the block's number, the reduction, and the block itself.
     output = map_dims(contraction.result_map)
-    shared = sorted(d for d in loops if d in output and d != loop)
+    shared = sorted(d for d in loops if d in output and d != loop and d not in innermost)
     reduced = sorted(d for d in loops if d not in output)
     order = [*shared, loop, *reduced]
     sources = {d: (i if i <= at else i + 1) for i, d in enumerate(loops)}
-    permutation = [*(sources[d] for d in order), at + 1]
+    permutation = [*(sources[d] for d in order), at + 1, *(sources[d] for d in innermost)]
     key = (value, block, at, *permutation)
     if key not in packed:
         with ir.InsertionPoint(op), op.location:
@@ -121,7 +161,7 @@ def _pack(
     dims = contraction.maps[0].n_dims
     d = ir.AffineExpr.get_dim
     number, inside = ir.AffineExpr.get_floor_div(d(loop), block), ir.AffineExpr.get_mod(d(loop), block)
-    results = [*(d(x) for x in shared), number, *(d(x) for x in reduced), inside]
+    results = [*(d(x) for x in shared), number, *(d(x) for x in reduced), inside, *(d(x) for x in innermost)]
     maps = [ir.AffineMapAttr.get(m) for m in contraction.maps]
     maps[position] = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, results))
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)

@@ -26,6 +26,9 @@ accumulators before they are stored, see `vector_epilogue.py`.
 Where the reduction itself is contiguous (row sums, products with the rows of a matrix), vectors run along it and
 hold partial results, see `contiguous_loops.py`; terms are then regrouped, as `docs/numerics.md` allows.
 
+Convolutions of few channels per group, whose weights `pack-contractions` stored for it, fill vectors with several
+groups, see `grouped_loops.py`.
+
 Reductions it refuses (booleans, index bodies, dynamic extents) are left to scalar loops, marked so that LLVM may
 reassociate and vectorise them.
 """
@@ -39,6 +42,7 @@ from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim,
 from tilewright.compiler.broadcast_loops import BroadcastLoops, BroadcastPlan
 from tilewright.compiler.contiguous_loops import ContiguousLoops, ContiguousPlan
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.grouped_loops import GroupedLoops, GroupedPlan
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.reduction import Combination, Structure, allow_reassociation, take_fill
@@ -67,6 +71,12 @@ class VectorizeReductions(Pass):
         structures = [Structure.read(generic) for generic in walk(op, "linalg.generic")]
         for reduction in structures:
             if reduction is None or not reduction.reduction:
+                continue
+            grouped = GroupedPlan.read(reduction, self.registers)
+            if grouped is not None:
+                with ir.InsertionPoint(reduction.op), reduction.op.location:
+                    GroupedLoops(reduction, grouped, take_fill(reduction.op)).emit()
+                reduction.op.erase()
                 continue
             plan = self.plan(reduction)
             combination = Combination.read(reduction.body) if plan is None else None

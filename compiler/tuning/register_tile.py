@@ -120,3 +120,8 @@ def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers
 def power_below(extent: int) -> int:
     """The largest power of two that is at most `extent`, which is at least 1."""
     return 1 << (extent.bit_length() - 1)
+
+
+def even_piece(extent: int, most: int) -> int:
+    """The size of as few equal pieces of `extent` as there can be with at most `most` in each."""
+    return -(-extent // -(-extent // most))

@@ -109,3 +109,38 @@ func.func @steps(%a: tensor<64x512xf32>, %w: tensor<512x512xf32> {tilewright.rol
   } -> tensor<64x512xf32>
   return %r : tensor<64x512xf32>
 }
+
+#wide = affine_map<(h, w, g, o, k, c) -> (h, w + k, g, c)>
+#grouped = affine_map<(h, w, g, o, k, c) -> (g, k, c, o)>
+#groups = affine_map<(h, w, g, o, k, c) -> (h, w, g, o)>
+
+// Four results per group: the weights of four groups lie side by side, as wide as a vector.
+// CHECK-LABEL: func.func @few_channels_per_group
+// CHECK: tensor.expand_shape %arg1 {{.*}} output_shape [2, 4, 3, 4, 4]
+// CHECK: %[[GROUPS:.+]] = linalg.generic {{.*}} outs(%{{.+}} : tensor<2x3x4x4x4xf32>)
+// CHECK: linalg.generic {{.*}} ins(%arg0, %[[GROUPS]]
+func.func @few_channels_per_group(%x: tensor<5x12x8x4xf32>, %w: tensor<8x3x4x4xf32> {tilewright.role = "weight"}, %i: tensor<5x10x8x4xf32>) -> tensor<5x10x8x4xf32> {
+  %r = linalg.generic {indexing_maps = [#wide, #grouped, #groups], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w : tensor<5x12x8x4xf32>, tensor<8x3x4x4xf32>) outs(%i : tensor<5x10x8x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<5x10x8x4xf32>
+  return %r : tensor<5x10x8x4xf32>
+}
+
+// Six groups do not fill vectors of four.
+// CHECK-LABEL: func.func @groups_that_do_not_divide
+// CHECK-NOT: tensor.expand_shape
+// CHECK: return
+func.func @groups_that_do_not_divide(%x: tensor<5x12x6x4xf32>, %w: tensor<6x3x4x4xf32> {tilewright.role = "weight"}, %i: tensor<5x10x6x4xf32>) -> tensor<5x10x6x4xf32> {
+  %r = linalg.generic {indexing_maps = [#wide, #grouped, #groups], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w : tensor<5x12x6x4xf32>, tensor<6x3x4x4xf32>) outs(%i : tensor<5x10x6x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<5x10x6x4xf32>
+  return %r : tensor<5x10x6x4xf32>
+}

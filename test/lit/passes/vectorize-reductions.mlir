@@ -215,3 +215,30 @@ func.func @long_epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref
   }
   return
 }
+
+#wide = affine_map<(h, w, g, o, k, c) -> (h, w + k, g, c)>
+#side_by_side = affine_map<(h, w, g, o, k, c) -> (g floordiv 4, k, c, g mod 4, o)>
+#groups = affine_map<(h, w, g, o, k, c) -> (h, w, g, o)>
+
+// Two channels of four groups, in and out: a vector of eight, spread for one channel at a time. The two steps of a row
+// share the columns in the middle: four are loaded for each channel, not six.
+// CHECK-LABEL: func.func @few_channels_per_group
+// CHECK-NOT: linalg
+// CHECK: %[[X:.+]] = memref.collapse_shape %arg0 {{\[\[}}0], [1], [2, 3]] : memref<5x4x8x2xf32> into memref<5x4x16xf32>
+// CHECK: vector.load %{{.+}} : memref<2x3x2x8xf32>, vector<8xf32>
+// CHECK: %[[COLUMN:.+]] = vector.load %[[X]]
+// CHECK: vector.shuffle %[[COLUMN]], %{{.+}} [0, 0, 2, 2, 4, 4, 6, 6]
+// CHECK-COUNT-3: vector.load %[[X]]
+// CHECK: vector.load %{{.+}} : memref<2x3x2x8xf32>, vector<8xf32>
+// CHECK: vector.shuffle {{.*}} [1, 1, 3, 3, 5, 5, 7, 7]
+// CHECK: vector.store {{.*}} : memref<5x2x16xf32>, vector<8xf32>
+func.func @few_channels_per_group(%x: memref<5x4x8x2xf32>, %w: memref<2x3x2x4x2xf32>, %y: memref<5x2x8x2xf32>) {
+  linalg.generic {indexing_maps = [#wide, #side_by_side, #groups], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %w : memref<5x4x8x2xf32>, memref<2x3x2x4x2xf32>) outs(%y : memref<5x2x8x2xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}

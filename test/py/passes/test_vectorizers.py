@@ -156,3 +156,49 @@ def test_windows_that_slide_along_the_reduction(stride: int, depth: int) -> None
     compiled(x, w, y)
     np.testing.assert_array_equal(y, [x[i * stride : i * stride + depth] @ w for i in range(steps)])
     assert compiled.left == []
+
+
+@few
+@given(
+    st.integers(1, 40),
+    st.integers(1, 2),
+    st.sampled_from([(4, 4), (2, 4), (8, 8), (4, 2), (3, 8), (8, 4)]),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([256, 512]),
+)
+def test_convolutions_of_few_channels_per_group(steps, rows, channels, blocks, taps, stride, dilation, bits):
+    inputs, results = channels
+    block = bits // 32 // results
+    if block < 2:
+        return
+    groups, width = blocks * block, (steps - 1) * stride + (taps - 1) * dilation + 1
+    text = generic(
+        [
+            f"(h, w, g, o, k, c) -> (h, w * {stride} + k * {dilation}, g, c)",
+            f"(h, w, g, o, k, c) -> (g floordiv {block}, k, c, g mod {block}, o)",
+            "(h, w, g, o, k, c) -> (h, w, g, o)",
+        ],
+        "pppprr",
+        [
+            ("%x", memref(rows, width, groups, inputs, dtype="f32")),
+            ("%w", memref(blocks, taps, inputs, block, results, dtype="f32")),
+            ("%y", memref(rows, steps, groups, results, dtype="f32")),
+        ],
+        "%p = arith.mulf %x0, %x1 : f32\n %r = arith.addf %o, %p : f32",
+        "f32",
+    )
+    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}")
+    assert compiled.left == []
+    x = values((rows, width, groups, inputs), "f32", 0)
+    w = values((blocks, taps, inputs, block, results), "f32", 1)
+    y = values((rows, steps, groups, results), "f32", 2)
+    expected = y.copy()
+    by_group = w.transpose(0, 3, 1, 2, 4).reshape(groups, taps, inputs, results)
+    for k in range(taps):
+        part = x[:, k * dilation : k * dilation + (steps - 1) * stride + 1 : stride]
+        expected += np.einsum("hwgc,gco->hwgo", part, by_group[:, k])
+    compiled(x, w, y)
+    np.testing.assert_array_equal(y, expected)
