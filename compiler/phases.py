@@ -92,6 +92,7 @@ def _layout(target: Target) -> list[str]:
 
 def _dispatch(target: Target) -> list[str]:
     return [
+        "limit-sorts",
         "materialize-returns",
         "outline-dispatches",
         "place-inserts",

@@ -8,6 +8,7 @@ from typing import ClassVar
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import arith, ir, memref, scf, static_shape, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.limit_sorts import FIRST
 
 _NAN_GREATEST = {"ole": 1, "ule": 1, "oge": 0, "uge": 0}
 """Comparisons that order floats without NaN -> which side holds when it is NaN: PyTorch sorts it as the greatest."""
@@ -29,6 +30,10 @@ _PREDICATES = [
     "uno",
     "true",
 ]
+
+
+_FEW = 8
+"""How many times more elements there must be than are wanted for inserting to beat merging, which costs log n each."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class LowerSorts(Pass):
         }
 
     The region tells whether its left elements may stay before its right ones; a merge takes the left one then, so
-    equal elements keep their order. NaN counts as greater than every number. Raises PassError for dynamic shapes.
+    equal elements keep their order. Where `limit-sorts` found that only a few first elements are read, at most an
+    eighth, one scan keeps these in order instead and most elements cost one comparison. NaN counts as greater than every number. Raises PassError for dynamic shapes.
     """
 
     anchor: ClassVar[str] = "func.func"
@@ -82,7 +88,11 @@ def _lower(function: ir.Operation, sort: ir.Operation) -> None:
             scratch = [[_scratch(buffer.type, length) for buffer in buffers] for _ in range(2)]
         with ir.InsertionPoint(sort):
             others = [extent for number, extent in enumerate(shape) if number != dim]
-            _for_each(others, [], lambda at: _sort_row(sort, buffers, scratch, at, dim, length))
+            first = ir.IntegerAttr(sort.attributes[FIRST]).value if FIRST in sort.attributes else length
+            if first * _FEW <= length:
+                _for_each(others, [], lambda at: _select_row(sort, buffers, scratch[0], at, dim, first))
+            else:
+                _for_each(others, [], lambda at: _sort_row(sort, buffers, scratch, at, dim, length))
     sort.erase()
 
 
@@ -127,6 +137,60 @@ def _sort_row(sort: ir.Operation, buffers, scratch, at: list[ir.Value], dim: int
             memref.store(memref.load(run, at_k), buffer, position(at_k[0]))
 
     _for_each([length], [], drain)
+
+
+def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int, first: int) -> None:
+    """Scans one row and keeps its `first` elements in order, each inserted behind those that may stay before it."""
+    length = static_shape(buffers[0].type)[dim]
+
+    def position(k: ir.Value) -> list[ir.Value]:
+        return [*at[:dim], k, *at[dim:]]
+
+    def insert(element: list[ir.Value], end: ir.Value) -> None:
+        index = ir.IndexType.get()
+        loop = scf.WhileOp([index], [end])
+        before = loop.before.blocks.append(index)
+        with ir.InsertionPoint(before):
+            hole = before.arguments[0]
+            previous = arith.maxsi(arith.subi(hole, _index(1)), _index(0))
+            stays = _compare(sort, [memref.load(run, [previous]) for run in kept], element)
+            moves = arith.xori(stays, arith.constant(ir.IntegerType.get_signless(1), 1))
+            inside = arith.cmpi(arith.CmpIPredicate.sgt, hole, _index(0))
+            scf.condition(arith.andi(inside, moves), [hole])
+        after = loop.after.blocks.append(index)
+        with ir.InsertionPoint(after):
+            hole = after.arguments[0]
+            previous = arith.subi(hole, _index(1))
+            for run in kept:
+                memref.store(memref.load(run, [previous]), run, [hole])
+            scf.yield_([previous])
+        for value, run in zip(element, kept):
+            memref.store(value, run, [loop.results[0]])
+
+    def load(k: ir.Value) -> list[ir.Value]:
+        return [memref.load(buffer, position(k)) for buffer in buffers]
+
+    _for_each([first], [], lambda at_k: insert(load(at_k[0]), at_k[0]))
+    # The last one kept is carried in registers: through memory every comparison would wait for the store before.
+    starts = [memref.load(run, [_index(first - 1)]) for run in kept]
+    rest = scf.ForOp(_index(first), _index(length), _index(1), starts)
+    with ir.InsertionPoint(rest.body):
+        element, last = load(rest.induction_variable), list(rest.inner_iter_args)
+        stays = _compare(sort, last, element)
+        moves = arith.xori(stays, arith.constant(ir.IntegerType.get_signless(1), 1))
+        branch = scf.IfOp(moves, [value.type for value in last], has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            insert(element, _index(first - 1))
+            scf.yield_([memref.load(run, [_index(first - 1)]) for run in kept])
+        with ir.InsertionPoint(branch.else_block):
+            scf.yield_(last)
+        scf.yield_(list(branch.results))
+
+    def drain(at_k: list[ir.Value]) -> None:
+        for buffer, run in zip(buffers, kept):
+            memref.store(memref.load(run, at_k), buffer, position(at_k[0]))
+
+    _for_each([first], [], drain)
 
 
 def _merge_level(sort: ir.Operation, source, target, width: int, length: int) -> None:

@@ -8,6 +8,7 @@ import torch
 from tensor_function import TensorModule
 from torch import nn
 
+import tilewright
 from tilewright.compiler.importers.torch_model import import_torch
 from tilewright.compiler.ir import parse
 
@@ -64,3 +65,27 @@ def test_ten_thousand_elements_sort_at_once():
     imported = import_torch(Sort(0, False), (x,))
     values, _ = TensorModule(imported.module)(x.numpy())
     np.testing.assert_array_equal(values, np.sort(x.numpy()))
+
+
+class TopK(nn.Module):
+    def __init__(self, count: int, dim: int, largest: bool):
+        super().__init__()
+        self.count, self.dim, self.largest = count, dim, largest
+
+    def forward(self, x):
+        return torch.topk(x, self.count, self.dim, self.largest)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize(
+    "shape, count, dim",
+    [((100,), 1, 0), ((3, 70), 5, 1), ((64, 3, 2), 8, 0), ((2, 40, 3), 5, 1), ((20,), 19, 0)],
+)
+def test_a_few_first_elements_are_those_of_the_whole_sort(shape, count, dim, largest):
+    x = torch.randint(-9, 9, shape, generator=torch.Generator().manual_seed(2)).float()
+    x.view(-1)[::17] = float("nan")
+    module = tilewright.compile(TopK(count, dim, largest), (x,))
+    exact = torch.sort(x, stable=True, dim=dim, descending=largest)
+    values, indices = module(x)
+    torch.testing.assert_close(values, exact.values.narrow(dim, 0, count), equal_nan=True, rtol=0, atol=0)
+    assert torch.equal(indices, exact.indices.narrow(dim, 0, count))
