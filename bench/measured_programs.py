@@ -11,7 +11,7 @@ import json
 import lzma
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +116,18 @@ def steps_of(record: dict) -> tuple[int, ...]:
     return (*steps, *(1 for _ in record["reduce"]))
 
 
+def as_compiled(target: Target) -> Target:
+    """The target with the registers that the tuner's compiler gave a thread.
+
+    ROCm compiles kernels that do not say otherwise for work groups of 1,024 threads, all of which must be resident: on
+    an MI50 that leaves 64 registers each. Source: LLVM, "User Guide for AMDGPU Backend", amdgpu-flat-work-group-size.
+    """
+    if not target.arch.startswith("gfx"):
+        return target
+    resident = target.level("registers").capacity_bytes // 4 // target.block_threads
+    return replace(target, registers_per_thread=min(target.registers_per_thread, resident))
+
+
 def compare(path: Path, target: Target, options: ConstructOptions) -> list[Compared]:
     """Every operator of roller119 that the file at `path` has programs of, in the suite's order."""
     rows = {key: row for row in roller_rows() if (key := _row_key(row))}
@@ -141,7 +153,10 @@ def _compare(
 ) -> Compared:  # fmt: skip
     times = np.asarray([ms for _, _, ms in measured])
     predicted = evaluate(
-        workload, target, [tiles for tiles, _, _ in measured], [steps for _, steps, _ in measured]
+        workload,
+        as_compiled(target),
+        [tiles for tiles, _, _ in measured],
+        [steps for _, steps, _ in measured],
     )
     ours = construct(workload, target, options)[0]
     apart = [(1,) * len(workload.axes)]

@@ -78,6 +78,7 @@ class Target:
     thread's registers, `tile_shared_bytes` of one block's shared memory. How a core runs threads, 0 where it runs
     none: warp `schedulers`, `block_threads` at most in one block, `core_threads` and `core_blocks` at once.
     `sustained_gflops` is the f32 rate that a micro-benchmark reaches (§3.3), 0 where only the peak is known.
+    `issue_lanes` counts lanes whose instructions a core issues each cycle, 0 for one warp per scheduler.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Target:
     core_threads: int = 0
     core_blocks: int = 0
     sustained_gflops: float = 0.0
+    issue_lanes: int = 0
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`; raises KeyError with the levels there are."""

@@ -24,7 +24,7 @@ DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "i32", "i16", "i8")
 _MAX_BYTES = 1 << 20
 _MAY_BE_ZERO = (
     "lanes_per_core", "clock_ghz", "start_us", "core_gbps", "copy_gbps", "latency_ns", "tile_registers",
-    "tile_shared_bytes", "schedulers", "block_threads", "core_threads", "core_blocks", "sustained_gflops",
+    "tile_shared_bytes", "schedulers", "block_threads", "core_threads", "core_blocks", "sustained_gflops", "issue_lanes",
 )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def k80() -> Target:
 
     Sources: Tesla K80 board specification BD-07317 (13 SMX of 192 lanes, 12 GB, 240 GB/s and 4.37 TFLOP/s per chip);
     Kepler tuning guide §1.4 (48 KB of shared memory per block, 512 KB of registers per SMX; 32 banks of 8 B,
-    in the default mode 4 B each per cycle; 16 blocks). NVIDIA gives no L2 bandwidth, so that level is left out.
+    in the default mode 4 B each per cycle; 16 blocks; four schedulers that issue two instructions each). NVIDIA gives no L2 bandwidth, so that level is left out.
     Roller (OSDI'22, §4 and its public artifact): 96 registers for a tile, 191 GB/s measured, banks of 8 B.
     """
     target = _gpu(
@@ -57,7 +57,9 @@ def k80() -> Target:
     )  # fmt: skip
     dram, shared, registers = target.memory
     memory = (replace(dram, copy_gbps=191.0), replace(shared, bank_bytes=8), registers)
-    return replace(target, memory=memory, tile_registers=96, tile_shared_bytes=48 * KIB, core_blocks=16)
+    return replace(
+        target, memory=memory, tile_registers=96, tile_shared_bytes=48 * KIB, core_blocks=16, issue_lanes=256
+    )
 
 
 def v100() -> Target:
@@ -149,7 +151,7 @@ def mi50() -> Target:
 
     Sources: MI50 datasheet (60 compute units of 64 lanes, 1,024 GB/s; 13.3 TFLOP/s f32, 6.6 f64, 26.5 f16); Vega ISA
     reference (64 KB of LDS in 32 banks of 4 B, wavefronts of 64, 256 vector registers per thread, 256 KB of
-    them per unit, 40 wavefronts); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle). Roller (OSDI'22, §4 and
+    them per unit, 40 wavefronts, of which one starts a vector instruction each cycle); Vega whitepaper (4 MB L2 in 16 channels of 64 B per cycle). Roller (OSDI'22, §4 and
     its public artifact): 70 registers for a tile, transactions of 64 B; 900 GB/s and 12,000 GFLOP/s measured.
     """
     target = _gpu(
@@ -158,7 +160,9 @@ def mi50() -> Target:
     )  # fmt: skip
     dram, *rest = target.memory
     memory = (replace(dram, transaction_bytes=64, copy_gbps=900.0), *rest)
-    return replace(target, memory=memory, tile_registers=70, core_threads=2560, sustained_gflops=12000.0)
+    return replace(
+        target, memory=memory, tile_registers=70, core_threads=2560, sustained_gflops=12000.0, issue_lanes=64
+    )
 
 
 def graphcore_ipu() -> Target:

@@ -104,7 +104,7 @@ def evaluate_threads(
             + 2 * fetched
             + index
         )
-        / (device.lanes * device.teus),
+        / (target.issue_lanes or device.lanes * device.teus),
     }
     memory = np.maximum(cycles[lowest.name], cycles["L2"])
     core = np.maximum(np.maximum(cycles[shared.name], cycles["compute"]), cycles["issue"])
