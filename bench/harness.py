@@ -153,22 +153,25 @@ def relative_error(found: Sequence, expected: Sequence) -> float:
 
 
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[threading.Event]:
     """Raises Unavailable in what runs under it after `seconds`, once that is back in Python code; 0 sets none.
 
-    Works in the main thread only, as signals do; elsewhere nothing is limited.
+    Gives an event that tells whether that came to pass: what runs under it may raise its own error from ours. Works
+    in the main thread only, as signals do; elsewhere nothing is limited.
     """
+    expired = threading.Event()
     if not seconds or threading.current_thread() is not threading.main_thread():
-        yield
+        yield expired
         return
 
     def stop(number, frame):
+        expired.set()
         raise Unavailable(f"not ready after {seconds:g} s (--compile-limit)")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
+        yield expired
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -222,9 +225,9 @@ def run_case(
 
 
 def _prepare(name: str, task: Task, expected: Sequence, limit_s: float) -> tuple[Outcome, Prepared | None]:
-    start = time.perf_counter()
+    start, expired = time.perf_counter(), threading.Event()
     try:
-        with warnings.catch_warnings(), time_limit(0 if name == OURS else limit_s):
+        with warnings.catch_warnings(), time_limit(0 if name == OURS else limit_s) as expired:
             # Deprecations inside competitors are not for those who read the table.
             warnings.simplefilter("ignore")
             prepared = adapters.load(name)(task)
@@ -232,6 +235,8 @@ def _prepare(name: str, task: Task, expected: Sequence, limit_s: float) -> tuple
     except Unavailable as reason:
         return Outcome("unavailable", str(reason)), None
     except Exception as error:
+        if expired.is_set():
+            return Outcome("unavailable", f"not ready after {limit_s:g} s (--compile-limit)"), None
         first = (str(error).strip().splitlines() or [""])[0]
         return Outcome("failed", f"{type(error).__name__}: {first[:200]}"), None
     seconds = time.perf_counter() - start

@@ -94,8 +94,11 @@ def roofline(flops: int, bytes_: int, target: Target, threads: int, dtype: str =
         private = candidate.name in ("L1", "L2", "shared", "local")
         if bytes_ <= candidate.capacity_bytes * (cores if private else 1):
             level = candidate
-    share = 1.0 if level is levels[0] and target.kind == "cpu" else cores / target.num_cores
-    memory_us = bytes_ / (level.bandwidth_gbps * share) / 1e3
+    gbps = level.bandwidth_of(cores, target.num_cores)
+    if level is levels[0] and target.kind == "cpu" and not level.core_gbps:
+        # Nobody says what one core gets of memory: it may be all.
+        gbps = level.bandwidth_gbps
+    memory_us = bytes_ / gbps / 1e3
     return Bound(compute_us, "compute") if compute_us >= memory_us else Bound(memory_us, level.name)
 
 

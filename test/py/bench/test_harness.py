@@ -104,6 +104,18 @@ class TestOutcomes:
         assert outcomes["b"].note == "not ready after 0.2 s (--compile-limit)"
         assert (outcomes["b"].status, outcomes[OURS].status) == ("unavailable", "ok")
 
+    def test_the_limit_is_told_from_failures_that_it_causes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def wrapping(task: Task) -> Prepared:
+            try:
+                time.sleep(30)
+            except Unavailable as stopped:
+                raise RuntimeError("the compiler gave up") from stopped
+            raise AssertionError("nobody stopped it")
+
+        names = fake(monkeypatch, tilewright=doubling(1.0), b=wrapping)
+        outcome = run_case(CASE, names, 1, QUICK, compile_limit_s=0.2).outcomes["b"]
+        assert (outcome.status, outcome.note) == ("unavailable", "not ready after 0.2 s (--compile-limit)")
+
     def test_every_reason_is_given_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing(task: Task) -> Prepared:
             raise Unavailable("not installed")

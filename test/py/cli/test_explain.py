@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -85,6 +86,15 @@ class TestRoofline:
         bound = roofline(0, count, self.target, 4)
         assert bound.by == level
         assert bound.us == pytest.approx(count / self.target.level(level).bandwidth_gbps / 1e3)
+
+    def test_one_core_gets_of_memory_what_was_measured(self) -> None:
+        slowest, *others = self.target.memory
+        measured = replace(self.target, memory=(replace(slowest, core_gbps=20.0), *others))
+        for cores, gbps in ((1, 20.0), (2, 40.0), (4, slowest.bandwidth_gbps)):
+            assert roofline(0, 1 << 28, measured, cores).us == pytest.approx((1 << 28) / gbps / 1e3)
+        assert roofline(0, 1 << 28, self.target, 1).us == pytest.approx(
+            (1 << 28) / slowest.bandwidth_gbps / 1e3
+        )
 
 
 class TestPrediction:
