@@ -7,8 +7,8 @@
       vector.store interleave(%r0, %r1), %p[a, q, c0, 0]
     } }
 
-Where the groups lie together in the source already, `%p[a, q, c, e] = %w[a, c, q, e]`, they move as one word. The loops
-over pairs or quads that LLVM would make of either write two bytes at a time.
+Where the groups lie together in the source already, `%p[a, q, c, e] = %w[a, c, q, e]`, they are words, blocks of which
+are transposed in registers. The loops over pairs or quads that LLVM would make of either write two bytes at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from tilewright.compiler.dot_product import flattened, interleaved
 from tilewright.compiler.ir import arith, ir, vector, walk
 from tilewright.compiler.loop_nest import LoopNest, index
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.vectorize_transposes import transposed
 from tilewright.compiler.reduction import Structure, vectorize_body
+from tilewright.compiler.tuning.register_tile import power_below
 
 _GROUPS = (2, 4)
 
@@ -45,12 +47,12 @@ class VectorizeInterleaves(Pass):
 
 @dataclass(frozen=True)
 class InterleavePlan:
-    """`group` is the loop over the members of a group, `column` the one over the groups beside each other; `together`
-    tells that the members lie together in the source."""
+    """`group` is the loop over the members of a group, `column` the one over the groups beside each other in the
+    result; where the members lie together in the source, `along` is the one over groups beside each other there."""
 
     column: int
     group: int
-    together: bool
+    along: int | None
 
     @classmethod
     def of(cls, s: Structure) -> InterleavePlan | None:
@@ -68,9 +70,12 @@ class InterleavePlan:
             return None
         if not _is_dense(s.op.operands[1].type):
             return None
-        if is_dim(source.results[-1], group):
-            return cls(column, group, True)
-        return cls(column, group, False) if is_contiguous_along(source, column, 1) else None
+        if is_contiguous_along(source, column, 1):
+            return cls(column, group, None)
+        if len(source.results) < 2 or not is_dim(source.results[-1], group) or not is_dim(source.results[-2]):
+            return None
+        along = source.results[-2].position
+        return cls(column, group, along) if along != column and _is_dense(s.op.operands[0].type) else None
 
 
 def _is_dense(type_: ir.MemRefType) -> bool:
@@ -88,20 +93,39 @@ class _Groups(LoopNest):
         self.lanes = vector_bits // structure.element_bits[1]
         self.source, self.result = structure.op.operands
         self.flat = flattened(self.result)
+        self.words = self.source if plan.along is None else flattened(self.source)
 
     def emit(self) -> None:
         plan = self.plan
-        outer = [d for d in range(len(self.extents)) if d not in (plan.column, plan.group)]
+        outer = [d for d in range(len(self.extents)) if d not in (plan.column, plan.group, plan.along)]
         self.ivs[plan.group] = self.zero
-        if plan.together:
-            self.nest([*outer, plan.column], self._word)
-        else:
+        if plan.along is None:
             self.nest(outer, lambda: self.segments(plan.column, self.lanes, self._rows))
+            return
+        along, group = plan.along, self.extents[plan.group]
+        width, height = (power_below(min(self.lanes // group, self.extents[d])) for d in (plan.column, along))
 
-    def _word(self) -> None:
-        count = self.extents[self.plan.group]
-        value = self._load(0, count)
-        vector.store(self._computed(value, count), self.result, self.address(1, {}))
+        def blocks() -> None:
+            self.overlapping(plan.column, width, lambda: self._words(along, width, height))
+
+        self.nest(outer, lambda: self.overlapping(along, height, blocks))
+
+    def _words(self, along: int, width: int, height: int) -> None:
+        """A block of `width` columns of `height` words each."""
+        plan, group = self.plan, self.extents[self.plan.group]
+        words = ir.VectorType.get([height], ir.IntegerType.get_signless(32))
+        element = ir.ShapedType(self.source.type).element_type
+        loaded = []
+        for column in range(width):
+            *outer, word, _ = self.address(0, {plan.column: column} if column else {})
+            place = [*outer, arith.muli(word, index(group))]
+            value = vector.load(ir.VectorType.get([height * group], element), self.words, place)
+            loaded.append(vector.bitcast(words, self._computed(value, height * group)))
+        result = ir.ShapedType(self.result.type).element_type
+        for row, value in enumerate(transposed(loaded, height)):
+            *outer, column, _ = self.address(1, {along: row} if row else {})
+            groups = vector.bitcast(ir.VectorType.get([width * group], result), value)
+            vector.store(groups, self.flat, [*outer, arith.muli(column, index(group))])
 
     def _rows(self, count: int) -> None:
         group = self.extents[self.plan.group]

@@ -100,15 +100,20 @@ def pieces(extent: int, step: int, exact: bool) -> list[int]:
     return sorted({extent, *(size for size in even if size < extent)}, reverse=True)
 
 
+_INTERLEAVED = 8
+"""Elements between neighbours of the source below which the result still fills cache lines with them."""
+
+
 def transposing_tile(
     extents: tuple[int, ...], source_order: Sequence[int], block: int
 ) -> tuple[int, ...] | None:
     """The tile of a copy that reads in another order than it writes; None when both run along the same loop.
 
     `source_order` are the loops that the source's dimensions follow, outer first. The tile takes about `block`
-    consecutive elements of the source and of the result, so that every cache line is used up while it is near.
+    consecutive elements of the source and of the result, so that every cache line is used up while it is near. A
+    result that interleaves a few rows of its source runs along them as well.
     """
-    if not source_order or source_order[-1] == len(extents) - 1:
+    if not source_order or math.prod(extents[source_order[-1] + 1 :]) < _INTERLEAVED:
         return None
     tile = [1] * len(extents)
     tile[-1] = min(extents[-1], block)

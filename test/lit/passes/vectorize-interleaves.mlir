@@ -45,9 +45,12 @@ func.func @quads_of_rows(%x: memref<2x4x1x16xi8>, %y: memref<1x2x16x4xi8>) {
   return
 }
 
+// Blocks of 16 columns by 4 words, which are moved as such.
 // CHECK-LABEL: func.func @words
-// CHECK: %[[W:.+]] = vector.load %arg0[{{.*}}] : memref<1x16x4x2xbf16>, vector<2xbf16>
-// CHECK: vector.store %[[W]], %arg1[{{.*}}] : memref<1x4x16x2xbf16>, vector<2xbf16>
+// CHECK: %[[FROM:.+]] = memref.collapse_shape %arg0
+// CHECK-COUNT-16: vector.load %[[FROM]][{{.*}}] : memref<1x16x8xbf16>, vector<8xbf16>
+// CHECK: vector.shuffle
+// CHECK-COUNT-4: vector.store {{.*}} : memref<1x4x32xbf16>, vector<32xbf16>
 func.func @words(%x: memref<1x16x4x2xbf16>, %y: memref<1x4x16x2xbf16>) {
   linalg.generic {indexing_maps = [#columns, #id], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
       ins(%x : memref<1x16x4x2xbf16>) outs(%y : memref<1x4x16x2xbf16>) {
