@@ -105,7 +105,8 @@ class VectorizeDots(Pass):
                 "use a divisor",
                 dots.op.location,
             )
-        widths = None if dots.block is None else packed_widths(dots.block, lanes)
+        # Columns that are interleaved on the way cost a shuffle each, which many rows have to share.
+        widths = (lanes, 2 * lanes) if dots.block is None else packed_widths(dots.block, lanes)
         tile = choose_register_tile(count, dots.extents[dots.loops.vector], lanes, self.registers, widths)
         return (unrolled if count > 1 else None, self.unroll or tile.unroll, self.vector or tile.vector)
 
