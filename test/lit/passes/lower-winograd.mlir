@@ -109,3 +109,21 @@ func.func @direct(%x: memref<1x5x12x16xf32>, %z: memref<1x12x12x16xf32>, %p: mem
   }
   return
 }
+
+// Every other channel of a larger image: no vector can be loaded.
+// CHECK-LABEL: func.func @strided
+// CHECK-NOT: vector.load
+// CHECK: tilewright.winograd
+// CHECK: return
+func.func @strided(%x: memref<1x12x12x16xf32, strided<[4608, 384, 32, 2]>>, %p: memref<5x3x3x16x16xf32>, %y: memref<1x10x10x16xf32>) {
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%y : memref<1x10x10x16xf32>)
+  linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %p : memref<1x12x12x16xf32, strided<[4608, 384, 32, 2]>>, memref<5x3x3x16x16xf32>) outs(%y : memref<1x10x10x16xf32>) attrs = {tilewright.winograd = 4 : i64} {
+  ^bb0(%a: f32, %w: f32, %o: f32):
+    %m = arith.mulf %a, %w : f32
+    %s = arith.addf %o, %m : f32
+    linalg.yield %s : f32
+  }
+  return
+}
