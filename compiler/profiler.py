@@ -27,8 +27,11 @@ from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.winograd_form import ATTRIBUTE, Convolution2d
 from tilewright.runtime.program import Kernel
 
+_TRANSFORMED = 16
+"""What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""
 COMPILING, MEASURING = "tilewright.compiler.profiler_compile", "tilewright.compiler.profiler_measure"
 
 
@@ -320,6 +323,7 @@ def _request(
 ) -> Message:
     types = question.function.attributes["function_type"].value
     inputs = _tensors(question.function, types.inputs, "arg_attrs")
+    planes = _transformed_filters(question.function)
     group = [
         s
         for view in question.function.regions[0].blocks[0].operations
@@ -330,14 +334,29 @@ def _request(
         "features": list(target.cpu_features),
         "threads": options.threads,
         "seconds": options.seconds,
-        "inputs": [{**tensor, "weight": weight} for tensor, weight in zip(inputs, question.weights)],
+        "inputs": [
+            {**tensor, "weight": weight, "planes": planes.get(number, [])}
+            for number, (tensor, weight) in enumerate(zip(inputs, question.weights))
+        ],
         "outputs": _tensors(question.function, types.results, "res_attrs"),
         # Weights come from as far away as when the whole model runs, but need not be more than twice the last cache.
         "rotate_bytes": min(rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])),
-        "steps": max((_steps(s) for s in group), default=1),
+        "steps": max((_steps(s) for s in group), default=1) * (_TRANSFORMED if planes else 1),
         "indexes": any(op.name == "tensor.extract" for op in walk(question.function)),
         "kernels": [_kernel(question.kernels[number]) for number in alive],
     }
+
+
+def _transformed_filters(function: ir.Operation) -> dict[int, list]:
+    """Arguments that hold filters with their Winograd transforms behind them: the matrix that makes these of those."""
+    arguments = list(function.regions[0].blocks[0].arguments)
+    found: dict[int, list] = {}
+    for op in walk(function, "linalg.generic"):
+        convolution = Convolution2d.read(op) if ATTRIBUTE in op.attributes else None
+        transforms = convolution.transforms if convolution is not None else None
+        if transforms is not None and op.operands[1] in arguments:
+            found[arguments.index(op.operands[1])] = [list(row) for row in transforms.planes]
+    return found
 
 
 def _tensors(function: ir.Operation, types: Sequence[ir.Type], attributes: str) -> list[Message]:

@@ -116,6 +116,15 @@ def random_values(spec: Strided, rng: np.random.Generator, positive: bool, index
     return np.zeros(spec.shape, dtype) if indexes else rng.integers(1, 4, spec.shape).astype(dtype)
 
 
+def store_transforms(filters: np.ndarray, planes: np.ndarray) -> None:
+    """Makes filters [.., p, r, s, c, f] hold in p = 1, .. what `planes` [products, taps] makes of those in p = 0."""
+    steps, rows, columns, channels, block = filters.shape[-5:]
+    taps = rows * columns
+    assert filters.flags.c_contiguous and planes.shape[1] == taps
+    stored = filters.reshape(-1, steps * taps, channels * block)
+    stored[:, taps : taps + len(planes)] = planes @ stored[:, :taps]
+
+
 def tolerance(dtype: str, steps: int) -> float:
     """What two orders of summing `steps` products may differ by, relative to the element or to the root mean square.
 
@@ -170,8 +179,10 @@ class Bench:
 
     def fill(self, positive: bool) -> None:
         rng = np.random.default_rng(0)
-        for spec, copies in zip(self.inputs, self.arguments):
+        for spec, copies, entry in zip(self.inputs, self.arguments, self.request["inputs"]):
             values = random_values(spec, rng, positive, self.request["indexes"])
+            if entry["planes"]:
+                store_transforms(values, np.asarray(entry["planes"], values.dtype))
             for copy in copies:
                 copy.array[...] = values
 

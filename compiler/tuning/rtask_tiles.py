@@ -316,7 +316,8 @@ class CpuModel:
         rows = tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
         columns = tile[loops.vector] if loops.vector is not None else loops.vector_extent
         if "execution_unit" not in self.rules:
-            single = RegisterTile(1, min(self.lanes, columns))
+            narrow = min(loops.widths or (self.lanes,), key=lambda width: (abs(width - self.lanes), width))
+            single = RegisterTile(1, min(narrow, columns))
             return single, register_efficiency(rows, columns, self.lanes, single)
         return _efficiency(rows, columns, self.lanes, self.target.registers_per_thread, loops.widths)
 

@@ -311,6 +311,21 @@ class TestOptions:
             driver.check_options({"opt": "O4"})
 
 
+def test_filters_with_their_transforms_are_made_consistent():
+    """Candidates that use the transforms and candidates that do not compute the same from random filters."""
+    torch = pytest.importorskip("torch")
+    import tilewright
+
+    torch.manual_seed(0)
+    model = torch.nn.Conv2d(64, 64, 3, padding=1).eval()
+    x = torch.randn(1, 64, 28, 28)
+    compiled = tilewright.compile(model, (x,), opt="O1")
+    assert torch.allclose(compiled(x), model(x), atol=1e-4)
+    choices = [c for note in compiled.executable.package.notes["dispatches"] for c in note["candidates"]]
+    assert choices
+    assert not [c["error"] for c in choices if "wrong" in c["error"]]
+
+
 def test_a_model_at_o1_computes_the_same_and_is_measured_once():
     torch = pytest.importorskip("torch")
     import tilewright
