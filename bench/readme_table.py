@@ -161,6 +161,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     old = document.read_text()
     new = insert(old, tables)
+    marked = set(re.findall(r"<!-- bench (\S+) -->", old))
+    for name in sorted(set(tables) - marked):
+        print(
+            f"{document}: no marks `<!-- bench {name} -->`, `<!-- end bench {name} -->`: left out",
+            file=sys.stderr,
+        )
+    for name in sorted(marked - set(tables)):
+        print(f"{document}: no record for the marks of `{name}`: left as it was", file=sys.stderr)
     if options.check:
         if old != new:
             print(

@@ -238,6 +238,17 @@ class TestTables:
         assert document.read_text() == first
         assert readme_table.main([str(source), "--check", str(document)]) == 0
 
+    def test_say_what_has_no_marks_and_what_has_no_record(
+        self, record: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source, document = tmp_path / "r.json", tmp_path / "README.md"
+        source.write_text(json.dumps(record))
+        document.write_text("<!-- bench memory -->\nkept\n<!-- end bench memory -->\n")
+        assert readme_table.main([str(source), "--write", str(document)]) == 0
+        said = capsys.readouterr().err
+        assert "no marks `<!-- bench gemm -->`" in said and "no record for the marks of `memory`" in said
+        assert "kept" in document.read_text()
+
     def test_marks_that_do_not_pair_up_are_refused(self) -> None:
         with pytest.raises(ValueError, match="has no line `<!-- end bench gemm -->`"):
             readme_table.insert("<!-- bench gemm -->\n", {"gemm": "x"})
