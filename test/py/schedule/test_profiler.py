@@ -317,7 +317,7 @@ def test_filters_with_their_transforms_are_made_consistent():
     import tilewright
 
     torch.manual_seed(0)
-    model = torch.nn.Conv2d(64, 64, 3, padding=1).eval()
+    model = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
     x = torch.randn(1, 64, 28, 28)
     compiled = tilewright.compile(model, (x,), opt="O1")
     assert torch.allclose(compiled(x), model(x), atol=1e-4)

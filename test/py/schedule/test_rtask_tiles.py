@@ -162,7 +162,7 @@ def test_rules_that_are_off_ask_for_nothing():
     free = cpu_candidates(workload, cut, TARGET, ConstructOptions(rules=rules - {"memory_transaction"}))
     assert any(candidate.schedule.tile[1] % 48 for candidate in free)
     scalar = cpu_candidates(workload, cut, TARGET, ConstructOptions(rules=rules - {"execution_unit"}))
-    assert {(c.schedule.unroll, c.schedule.vector) for c in scalar} == {(1, 16)}
+    assert {(c.schedule.unroll, c.schedule.vector) for c in scalar} == {(1, 48)}
 
 
 def test_tiles_of_transposes_use_whole_cache_lines():
