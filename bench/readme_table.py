@@ -43,7 +43,10 @@ def newest(folder: Path) -> dict[str, tuple[Path, dict]]:
     found: dict[str, tuple[Path, dict]] = {}
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
-        if record.get("suite") not in SUITES or record["settings"].get("quick"):
+        # Other records lie there too: conformance, constructed schedules, single studies.
+        if not isinstance(record, dict) or not {"schema", "suite", "settings", "contenders"} <= set(record):
+            continue
+        if record["suite"] not in SUITES or record["settings"].get("quick"):
             continue
         name = name_of(record)
         if name not in found or record["date"] >= found[name][1]["date"]:

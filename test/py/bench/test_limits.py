@@ -220,8 +220,15 @@ class TestTables:
         ):
             changed = {**record, "date": date, "settings": {**record["settings"], "quick": quick}}
             (tmp_path / f"{name}.json").write_text(json.dumps(changed))
-        (tmp_path / "other.json").write_text("{}")
+        (tmp_path / "other.json").write_text('{"suite": "gemm", "operators": []}')
+        (tmp_path / "list.json").write_text("[]")
         assert {n: path.name for n, (path, _) in readme_table.newest(tmp_path).items()} == {"gemm": "a.json"}
+
+    def test_follow_from_the_records_that_are_kept(self) -> None:
+        for path, kept in readme_table.newest(readme_table.RESULTS).values():
+            text = readme_table.table(kept, path.name)
+            assert text.count("\n| ") == len(kept["cases"]) + 3
+            assert text == readme_table.table(json.loads(path.read_text()), path.name)
 
     def test_go_between_their_marks_and_repeat(self, record: dict, tmp_path: Path) -> None:
         source, document = tmp_path / "r.json", tmp_path / "README.md"
