@@ -17,7 +17,7 @@ def transpose_square(rows: Sequence[ir.Value]) -> list[ir.Value]:
     The stage of step `h` exchanges the halves of 2h x 2h blocks that lie off the diagonal.
     """
     values, size = list(rows), len(rows)
-    if size & (size - 1) or any(v.type.shape != [size] for v in values):
+    if not size or size & (size - 1) or any(v.type.shape != [size] for v in values):
         raise ValueError(f"expected {size} vectors of {size} lanes, a power of two")
     step = size // 2
     while step:

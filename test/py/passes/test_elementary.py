@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.bench.array_function import ArrayFunction, binary, error_ulps, unary
+from tilewright.compiler.elementary import exp2_weight
+from tilewright.compiler.expression import Number
+from tilewright.compiler.ir import context, functions, ir, parse
 
 SPECIAL = np.array(
     [
@@ -263,3 +266,22 @@ def test_maxima_keep_nan(name: str):
     x, y = (grid.ravel() for grid in np.meshgrid(SPECIAL, SPECIAL))
     exact = {"maximumf": np.maximum, "minimumf": np.minimum}[name](x, y)
     assert np.array_equal(function(x, y), exact, equal_nan=True)
+
+
+def test_weights_of_softmax_are_powers_that_end_in_zero():
+    with context(), ir.Location.unknown():
+        module = parse("func.func @f(%a: f32) -> f32 { return %a : f32 }")
+        function = next(functions(module))
+        block = function.regions[0].blocks[0]
+        with ir.InsertionPoint.at_block_begin(block):
+            power = exp2_weight(Number(block.arguments[0]))
+        block.operations[len(block.operations) - 1].operation.operands[0] = power.value
+        *_, head = text = [line.strip() for line in str(module).splitlines()][2:-3]
+    last = head.split(" = ")[0]
+    body = "\n".join(text).replace("%arg0", "%a") + f"\n%r = arith.minimumf {last}, {last} : f32"
+    weight = ArrayFunction(body, ["f32"], "f32")
+    x = np.concatenate([np.linspace(-126.4, 0.5, 400_001), -np.logspace(-30, 0, 1001)]).astype(np.float32)
+    assert error_ulps(weight(x), np.exp2(x.astype(np.float64))).max() <= 2.1
+    special = np.array([0.0, -0.0, -127.5, -1e4, -math.inf, math.nan], np.float32)
+    result = weight(special)
+    assert result[:5].tolist() == [1.0, 1.0, 0.0, 0.0, 0.0] and np.isnan(result[5])

@@ -1,0 +1,110 @@
+"""Times attention alone, fused and as separate dispatches, beside eager.
+
+    python -m tilewright.bench.attention [--seconds S] [-o FILE.json]
+
+Twelve heads of 64, f32, batch 1. Work counts both products in full, masked or not. The limit is the FMA peak that
+`python bench/fma_peak.py` measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from unittest import mock
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import tilewright
+from tilewright.compiler.passes.fuse_attention import FuseAttention
+
+HEADS, WIDTH = 12, 64
+CASES = ((64, True), (128, False), (197, False), (512, False), (512, True), (1024, False), (1024, True))
+"""Lengths and masks: GPT-2's prompt, BERT, ViT-B/16, and longer ones."""
+
+
+class Attention(nn.Module):
+    """`scaled_dot_product_attention`, causal or not."""
+
+    def __init__(self, causal: bool):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+
+def compiled(model: nn.Module, inputs: tuple, fused: bool) -> Callable:
+    """The compiled model; without fusion in a cache of its own, for the cache does not know that a pass was left out."""
+    if fused:
+        return tilewright.compile(model, inputs)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict("os.environ", TILEWRIGHT_CACHE_DIR=folder),
+        mock.patch.object(FuseAttention, "run", lambda self, op: None),
+    ):
+        return tilewright.compile(model, inputs)
+
+
+def measure(length: int, causal: bool, seconds: float) -> dict:
+    """The least milliseconds of interleaved calls: what the machine does while nobody else is on it."""
+    torch.manual_seed(0)
+    inputs = tuple(torch.randn(1, HEADS, length, WIDTH) for _ in range(3))
+    model = Attention(causal)
+    contenders = {
+        "fused": compiled(model, inputs, True),
+        "unfused": compiled(model, inputs, False),
+        "eager": model,
+    }
+    expected = model(*(t.double() for t in inputs))
+    for name, contender in contenders.items():
+        error = float((contender(*inputs) - expected).norm() / expected.norm())
+        if not error < 1e-5:
+            sys.exit(f"attention of {length}: {name} is off by {error:.1e}")
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        for name, contender in contenders.items():
+            start = time.perf_counter()
+            contender(*inputs)
+            times[name].append((time.perf_counter() - start) * 1e3)
+    work = 4 * HEADS * length * length * WIDTH
+    least = {f"{name}_ms": round(min(values), 4) for name, values in times.items()}
+    rate = work / least["fused_ms"] / 1e6
+    return {
+        "length": length,
+        "causal": causal,
+        "gflop": work / 1e9,
+        **least,
+        "fused_gflops": round(rate, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per case")
+    options = parser.parse_args()
+    rows = []
+    with torch.no_grad():
+        for length, causal in CASES:
+            rows.append(measure(length, causal, options.seconds))
+            print(json.dumps(rows[-1]))
+    if options.output:
+        report = {
+            "command": f"python -m tilewright.bench.attention {' '.join(sys.argv[1:])}",
+            "threads": torch.get_num_threads(),
+            "cases": rows,
+        }
+        with open(options.output, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

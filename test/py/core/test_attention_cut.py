@@ -1,0 +1,85 @@
+"""Cuts of attention cover every query within the registers; indices followed back name the element they started from."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.element_source import Linear, Loops
+from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attention, rows_in_flight
+from tilewright.compiler.vector_transpose import transpose_square
+
+
+@settings(deadline=None)
+@given(
+    st.integers(1, 64),
+    st.integers(8, 3000),
+    st.integers(1, 3000),
+    st.sampled_from([(16, 32, 4), (8, 32, 8), (8, 16, 4), (4, 16, 8)]),
+    st.booleans(),
+)
+def test_groups_cover_an_rtask_and_blocks_fit(heads, rows, columns, machine, causal):
+    lanes, registers, item_bytes = machine
+    cut = cut_attention(AttentionShape(heads, rows, columns, 64, 64, causal), 2, lanes, registers, item_bytes)
+    assert 1 <= cut.rows <= rows and 1 <= cut.columns <= columns
+    vectors = sum(count * width for count, width in cut.groups)
+    assert (vectors - 1) * lanes < cut.rows <= vectors * lanes
+    widest = max(width for _, width in cut.groups)
+    assert max(8, cut.columns - 3) * widest * lanes * item_bytes <= max(
+        32768, 8 * widest * lanes * item_bytes
+    )
+    for extent in (64, 80, cut.columns):
+        held = rows_in_flight(extent, widest, registers)
+        assert 1 <= held <= extent
+        assert held == 1 or held * widest + widest + 1 <= registers
+
+
+@settings(deadline=None)
+@given(st.integers(1, 64), st.integers(8, 500))
+def test_few_lanes_are_idle(heads, rows):
+    cut = cut_attention(AttentionShape(heads, rows, rows, 64, 64, False), 2, 16, 32, 4)
+    pieces, vectors = -(-rows // cut.rows), sum(count * width for count, width in cut.groups)
+    tasks = heads * pieces
+    busiest = -(-tasks // 2) * vectors * 16
+    # Never worse than one head per rTask or one vector of queries per rTask, by the model's own penalties at most.
+    assert busiest <= 1.3 * min(-(-heads // 2) * -(-rows // 16) * 16, -(-heads * -(-rows // 16) // 2) * 16)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.data())
+def test_digits_and_rows_are_inverse(extents, data):
+    """A loop over a whole collapsed dimension, taken apart as its parts need, visits the same elements in order."""
+    loops = Loops()
+    whole = math.prod(extents)
+    expr = loops.new(whole, splittable=True)
+    digits = loops.digits(expr, extents)
+    assert digits is not None
+    back = loops.resolved(loops.row_major(digits, extents))
+    assert back == loops.resolved(expr)
+    parts = [(loops.extents[loop], stride) for loop, stride in back.terms]
+    assert math.prod(extent for extent, _ in parts) == whole
+    inner = 1
+    for extent, stride in reversed(parts):
+        assert stride == inner
+        inner *= extent
+    offset = data.draw(st.integers(0, whole - 1))
+    found = loops.digits(Linear((), offset), extents)
+    assert found is not None and loops.row_major(found, extents) == Linear((), offset)
+
+
+def test_what_crosses_a_dimension_is_refused():
+    loops = Loops()
+    fixed = loops.fixed(6)
+    assert loops.digits(fixed, (2, 3)) is None, "a loop that must stay whole"
+    seven = loops.new(7, splittable=True)
+    assert loops.digits(seven, (3, 3)) is None, "no boundary of 7 falls on one of 3"
+    assert loops.digits(loops.new(3).shifted(1), (2, 3)) is None, "1 to 3 runs into the next row"
+    assert loops.digits(loops.new(2).shifted(4), (2, 3)) == [Linear((), 1), Linear(((3, 1),), 1)]
+
+
+def test_squares_are_powers_of_two():
+    with pytest.raises(ValueError, match="power of two"):
+        transpose_square([])
