@@ -39,9 +39,13 @@ def aligned(count: int) -> np.ndarray:
     return block[(-block.ctypes.data % 64) // 8 :][:count]
 
 
+WIDTHS = [bits for bits in (128, 256, 512) if bits <= HOST.vector_bits]
+
+
 class TestProbes:
-    def test_reading_visits_all_of_the_buffer_in_every_round(self) -> None:
-        compiled = Compiled(probes.read(HOST.vector_bits), HOST)
+    @pytest.mark.parametrize("bits", WIDTHS)
+    def test_reading_visits_all_of_the_buffer_in_every_round(self, bits: int) -> None:
+        compiled = Compiled(probes.read(bits), HOST)
         groups, words = 3, 3 * compiled.per_turn // 8
         data, out = aligned(words), aligned(words)
         data[:] = 1 << (np.arange(words) % 63)
@@ -49,9 +53,10 @@ class TestProbes:
         expected = np.bitwise_or.reduce(data.reshape(groups, -1), axis=0)
         np.testing.assert_array_equal(out[: words // groups], expected)
 
+    @pytest.mark.parametrize("bits", WIDTHS)
     @pytest.mark.parametrize("streaming", [False, True])
-    def test_copying_copies_exactly_the_buffer(self, streaming: bool) -> None:
-        compiled = Compiled(probes.copy(HOST.vector_bits, streaming), HOST)
+    def test_copying_copies_exactly_the_buffer(self, streaming: bool, bits: int) -> None:
+        compiled = Compiled(probes.copy(bits, streaming), HOST)
         groups, words = 5, 5 * compiled.per_turn // 16
         source, copied = aligned(words), aligned(words + 8)
         source[:], copied[words:] = np.arange(words), -1
