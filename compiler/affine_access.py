@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from tilewright.compiler.ir import ir
@@ -57,6 +58,22 @@ def evaluate(expr: ir.AffineExpr, values: list[int]) -> int:
     if isinstance(expr, ir.AffineFloorDivExpr):
         return left // right
     return -(-left // right)
+
+
+def stride_along(map_: ir.AffineMap, position: int, strides: Sequence[int]) -> int:
+    """Elements that one step of a loop moves an operand by, whose dimensions have these strides.
+
+    For maps without floordiv and mod along that loop.
+    """
+    at = [0] * map_.n_dims
+    first = [evaluate(expr, at) for expr in map_.results]
+    at[position] = 1
+    return sum((evaluate(expr, at) - start) * s for expr, start, s in zip(map_.results, first, strides))
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """Strides in elements of a tensor whose last dimension is contiguous."""
+    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def is_contiguous_along(map_: ir.AffineMap, position: int, lanes: int) -> bool:

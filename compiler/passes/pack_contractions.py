@@ -18,11 +18,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import is_dim, map_dims
+from tilewright.compiler.affine_access import is_dim, map_dims, row_major, stride_along
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.structure import Structured
-from tilewright.compiler.tuning.register_tile import choose_packing
+from tilewright.compiler.tuning.register_tile import choose_packing, rows_in_one_set
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class PackContractions(Pass):
                 lanes = self.vector_bits // (
                     contraction.op.results[0].type.element_type.width or self.vector_bits
                 )
-                rows = _unroll_extent(contraction, map_, loop)
-                block = choose_packing(rows, contraction.extents[loop], lanes, self.registers)
+                row = _row_loop(contraction, map_, loop)
+                rows = 1 if row is None else contraction.extents[row]
+                most_rows = None if row is None else _rows_side_by_side(contraction, 1 - position, row)
+                block = choose_packing(rows, contraction.extents[loop], lanes, self.registers, most_rows)
                 if block is not None:
                     _pack(contraction, position, loop, block, packed)
                 return
@@ -114,17 +116,18 @@ def static_values(function: ir.Operation) -> set[ir.Value]:
     return static
 
 
-def _unroll_extent(contraction: Structured, weight: ir.AffineMap, loop: int) -> int:
-    """The largest extent among the output's loops that the weight does not follow."""
+def _row_loop(contraction: Structured, weight: ir.AffineMap, loop: int) -> int | None:
+    """The longest of the output's loops that the weight does not follow."""
     followed = map_dims(weight) | {loop}
-    return max(
-        (
-            contraction.extents[e.position]
-            for e in contraction.result_map.results
-            if is_dim(e) and e.position not in followed
-        ),
-        default=1,
-    )
+    rows = [e.position for e in contraction.result_map.results if is_dim(e) and e.position not in followed]
+    return max(rows, key=lambda row: contraction.extents[row], default=None)
+
+
+def _rows_side_by_side(contraction: Structured, position: int, row: int) -> int | None:
+    """How many rows of an operand fit into L1 side by side."""
+    type_ = ir.RankedTensorType(contraction.op.operands[position].type)
+    stride = stride_along(contraction.maps[position], row, row_major(type_.shape))
+    return rows_in_one_set(stride * (type_.element_type.width // 8))
 
 
 def _pack(

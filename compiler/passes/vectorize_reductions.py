@@ -38,7 +38,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
+from tilewright.compiler.affine_access import (
+    dims,
+    is_contiguous_along,
+    is_dim,
+    map_dims,
+    packing,
+    stride_along,
+)
 from tilewright.compiler.broadcast_loops import BroadcastLoops, BroadcastPlan
 from tilewright.compiler.contiguous_loops import ContiguousLoops, ContiguousPlan
 from tilewright.compiler.errors import ScheduleError
@@ -46,7 +53,12 @@ from tilewright.compiler.grouped_loops import GroupedLoops, GroupedPlan
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.reduction import Combination, Structure, allow_reassociation, take_fill
-from tilewright.compiler.tuning.register_tile import choose_dot_tile, choose_register_tile, packed_widths
+from tilewright.compiler.tuning.register_tile import (
+    choose_dot_tile,
+    choose_register_tile,
+    packed_widths,
+    rows_in_one_set,
+)
 from tilewright.compiler.vector_epilogue import Epilogue
 
 _FEWEST_LANES = 4
@@ -122,7 +134,8 @@ class VectorizeReductions(Pass):
                 reduction.op.location,
             )
         widths = None if block is None else packed_widths(block, lanes)
-        tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths)
+        rows = None if unroll_dim is None else _rows_side_by_side(reduction, unroll_dim, vector_dim)
+        tile = choose_register_tile(unroll_extent, extent, lanes, self.registers, widths, rows)
         return BroadcastPlan(
             unroll_dim, vector_dim, self.unroll or tile.unroll, self.vector or tile.vector, lanes
         )
@@ -171,6 +184,17 @@ class VectorizeReductions(Pass):
             bool(tiled),
         )
         return ContiguousPlan(inner, rows_dim, columns_dim, tile.rows, tile.columns, tile.chains, lanes)
+
+
+def _rows_side_by_side(reduction: Structure, unroll_dim: int, vector_dim: int) -> int | None:
+    """How many steps of the unrolled loop keep what is broadcast in L1 side by side; None when any number does."""
+    bounds = []
+    for i, map_ in enumerate(reduction.maps[:-1]):
+        if unroll_dim in map_dims(map_) and vector_dim not in map_dims(map_):
+            strides, _ = ir.MemRefType(reduction.op.operands[i].type).get_strides_and_offset()
+            stride = stride_along(map_, unroll_dim, strides)
+            bounds.append(rows_in_one_set(stride * reduction.element_bits[i] // 8))
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _emit(reduction: Structure, plan: BroadcastPlan) -> None:

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.compiler.tuning.register_tile import (
+    VECTOR_LOAD,
     choose_dot_tile,
     choose_packing,
     choose_register_tile,
     divisors,
     packed_widths,
+    rows_in_one_set,
 )
 
 extents = st.integers(1, 4096)
@@ -86,12 +88,12 @@ def test_the_tiles_of_known_kernels():
 
 @given(lane_counts, st.integers(11, 63))
 def test_more_registers_load_less(lanes, registers):
-    """Without remainders, loads per multiply-add never grow with the registers, once eight of them accumulate."""
+    """Without remainders, the cost of loads per multiply-add never grows with the registers, once eight accumulate."""
     rows, columns = 27720, 27720 * lanes
 
     def loads(tile) -> float:
         vectors = tile.vector // lanes
-        return (tile.unroll + vectors) / (tile.unroll * vectors)
+        return (tile.unroll + VECTOR_LOAD * vectors) / (tile.unroll * vectors)
 
     fewer = choose_register_tile(rows, columns, lanes, registers)
     more = choose_register_tile(rows, columns, lanes, registers + 1)
@@ -114,3 +116,11 @@ def test_tiles_of_contiguous_reductions_fit_the_registers(rows, columns, steps, 
 
 def test_a_single_contiguous_reduction_takes_turns_with_accumulators():
     assert choose_dot_tile(1, 1, 1000, 32, False).chains == 8
+
+
+def test_rows_that_share_a_set_of_the_cache_are_few():
+    assert rows_in_one_set(4096) == rows_in_one_set(3 * 4096) == 6
+    assert rows_in_one_set(2048) == 12
+    assert rows_in_one_set(1024) is None
+    assert rows_in_one_set(4096 + 64) is None
+    assert choose_register_tile(1000, 1024, 16, 32, (32,), 6).unroll == 6
