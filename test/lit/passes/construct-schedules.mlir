@@ -22,9 +22,9 @@
 // Whole blocks of packed columns, the reduction inside: registers hold 6 rows of a block, and the tasks share the rows.
 // CHECK-LABEL: func.func private @matmul
 // CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
-// CPU-SAME: tilewright.schedule = {levels = {L1 = [{{[0-9]+}}, 64, {{[0-9]+}}], L2 = [{{[0-9]+}}, {{[0-9]+}}, 512], L3 = [{{[0-9]+}}, {{[0-9]+}}, 512], registers = [{{[4-6]}}, 64, 1]}, tile = [{{[0-9]+}}, {{0|64|128|256|512}}], unroll = 0 : i64, vector = 0 : i64}
-// V100-SAME: tilewright.schedule = {levels = {registers = [{{[0-9]+}}, {{[0-9]+}}, 1], shared = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}]}, tile = [], unroll = 0 : i64, vector = 0 : i64}
-// IPU-SAME: tilewright.schedule = {levels = {local = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, tile = [171, 128]
+// V100-SAME: levels = {registers = [4, 4, 1], shared = [32, 64, 32]}, tile = []
+// IPU-SAME: levels = {local = [14, 8, 512], registers = [2, 1, 1]}, tile = []
 // SECOND-LABEL: func.func private @matmul
 // SECOND-SAME: unroll = 0 : i64, vector = 0 : i64
 // SINGLE-LABEL: func.func private @matmul
@@ -58,9 +58,9 @@ func.func private @matmul(%x: tensor<512x512xf32>, %w: tensor<8x512x64xf32>) -> 
 
 // Rows of the image stay whole, so that tasks share their halo.
 // CHECK-LABEL: func.func private @conv
-// CPU-SAME: levels = {L1 = [1, {{[0-9]+}}, 64, {{.*}}], L2 = [{{.*}}], L3 = [{{[0-9]+}}, 28, {{[0-9]+}}, 3, 3, 128], registers = [1, {{[4-6]}}, 64, 1, 1, 1]}, tile = [{{[0-9]+}}, 0, {{0|64}}, 0, 0, 0]
-// V100-SAME: levels = {registers = [{{.*}}, 1, 1, 1], shared = [{{.*}}]}, tile = []
-// IPU-SAME: levels = {local = [{{.*}}], registers = [{{.*}}]}, tile = []
+// CPU-SAME: levels = {L1 = [1, 6, 64, 1, 1, 1], L2 = [7, 28, 64, 3, 3, 128], L3 = [7, 28, 64, 3, 3, 128], registers = [1, 6, 64, 1, 1, 1]}, tile = [7, 0, 64, 0, 0, 0]
+// V100-SAME: levels = {registers = [1, 4, 2, 1, 1, 1], shared = [2, 28, 32, 1, 1, 32]}, tile = []
+// IPU-SAME: levels = {local = [2, 14, 2, 3, 3, 16], registers = [1, 2, 1, 1, 1, 1]}, tile = []
 // SINGLE-LABEL: func.func private @conv
 func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>) -> tensor<28x28x128xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
@@ -78,9 +78,9 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
-// CPU-SAME: levels = {L1 = [{{[0-9]+}}, {{[0-9]+}}], {{.*}}}, tile = [{{[0-9]+}}, 0]
-// V100-SAME: levels = {registers = [{{[0-9]+}}, {{[0-9]+}}], shared = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
-// IPU-SAME: levels = {local = [{{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, tile = [128, 0]
+// V100-SAME: levels = {registers = [1, 1], shared = [64, 512]}, tile = []
+// IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
   %z = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<8192xf32>
@@ -96,9 +96,9 @@ func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attri
 
 // Outer loops are cut, so that every task walks memory in one piece; on one core there is nothing to share out.
 // CHECK-LABEL: func.func private @elementwise
-// CPU-SAME: levels = {{{.*}}registers = [1, 16]}, tile = [{{[0-9]+}}, 0]
-// V100-SAME: levels = {registers = [1, {{[0-9]+}}], shared = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
-// IPU-SAME: levels = {local = [{{[0-9]+}}, {{[0-9]+}}], registers = [{{[0-9]+}}, {{[0-9]+}}]}, tile = []
+// CPU-SAME: levels = {L1 = [1, 1024], L2 = [1, 1024], L3 = [64, 1024], registers = [1, 16]}, tile = [64, 0]
+// V100-SAME: levels = {registers = [1, 2], shared = [1, 64]}, tile = []
+// IPU-SAME: levels = {local = [64, 2], registers = [2, 2]}, tile = []
 // SINGLE-LABEL: func.func private @elementwise
 // SINGLE-SAME: tile = [0, 0]
 func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) -> tensor<1024x1024xf32> attributes {tilewright.operator = "elementwise"} {
@@ -114,9 +114,9 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
-// CPU-SAME: registers = [1, {{[2-9]|1[0-9]}}, {{16|32|48|64}}, 1, 1]}, tile = [{{.*}}, 0, 0]
-// V100-SAME: levels = {registers = [{{.*}}], shared = [{{.*}}]}, tile = []
-// IPU-SAME: levels = {local = [{{.*}}], registers = [{{.*}}]}, tile = []
+// CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, tile = [14, 28, 0, 0, 0]
+// V100-SAME: levels = {registers = [1, 1, 2, 1, 1], shared = [2, 4, 64, 3, 3]}, tile = []
+// IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<56x56x64xf32>
