@@ -13,8 +13,8 @@ on memrefs, inside of one rTask: V and M are scratch that stays in the core's ow
 convolution into rTasks is a smaller convolution of the same kind. Tiles that would stick out start earlier and
 compute what their neighbours compute too. The products are an ordinary contraction, left to
 `vectorize-reductions`; the element-wise operation that follows the convolution joins the output transform. A
-convolution too small for one tile, without a fill before it, or on channels that are not neighbours in memory, stays
-as it is: the first nine planes of %p are the filter itself, the others U = G g G^T.
+convolution too small for one tile, without a fill before it, or on channels that are not neighbours in memory, or
+whose rTasks overlap with other tiles, stays as it is: the first nine planes of %p are the filter itself, the others U = G g G^T.
 
 Upstream's `linalg.winograd_*` ops decompose into one small loop nest of scalars per tile and channel, keep V and M
 whole in memory, pad the image, and take no packed filter; hence this rewrite.
@@ -59,7 +59,8 @@ class LowerWinograd(Pass):
                     f"F({convolution.outputs}, {convolution.extents[4]}) has no transforms; use 2 or 4 for 3 taps",
                 )
             fill = _fill_before(generic)
-            if fill is None or min(convolution.extents[1:3]) < matrices.outputs or not _contiguous(generic):
+            small = min(convolution.extents[1:3]) < matrices.outputs
+            if fill is None or small or not _contiguous(generic) or not _coincide(convolution, matrices):
                 continue
             if convolution.extents[3] % convolution.block:
                 # A schedule cut a block of filters: the untransformed ones are there too.
@@ -79,6 +80,25 @@ def _contiguous(generic: ir.Operation) -> bool:
     return all(
         ir.MemRefType(operand.type).get_strides_and_offset()[0][-1] == 1 for operand in generic.operands
     )
+
+
+def _coincide(convolution: Convolution2d, matrices: Transforms) -> bool:
+    """Whether rTasks that overlap put the same tiles where they do: other tiles would round differently.
+
+    A ragged cut starts its last rTask at `min(start, extent - size)`.
+    """
+    task = convolution.op.block
+    starts = [view.operation for view in task.operations if view.operation.name == "affine.min"]
+    if not starts:
+        return True
+    m = matrices.outputs
+    last = [
+        expr.value
+        for op in starts
+        for expr in ir.AffineMapAttr(op.attributes["map"]).value.results
+        if isinstance(expr, ir.AffineConstantExpr)
+    ]
+    return all(start % m == 0 for start in (*last, *convolution.extents[1:3]))
 
 
 def _fill_before(generic: ir.Operation) -> ir.Operation | None:

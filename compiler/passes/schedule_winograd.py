@@ -6,8 +6,8 @@
                          tilewright.predicted = {bound = "compute", us = 400.}, ...}
 
 An rTask re-uses what it transforms only within itself, and costs other operations than a direct convolution, so its
-cut comes from `tuning/winograd_choice.py`. A dispatch that has a schedule keeps it; one whose sink does not follow
-the convolution's output loop by loop is left to the passes that schedule everything else.
+cut comes from `tuning/winograd_choice.py`. A dispatch that has a schedule keeps it; loops that its sink does not follow
+one to one stay whole.
 """
 
 from __future__ import annotations
@@ -66,20 +66,21 @@ class ScheduleWinograd(Pass):
             return None
         (convolution,) = convolutions
         n, h, w, f, r, _, c = convolution.extents
-        choice = best_tile(
-            WinogradProblem(n, h, w, f, r, c, convolution.block), machine_of(self), convolution.outputs or 0
-        )
-        if choice is None:
-            return None
         lines = loop_lines(group[-1], group)
         line = next(line for s, line in zip(group, lines) if s.op == convolution.op) or {}
         outer = {inner: loop for loop, inner in line.items() if inner is not None}
-        loops = [outer.get(loop) for loop in convolution.loops[:4]]
         tileable = tileable_loops(group[-1], group)
+        loops = [outer.get(loop) for loop in convolution.loops[:4]]
+        choice = best_tile(
+            WinogradProblem(n, h, w, f, r, c, convolution.block),
+            machine_of(self),
+            convolution.outputs or 0,
+            tuple(loop in tileable for loop in loops),
+        )
+        if choice is None:
+            return None
         tile = [0] * len(group[-1].extents)
         for loop, size, extent in zip(loops, choice.tile, convolution.extents):
-            if size < extent:
-                if loop is None or loop not in tileable:
-                    return None
+            if size < extent and loop is not None:
                 tile[loop] = size
         return Schedule(tuple(tile)), choice

@@ -79,32 +79,47 @@ def choose_winograd(problem: WinogradProblem, machine: WinogradMachine) -> Winog
     return best if best is not None and best.us <= _GAIN * direct_us(problem, machine) else None
 
 
-def best_tile(problem: WinogradProblem, machine: WinogradMachine, outputs: int) -> WinogradChoice | None:
-    """The cut with the least estimated time for F(outputs, taps), None where that does not fit the convolution."""
+def best_tile(
+    problem: WinogradProblem,
+    machine: WinogradMachine,
+    outputs: int,
+    cuttable: tuple[bool, bool, bool, bool] = (True, True, True, True),
+) -> WinogradChoice | None:
+    """The cut with the least estimated time for F(outputs, taps), None where that does not fit the convolution.
+
+    `cuttable` tells whether images, rows, columns and filters may be cut. An output is rounded as its place in a tile
+    has it, so that rTasks may overlap only where their tiles coincide.
+    """
     if not supported(outputs, problem.taps) or min(problem.height, problem.width) < outputs:
         return None
-    images = [d for d in range(1, problem.images + 1) if problem.images % d == 0]
-    rows = _multiples(problem.height, outputs)
-    columns = _multiples(problem.width, outputs)
-    filters = [
-        d * problem.block
-        for d in range(1, problem.filters // problem.block + 1)
-        if problem.filters // problem.block % d == 0
-    ]
+    images = _divisors(problem.images)
+    coincide = problem.height % outputs == 0 and problem.width % outputs == 0
+    rows = _cuts(problem.height, outputs, coincide)
+    columns = _cuts(problem.width, outputs, coincide)
+    filters = [d * problem.block for d in _divisors(problem.filters // problem.block)]
+    extents = (problem.images, problem.height, problem.width, problem.filters)
     choices = []
-    for n, h, w, f in itertools.product(images, rows, columns, filters):
+    for tile in itertools.product(images, rows, columns, filters):
+        n, h, w, _ = tile
         # Blocks of several rows or images hold whole rows: their windows overlap least.
-        if (w == problem.width or h == outputs) and (h == problem.height or n == 1):
-            tile = (n, h, w, f)
+        plain = (w == problem.width or h == rows[0]) and (h == problem.height or n == 1)
+        if plain and all(may or size == extent for may, size, extent in zip(cuttable, tile, extents)):
             choices.append(estimate(problem, machine, outputs, tile))
-    return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)))
+    whole = estimate(problem, machine, outputs, extents)
+    return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)), default=whole)
 
 
-def _multiples(extent: int, step: int) -> list[int]:
-    """Multiples of `step` that cut `extent` into different numbers of pieces, and `extent` itself."""
-    steps = math.ceil(extent / step)
-    sizes = {math.ceil(steps / count) * step for count in range(2, steps + 1)}
-    return [*sorted(size for size in sizes if size < extent), extent]
+def _divisors(extent: int) -> list[int]:
+    return [d for d in range(1, extent + 1) if extent % d == 0]
+
+
+def _cuts(extent: int, step: int, overlapping: bool) -> list[int]:
+    """Sizes, ascending, that cut `extent` evenly, and where pieces may overlap all multiples of `step`."""
+    sizes = {d for d in _divisors(extent) if d >= step}
+    if overlapping:
+        steps = extent // step
+        sizes |= {math.ceil(steps / count) * step for count in range(2, steps + 1)}
+    return sorted(sizes)
 
 
 def _count(problem: WinogradProblem, tile: tuple[int, int, int, int]) -> int:

@@ -80,7 +80,7 @@ extents = st.integers(1, 40)
 @given(n=st.integers(1, 6), h=extents, w=extents, blocks=st.integers(1, 6), c=st.integers(1, 300))
 @settings(max_examples=60, deadline=None)
 def test_cuts_are_legal(n: int, h: int, w: int, blocks: int, c: int) -> None:
-    """Whole tiles, whole blocks of filters, images that divide; None exactly where a tile does not fit."""
+    """Whole blocks of filters, images that divide; None exactly where a tile does not fit."""
     problem = WinogradProblem(n, h, w, 32 * blocks, 3, c, 32)
     for m in (2, 4):
         choice = best_tile(problem, MACHINE, m)
@@ -88,8 +88,10 @@ def test_cuts_are_legal(n: int, h: int, w: int, blocks: int, c: int) -> None:
         if choice is not None:
             images, rows, columns, filters = choice.tile
             assert n % images == 0 and problem.filters % filters == 0 and filters % 32 == 0
-            assert rows == h or (rows % m == 0 and rows < h)
-            assert columns == w or (columns % m == 0 and columns < w)
+            # Where rTasks overlap, their tiles coincide: every output is rounded in one way.
+            coincide = h % m == 0 and w % m == 0
+            assert h % rows == 0 or (coincide and rows % m == 0 and rows < h)
+            assert w % columns == 0 or (coincide and columns % m == 0 and columns < w)
             whole = estimate(problem, MACHINE, m, (n, h, w, problem.filters))
             assert choice.us <= whole.us
 
