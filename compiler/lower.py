@@ -17,6 +17,7 @@ from tilewright.compiler.passes.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.lower_attention import LowerAttention
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.tile_dots import TileDots
+from tilewright.compiler.passes.stream_stores import StreamStores
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleaves
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
@@ -50,6 +51,8 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
             {LowerWinograd(target.vector_bits).spec()},
             {TileDots.for_target(target).spec()},
             {dots.spec()},
+            {windows.spec()},
+            {StreamStores(target.vector_bits, target.memory[1].capacity_bytes).spec()},
             {registers.spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
