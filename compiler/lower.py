@@ -13,18 +13,18 @@ from tilewright.compiler.codegen import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
-from tilewright.compiler.passes.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.lower_attention import LowerAttention
+from tilewright.compiler.passes.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.outline_dispatches import UNFUSED
-from tilewright.compiler.passes.tile_dots import TileDots
 from tilewright.compiler.passes.stream_stores import StreamStores
+from tilewright.compiler.passes.tile_dots import TileDots
 from tilewright.compiler.passes.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.vectorize_interleaves import VectorizeInterleaves
 from tilewright.compiler.passes.vectorize_reductions import VectorizeReductions
 from tilewright.compiler.passes.vectorize_transposes import VectorizeTransposes
+from tilewright.compiler.passes.vectorize_windows import VectorizeWindows
 from tilewright.compiler.pipeline import OnPass, run_pipeline
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, UNSCHEDULED, Schedule
-from tilewright.compiler.passes.vectorize_windows import VectorizeWindows
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
@@ -37,8 +37,8 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         unroll=schedule.unroll if schedule else 0,
         vector=schedule.vector if schedule else 0,
     )
-    dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
     windows = VectorizeWindows(target.vector_bits, target.registers_per_thread)
+    dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
@@ -56,7 +56,6 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
             {registers.spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
-            {windows.spec()},
             lower-sorts,tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
