@@ -33,6 +33,9 @@ class Fused:
 
 def fuse_axes(workload: Workload, gather: bool = False) -> Fused:
     """The canonical form: axes of one step dropped, adjacent ones merged, with `gather` those of a contraction too."""
+    if not workload.axes:
+        # One point: an axis of one step, so that there is something to tile.
+        return Fused(replace(workload, axes=(Axis("point", 1),)), workload, ((),))
     original, workload = workload, _without_steps(workload)
     groups: list[tuple[int, ...]] = [(a,) for a, axis in enumerate(workload.axes) if axis.extent > 1] or [
         (0,)

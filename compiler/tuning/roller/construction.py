@@ -92,7 +92,7 @@ def _smallest(space: Space) -> _Candidate:
 
 @lru_cache(maxsize=256)
 def _canonical(workload: Workload, fuse: bool, gather: bool) -> Fused:
-    if not fuse:
+    if not fuse and workload.axes:
         return Fused(workload, workload, tuple((a,) for a in range(len(workload.axes))))
     return fuse_axes(workload, gather)
 

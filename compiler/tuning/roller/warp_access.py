@@ -82,7 +82,10 @@ class WarpAccess:
         """
         performance = self.performance
         line = performance.device.layers[1].transaction_bytes
-        return np.stack([self._chunks(row, line) for row in performance.inputs], axis=1)
+        lines = np.ones((len(self.tile), len(performance.inputs)))
+        for column, row in enumerate(performance.inputs):
+            lines[:, column] = self._chunks(row, line)
+        return lines
 
     def store_waste(self) -> np.ndarray:
         """Bytes of whole sectors that a warp's stores take over those it writes, at least one: [n]."""

@@ -16,7 +16,7 @@ from tilewright.compiler.tuning.roller import ConstructOptions, Program, RTile, 
 from tilewright.compiler.tuning.roller.alignment import Space
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.performance import Performance
-from tilewright.compiler.workload import Workload
+from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
 
 TARGETS = [name for name in PRESETS if name != "cpu"]
 
@@ -32,6 +32,11 @@ WORKLOADS = {
     "reduction": operators.reduction([4096, 1024], [1]),
     "one element": operators.elementwise([1]),
     "column sums": operators.reduction([1000, 64], [0]),
+    "whole sum": operators.reduction([7, 13], [0, 1]),
+    "one row": operators.matmul(1, 256, 512),
+    "constant": Workload(
+        "fill", (Axis("i", 1000),), (Operand("out", (1000,), "f32", (Index((Term(0),)),), True),)
+    ),
 }
 
 
@@ -106,6 +111,20 @@ def test_convolutions_of_any_size(
 def test_construction_is_deterministic(target: str) -> None:
     for workload in WORKLOADS.values():
         assert construct(workload, resolve(target)) == construct(workload, resolve(target))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_more_operands_than_registers_still_run(target: str) -> None:
+    # Forty vectors at once fit nowhere; what runs takes one vector, or one thread per result, at a time.
+    program = construct(operators.elementwise([64, 64], inputs=40), resolve(target))[0]
+    assert program.canonical_levels[0][1] <= (Device.of(resolve(target)).lanes,)
+
+
+@pytest.mark.parametrize("target", ["v100", "x86-64-v4", "graphcore-ipu"])
+def test_a_single_point_has_a_program_without_axes(target: str) -> None:
+    scalar = Workload("constant", (), (Operand("out", (), "f32", (), True),))
+    programs = construct(scalar, resolve(target))
+    assert [tile for _, tile in programs[0].levels] == [()] * len(programs[0].levels)
 
 
 def test_ten_programs_unless_told_otherwise() -> None:
