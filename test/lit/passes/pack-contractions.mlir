@@ -1,4 +1,5 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(pack-contractions{vector-bits=512 registers=32})' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(pack-contractions{vector-bits=512 registers=32 least-reads=64 least-bytes=1024})' | filecheck %s --check-prefix=CALL
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
@@ -143,4 +144,49 @@ func.func @groups_that_do_not_divide(%x: tensor<5x12x6x4xf32>, %w: tensor<6x3x4x
     linalg.yield %s : f32
   } -> tensor<5x10x6x4xf32>
   return %r : tensor<5x10x6x4xf32>
+}
+
+// Steps of the reduction 4 KiB apart share a set of the cache: an input that is read often is copied into blocks first.
+// CHECK-LABEL: func.func @rows_a_page_apart
+// CHECK-NOT: tensor.expand_shape
+// CHECK: return
+// CALL-LABEL: func.func @rows_a_page_apart
+// CALL: tensor.expand_shape %arg1
+// CALL-LABEL: func.func @rows_spread_over_the_cache
+// CALL-NOT: tensor.expand_shape
+// CALL: return
+// CALL-LABEL: func.func @few_rows
+// CALL-NOT: tensor.expand_shape
+// CALL: return
+func.func @rows_a_page_apart(%a: tensor<64x256xf32>, %b: tensor<256x1024xf32>, %i: tensor<64x1024xf32>) -> tensor<64x1024xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : tensor<64x256xf32>, tensor<256x1024xf32>) outs(%i : tensor<64x1024xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x1024xf32>
+  return %r : tensor<64x1024xf32>
+}
+
+func.func @rows_spread_over_the_cache(%a: tensor<64x256xf32>, %b: tensor<256x1040xf32>, %i: tensor<64x1040xf32>) -> tensor<64x1040xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : tensor<64x256xf32>, tensor<256x1040xf32>) outs(%i : tensor<64x1040xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x1040xf32>
+  return %r : tensor<64x1040xf32>
+}
+
+func.func @few_rows(%a: tensor<32x256xf32>, %b: tensor<256x1024xf32>, %i: tensor<32x1024xf32>) -> tensor<32x1024xf32> {
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : tensor<32x256xf32>, tensor<256x1024xf32>) outs(%i : tensor<32x1024xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<32x1024xf32>
+  return %r : tensor<32x1024xf32>
 }
