@@ -31,6 +31,7 @@ from tilewright.compiler.profiler_progress import reporting
 from tilewright.compiler.schedule import UNSCHEDULED
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.winograd_form import share_of_direct
 from tilewright.runtime.program import BufferRef, Kernel, Package, Program, TensorSpec
 
@@ -172,7 +173,16 @@ def compile_module(
 def profile_schedules(module: ir.Module, target: Target, report: Report, options: ProfilerOptions) -> None:
     """Puts the measured best of its constructed candidates on every dispatch of the module."""
     start = time.perf_counter()
-    offer = ConstructSchedules.for_target(target).offers
+    construction, winograd = ConstructSchedules.for_target(target), ScheduleWinograd.for_target(target)
+
+    def offer(function: ir.Operation) -> list[Candidate]:
+        constructed, decided = construction.offers(function), winograd.decide(function)
+        if decided is None:
+            return constructed
+        schedule, choice = decided
+        first = Candidate(schedule, choice.us, "DRAM" if choice.streams else "compute")
+        return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
+
     with module.context, ir.Location.unknown(module.context), reporting() as say:
         report.decisions.update(profile(module, target, offer, options, say))
     report.add("profile", time.perf_counter() - start)
