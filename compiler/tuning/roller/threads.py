@@ -76,7 +76,8 @@ def evaluate_threads(
 
     b = _blocks(performance, programs, staged)
     device, target = performance.device, performance.device.target
-    units, ghz = device.units, target.clock_ghz
+    # A file may leave the clock out; rates then count per nanosecond.
+    units, ghz = device.units, target.clock_ghz or 1.0
     lowest, shared = device.layers[-1], device.layers[1]
     arithmetic, reads, fetched, index = _instructions(performance, b, staged)
     access = WarpAccess(performance, b.tile, b.thread, b.padding, lane_steps)

@@ -92,9 +92,7 @@ class WarpAccess:
         performance = self.performance
         sector = performance.device.layers[-1].transaction_bytes
         row = performance.output
-        written = len(np.unique(np.arange(performance.device.lanes))) * int(
-            performance.geometry.element_bytes[row]
-        )
+        written = performance.device.lanes * int(performance.geometry.element_bytes[row])
         return np.maximum(1.0, self._chunks(row, sector) * sector / written)
 
     def _chunks(self, row: int, size_bytes: int) -> np.ndarray:
