@@ -25,9 +25,11 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     axis_of = {loop: axis for axis, loop in enumerate(dispatch.loops) if loop is not None}
     axes = tuple(axis_of[loop] for loop in range(len(root.extents)))
     main, blocks = dispatch.main, _blocks(root, group, lines)
+    # A ragged last rTask accumulates in memory of its own and copies out what its one result's dimensions can place.
+    placed = len(root.op.results) == 1 and all(is_dim(e) for e in root.result_map.results)
+    exact = root.accumulates and not placed
     if main is not None and main.is_contraction and set(loops) == _parallel(root):
         steps, registers = _contraction(root, main, lines[group.index(main)] or {}, vector_bits)
-        exact = root.accumulates and not all(is_dim(e) for e in root.result_map.results)
         return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks)
     steps = list(blocks)
     inner = root.result_map.results[-1] if root.result_map.results else None
@@ -40,7 +42,7 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         axes,
         loops,
         tuple(min(step, extent) for step, extent in zip(steps, root.extents)),
-        root.accumulates,
+        exact,
         transposed=_transposed(root, group, loops),
         blocks=blocks,
     )

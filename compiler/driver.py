@@ -85,11 +85,11 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
-    ask_precision(module, options["precision"])
+    ask_precision(module, options.get("precision", "f32"))
     if not options.get("winograd", True):
         keep_direct(module)
     profiling = None
-    if options["opt"] != "O0":
+    if options.get("opt", "O0") != "O0":
         profiling = ProfilerOptions(threads=num_threads(), processes=physical_cores())
     package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
     if key:
