@@ -8,6 +8,7 @@
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #rows = affine_map<(d0, d1) -> (d0)>
+#turned = affine_map<(d0, d1) -> (d1, d0)>
 #columns = affine_map<(d0, d1) -> (d1)>
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #packed = affine_map<(d0, d1, d2) -> (d1 floordiv 64, d2, d1 mod 64)>
@@ -129,6 +130,22 @@ func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -
     linalg.yield %s : f32
   } -> tensor<56x56x64xf32>
   return %c : tensor<56x56x64xf32>
+}
+
+// A prime number of columns is cut all the same: the last rTask accumulates apart and overlaps its neighbour.
+// CPU-LABEL: func.func private @prime_columns
+// CPU-SAME: tile = [{{[1-9][0-9]*}}, 0]
+func.func private @prime_columns(%x: tensor<64x10007xf32>) -> tensor<10007xf32> attributes {tilewright.operator = "reduction"} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<10007xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<10007xf32>) -> tensor<10007xf32>
+  %r = linalg.generic {indexing_maps = [#turned, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<64x10007xf32>) outs(%i : tensor<10007xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %s = arith.addf %o, %in : f32
+    linalg.yield %s : f32
+  } -> tensor<10007xf32>
+  return %r : tensor<10007xf32>
 }
 
 // What somebody has written stays.
