@@ -18,6 +18,8 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.layout_rules import producer
 from tilewright.compiler.structure import Structured
 
+WEIGHTS_END_IN = frozenset({"arith.divf", "arith.select"})
+"""The operations that a softmax's weights are the result of."""
 _EQUAL = {1, 8}
 """Codes of arith.cmpf's oeq and ueq."""
 _NEUTRAL = {"arith.addf": 0.0, "arith.maximumf": -math.inf, "arith.andi": True}

@@ -30,11 +30,19 @@ from tilewright.compiler.element_expression import (
     leaves,
     number,
 )
-from tilewright.compiler.element_source import Element, Linear, Loops, copied_at, moved_from, reassociation
+from tilewright.compiler.element_source import (
+    Element,
+    Linear,
+    Loops,
+    copied_at,
+    moved_from,
+    origin,
+    reassociation,
+)
 from tilewright.compiler.ir import arith, functions, ir, static_shape
 from tilewright.compiler.layout_rules import maps_of, producer
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.softmax_form import Softmax, causal_bound
+from tilewright.compiler.softmax_form import WEIGHTS_END_IN, Softmax, causal_bound
 
 _CONTRACTIONS = ("linalg.generic", "linalg.matmul", "linalg.batch_matmul")
 
@@ -144,6 +152,9 @@ class _Match:
             if loop not in exprs:
                 exprs[loop] = loops.new(product.extents[loop], splittable=True)
         at = [tuple(exprs[loop] for loop in positions) for positions in product.positions]
+        operand = origin(Element(product.op.operands[weights_at], at[weights_at]), loops)
+        if not _ends_in(operand.value, WEIGHTS_END_IN):
+            return None
         expressions = Expressions(loops)
         weights = expressions.of(Element(product.op.operands[weights_at], at[weights_at]))
         softmax = Softmax.read(weights, expressions, exprs[product.summed])
@@ -234,6 +245,16 @@ class _Match:
                     result = result + ir.AffineExpr.get_dim(order.index(loop)) * stride
             results.append(result)
         return ir.AffineMap.get(len(order), 0, results)
+
+
+def _ends_in(value: ir.Value, names: frozenset[str]) -> bool:
+    """Whether an elementwise operation computes `value` and yields one of `names`: cheaper to ask than its whole tree."""
+    op = producer(value)
+    if op is None or op.name != "linalg.generic":
+        return False
+    *_, terminator = op.regions[0].blocks[0].operations
+    last = producer(terminator.operation.operands[0])
+    return last is not None and last.name in names
 
 
 def _moves_along(element: Element, loop: int, loops: Loops) -> bool:
