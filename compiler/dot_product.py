@@ -146,18 +146,34 @@ def _divides(expr: ir.AffineExpr, kind: type, loop: int) -> bool:
     return isinstance(expr, kind) and is_dim(expr.lhs, loop) and isinstance(expr.rhs, ir.AffineConstantExpr)
 
 
-def flattened(packed: ir.Value) -> ir.Value:
+def is_grouped_in_memory(type_: ir.MemRefType, group: int) -> bool:
+    """Whether columns of a packed operand lie `group` elements apart, however many of a group its type shows.
+
+    A tile of an operand whose depth ends within a group is cut short by tiling, which evaluates `k mod group` at the
+    last `k`; the zeros that fill the group are in memory all the same.
+    """
+    strides, _ = type_.get_strides_and_offset()
+    return strides[-2:] == [group, 1] and type_.shape[-1] <= group
+
+
+def flattened(packed: ir.Value, group: int) -> ir.Value:
     """A packed operand on memrefs with its columns and their groups, which lie together, as one dimension."""
     type_ = ir.MemRefType(packed.type)
     rank = type_.rank
-    shape = [*type_.shape[:-2], type_.shape[-2] * type_.shape[-1]]
+    shape = [*type_.shape[:-2], type_.shape[-2] * group]
     layout = None
+    strides, offset = type_.get_strides_and_offset()
     if not isinstance(type_.layout, ir.AffineMapAttr):
-        strides, offset = type_.get_strides_and_offset()
         layout = ir.StridedLayoutAttr.get(offset, [*strides[:-2], strides[-1]])
     flat = ir.MemRefType.get(shape, type_.element_type, layout=layout)
-    groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
-    return memref.collapse_shape(flat, packed, groups)
+    if type_.shape[-1] == group:
+        groups = [[i] for i in range(rank - 2)] + [[rank - 2, rank - 1]]
+        return memref.collapse_shape(flat, packed, groups)
+    moved = offset == ir.ShapedType.get_dynamic_stride_or_offset()
+    offsets = [memref.extract_strided_metadata(packed)[1]] if moved else []
+    return memref.reinterpret_cast(
+        flat, packed, offsets, [], [], [offset], shape, [*strides[:-2], strides[-1]]
+    )
 
 
 def interleaved(rows: Sequence[ir.Value]) -> ir.Value:

@@ -112,7 +112,7 @@ class _Emitter(LoopNest):
         operands = list(dots.op.operands)
         self.a, self.b, self.c = (
             _Buffer(operands[dots.loops.row]),
-            _Buffer(flattened(operands[dots.loops.column])),
+            _Buffer(flattened(operands[dots.loops.column], self.group)),
             _Buffer(operands[2]),
         )
         self.tile = ir.Type.parse("!llvm.x86_amx")

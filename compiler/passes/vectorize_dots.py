@@ -38,6 +38,7 @@ from tilewright.compiler.dot_product import (
     flattened,
     grouped,
     interleaved,
+    is_grouped_in_memory,
     is_row_major,
 )
 from tilewright.compiler.errors import ScheduleError
@@ -142,6 +143,8 @@ class Dots:
             return None
         column = maps[loops.column]
         block = grouped(column, loops, product.group)
+        if block is not None and not is_grouped_in_memory(types[loops.column], product.group):
+            return None
         if block is None and (product.group != 2 or not is_row_major(column, loops)):
             return None
         if product.element == "i8" and (product.signed[loops.row] or not product.signed[loops.column]):
@@ -193,7 +196,7 @@ class _Emitter(LoopNest):
         self.row, self.column = self.operands[dots.loops.row], self.operands[dots.loops.column]
         self.element = ir.ShapedType(self.column.type).element_type
         self.sum = ir.ShapedType(self.operands[2].type).element_type
-        self.flat = None if dots.block is None else flattened(self.column)
+        self.flat = None if dots.block is None else flattened(self.column, self.group)
 
     def emit(self) -> None:
         loops = self.d.loops

@@ -92,8 +92,10 @@ class _Groups(LoopNest):
         self.s, self.plan = structure, plan
         self.lanes = vector_bits // structure.element_bits[1]
         self.source, self.result = structure.op.operands
-        self.flat = flattened(self.result)
-        self.words = self.source if plan.along is None else flattened(self.source)
+        self.flat = flattened(self.result, structure.extents[plan.group])
+        self.words = (
+            self.source if plan.along is None else flattened(self.source, structure.extents[plan.group])
+        )
 
     def emit(self) -> None:
         plan = self.plan

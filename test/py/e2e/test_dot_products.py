@@ -108,6 +108,20 @@ def test_convolution(batch, inputs, outputs, kernel, stride, padding, dilation, 
     assert_sums(result.detach(), exact, magnitude, inputs * kernel * kernel)
 
 
+@pytest.mark.parametrize("inputs", [3, 5])
+def test_odd_depths_are_cut_into_rtasks(inputs: int) -> None:
+    torch.manual_seed(11)
+    conv = nn.Conv2d(inputs, 64, 7, 2, 3, bias=False).bfloat16().eval()
+    x = bf16(1, inputs, 112, 112, seed=12)
+    compiled = tilewright.compile(conv, (x,))
+    (note,) = [n for n in compiled.executable.package.notes["dispatches"] if n["operator"] == "conv"]
+    assert note["tasks"] > 1
+    weight = conv.weight.detach().double()
+    exact = nn.functional.conv2d(x.double(), weight, stride=2, padding=3)
+    magnitude = nn.functional.conv2d(x.double().abs(), weight.abs(), stride=2, padding=3)
+    assert_sums(compiled(x).detach(), exact, magnitude, inputs * 49)
+
+
 class TestPrecision:
     """`precision="bf16"` on models of f32."""
 
