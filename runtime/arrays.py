@@ -72,7 +72,9 @@ def weight_storage(weight: Any, spec: TensorSpec) -> Storage:
         if not weight.is_contiguous() or weight.is_conj() or weight.is_neg():
             weight = weight.detach().resolve_conj().resolve_neg().contiguous()
         _check(who, spec, str(weight.dtype).removeprefix("torch."), tuple(weight.shape))
-        storage = Storage(weight.data_ptr(), weight.numel() * weight.element_size(), weight)
+        # An alias: `module.double()` and the like give a parameter other memory and would let this go.
+        held = weight.detach()
+        storage = Storage(held.data_ptr(), held.numel() * held.element_size(), held)
     else:
         if not isinstance(weight, np.ndarray) and hasattr(weight, "__dlpack__"):
             weight = np.from_dlpack(weight)

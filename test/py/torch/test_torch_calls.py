@@ -61,6 +61,17 @@ def test_weights_are_arguments_tied_ones_once():
     assert text.count('tilewright.role = "weight"') == 5 and 'tilewright.name = "first.weight"' in text
 
 
+def test_weights_outlive_a_module_that_moves_on():
+    """`double` gives parameters other memory; what was bound must stay, whatever takes its place."""
+    net, x = nn.Sequential(nn.Linear(64, 4096), nn.ReLU()).eval(), torch.randn(2, 64)
+    expected = net(x)
+    compiled = tilewright.compile(net, (x,))
+    net.double()
+    others = [torch.full((4096,), float("nan")) for _ in range(64)]
+    torch.testing.assert_close(compiled(x), expected)
+    del others
+
+
 def test_keywords_containers_constants_and_records():
     net = Net().eval()
     x, extra = torch.randn(2, 4), {"bias": (torch.randn(4),)}
