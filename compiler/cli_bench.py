@@ -74,7 +74,9 @@ def _names(text: str | None) -> list[str]:
     help="Say how much of the machine's limits is reached; measures them (10 s) unless `targets --measure` did.",
 )
 @click.option("--ours/--no-ours", default=True, help="Time tilewright too.")
-@click.option("--construct-only", is_flag=True, help="Of roller119: predict constructed programs, run nothing.")
+@click.option(
+    "--construct-only", is_flag=True, help="Of roller119: predict constructed programs, run nothing."
+)
 @click.option("--target", default="v100", show_default=True, help="With --construct-only: the device.")
 @click.option(
     "--measured",

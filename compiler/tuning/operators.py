@@ -47,16 +47,35 @@ def conv2d(
     dilation: int = 1, layout: str = "NCHW", dtype: str = "f32", shape: tuple[int, int] | None = None,
 ) -> Workload:  # fmt: skip
     """A convolution of `filters` filters over a padded input; `shape` is its height and width if windows leave a rest."""
-    height, width = shape or (window(out_height, kernel, stride, dilation), window(out_width, kernel, stride, dilation))
-    reductions = (Axis("c", channels, "reduction"), Axis("kh", kernel, "reduction"), Axis("kw", kernel, "reduction"))
+    height, width = shape or (
+        window(out_height, kernel, stride, dilation),
+        window(out_width, kernel, stride, dilation),
+    )
+    reductions = (
+        Axis("c", channels, "reduction"),
+        Axis("kh", kernel, "reduction"),
+        Axis("kw", kernel, "reduction"),
+    )
     if layout == "NCHW":
-        axes = (Axis("n", batch), Axis("f", filters), Axis("h", out_height), Axis("w", out_width), *reductions)
+        axes = (
+            Axis("n", batch),
+            Axis("f", filters),
+            Axis("h", out_height),
+            Axis("w", out_width),
+            *reductions,
+        )
         n, f, h, w, c, kh, kw = range(7)
         sizes, order = (batch, channels, height, width), (n, c, h, w)
         weights = _plain("weights", (filters, channels, kernel, kernel), dtype, (f, c, kh, kw))
         result = _plain("result", (batch, filters, out_height, out_width), _sum(dtype), (n, f, h, w), True)
     elif layout == "NHWC":
-        axes = (Axis("n", batch), Axis("h", out_height), Axis("w", out_width), Axis("f", filters), *reductions)
+        axes = (
+            Axis("n", batch),
+            Axis("h", out_height),
+            Axis("w", out_width),
+            Axis("f", filters),
+            *reductions,
+        )
         n, h, w, f, c, kh, kw = range(7)
         sizes, order = (batch, height, width, channels), (n, h, w, c)
         weights = _plain("weights", (kernel, kernel, channels, filters), dtype, (kh, kw, c, f))
@@ -73,7 +92,10 @@ def depthwise_conv2d(
     dtype: str = "f32", shape: tuple[int, int] | None = None,
 ) -> Workload:  # fmt: skip
     """One filter per channel, NCHW, over a padded input."""
-    height, width = shape or (window(out_height, kernel, stride, dilation), window(out_width, kernel, stride, dilation))
+    height, width = shape or (
+        window(out_height, kernel, stride, dilation),
+        window(out_width, kernel, stride, dilation),
+    )
     axes = (
         Axis("n", batch), Axis("c", channels), Axis("h", out_height), Axis("w", out_width),
         Axis("kh", kernel, "reduction"), Axis("kw", kernel, "reduction"),
