@@ -13,7 +13,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.passes.choose_winograd import keep_direct
 from tilewright.compiler.passes.lower_precision import ask_precision
 from tilewright.compiler.precision import PRECISIONS
-from tilewright.compiler.profiler import ProfilerOptions
+from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable

@@ -25,9 +25,9 @@ from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
 from tilewright.compiler.passes.schedule_winograd import ScheduleWinograd
 from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.profiler import ProfilerOptions, profile
-from tilewright.compiler.profiler_decisions import Decision
-from tilewright.compiler.profiler_progress import reporting
+from tilewright.compiler.profiler.decisions import Decision
+from tilewright.compiler.profiler.progress import reporting
+from tilewright.compiler.profiler.selection import ProfilerOptions, profile
 from tilewright.compiler.schedule import UNSCHEDULED
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.attention import ATTENTION, Attention
-from tilewright.compiler.attention_kernel import AttentionKernel
 from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.kernels.attention_loops import AttentionKernel
 from tilewright.compiler.layout_rules import producer
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.target import Target

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.ir import affine, arith, ir, linalg, memref, scf, vector, walk
+from tilewright.compiler.kernels.vector_epilogue import Epilogue
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.tuning.register_tile import register_pieces
 from tilewright.compiler.tuning.winograd_transforms import Transforms, straight_line
-from tilewright.compiler.vector_epilogue import Epilogue
 from tilewright.compiler.winograd_form import Convolution2d
 
 _PAGE_FLOATS = 1024

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.dot_product import DotLoops, dot_types
 from tilewright.compiler.generics import body, elementwise, indexing_maps, is_copy, terminator
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
+from tilewright.compiler.kernels.dot_product import DotLoops, dot_types
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target

@@ -19,9 +19,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import is_dim, map_dims
-from tilewright.compiler.dot_product import DotLoops, DotProduct, dot_types
 from tilewright.compiler.generics import elementwise
 from tilewright.compiler.ir import arith, functions, ir, tensor
+from tilewright.compiler.kernels.dot_product import DotLoops, DotProduct, dot_types
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.pack_contractions import static_values
 from tilewright.compiler.structure import Structured

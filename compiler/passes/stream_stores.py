@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from tilewright.compiler.affine_access import is_dim
 from tilewright.compiler.ir import arith, ir, memref, scf, vector, walk
-from tilewright.compiler.loop_nest import index
+from tilewright.compiler.kernels.loop_nest import index
+from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import Structure, vectorize_body
 
 _FEWEST_VECTORS = 16
 """Vectors of an rTask from which a loop with aligned stores pays for its first and last vector being stored twice."""

@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, evaluate, is_dim, map_dims, terms
-from tilewright.compiler.dot_product import flattened
 from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, walk
-from tilewright.compiler.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.dot_product import flattened
+from tilewright.compiler.kernels.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.reduction import take_fill
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.vectorize_dots import Dots
-from tilewright.compiler.reduction import take_fill
 from tilewright.compiler.target import Target
 
 _ROWS, _ROW_BYTES = 16, 64

@@ -31,7 +31,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
-from tilewright.compiler.dot_product import (
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
+from tilewright.compiler.kernels.dot_product import (
     DotLoops,
     DotProduct,
     dot_types,
@@ -41,11 +43,9 @@ from tilewright.compiler.dot_product import (
     is_grouped_in_memory,
     is_row_major,
 )
-from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
-from tilewright.compiler.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.reduction import take_fill
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import take_fill
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
 

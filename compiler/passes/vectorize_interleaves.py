@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import is_contiguous_along, is_dim, map_dims
-from tilewright.compiler.dot_product import flattened, interleaved
 from tilewright.compiler.ir import arith, ir, vector, walk
-from tilewright.compiler.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.dot_product import flattened, interleaved
+from tilewright.compiler.kernels.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.vectorize_transposes import transposed
-from tilewright.compiler.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import power_below
 
 _GROUPS = (2, 4)

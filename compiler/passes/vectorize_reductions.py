@@ -46,20 +46,20 @@ from tilewright.compiler.affine_access import (
     packing,
     stride_along,
 )
-from tilewright.compiler.broadcast_loops import BroadcastLoops, BroadcastPlan
-from tilewright.compiler.contiguous_loops import ContiguousLoops, ContiguousPlan
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.grouped_loops import GroupedLoops, GroupedPlan
 from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.kernels.broadcast_loops import BroadcastLoops, BroadcastPlan
+from tilewright.compiler.kernels.contiguous_loops import ContiguousLoops, ContiguousPlan
+from tilewright.compiler.kernels.grouped_loops import GroupedLoops, GroupedPlan
+from tilewright.compiler.kernels.reduction import Combination, Structure, allow_reassociation, take_fill
+from tilewright.compiler.kernels.vector_epilogue import Epilogue
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import Combination, Structure, allow_reassociation, take_fill
 from tilewright.compiler.tuning.register_tile import (
     choose_dot_tile,
     choose_register_tile,
     packed_widths,
     rows_in_one_set,
 )
-from tilewright.compiler.vector_epilogue import Epilogue
 
 _FEWEST_LANES = 4
 

@@ -22,9 +22,9 @@ from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
 from tilewright.compiler.ir import ir, memref, vector, walk
-from tilewright.compiler.loop_nest import LoopNest
+from tilewright.compiler.kernels.loop_nest import LoopNest
+from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import power_below
 
 _LEAST_BLOCK = 4

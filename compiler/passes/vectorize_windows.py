@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing, terms
 from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.kernels.reduction import Structure, take_fill
+from tilewright.compiler.kernels.vector_epilogue import Epilogue
+from tilewright.compiler.kernels.window_loops import WindowLoops, WindowPlan
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.reduction import Structure, take_fill
 from tilewright.compiler.tuning.window_tile import Window, choose_window_tile
-from tilewright.compiler.vector_epilogue import Epilogue
-from tilewright.compiler.window_loops import WindowLoops, WindowPlan
 
 _FEWEST_LANES = 4
 _MOST_TAPS = 64

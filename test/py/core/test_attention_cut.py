@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.element_source import Linear, Loops
+from tilewright.compiler.kernels.vector_transpose import transpose_square
 from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attention, rows_in_flight
-from tilewright.compiler.vector_transpose import transpose_square
 
 
 @settings(deadline=None)

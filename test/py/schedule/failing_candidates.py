@@ -11,7 +11,7 @@ import time
 
 from tilewright.compiler.codegen import SYMBOL, emit_object
 from tilewright.compiler.lower import cpu_code
-from tilewright.compiler.profiler_processes import Message, requests
+from tilewright.compiler.profiler.processes import Message, requests
 from tilewright.compiler.target import resolve
 
 DEEDS = {

@@ -19,10 +19,16 @@ from tilewright.compiler import driver, phases
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.profiler import COMPILING, MeasuringChild, ProfilerOptions, profile, winner_of
-from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
-from tilewright.compiler.profiler_measure import difference, tolerance
-from tilewright.compiler.profiler_processes import Child, ChildLost
+from tilewright.compiler.profiler.decisions import Decision, DecisionStore, Measured
+from tilewright.compiler.profiler.measure import difference, tolerance
+from tilewright.compiler.profiler.processes import Child, ChildLost
+from tilewright.compiler.profiler.selection import (
+    COMPILING,
+    MeasuringChild,
+    ProfilerOptions,
+    profile,
+    winner_of,
+)
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import resolve
 from tilewright.compiler.tuning.cpu_candidates import Candidate
@@ -236,7 +242,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_profiler as t
 from tilewright.compiler.ir import ir, parse
-from tilewright.compiler.profiler import profile
+from tilewright.compiler.profiler.selection import profile
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.schedule import Schedule
 two = t.TEXT.replace("  return %r : tensor<64xf32>", "  %s = call @again(%r) : (tensor<64xf32>) -> tensor<64xf32>\\n  return %s : tensor<64xf32>", 1)
@@ -265,7 +271,7 @@ def test_a_child_that_ends_is_told_apart():
     with pytest.raises(ChildLost, match=r"ended with status 1: .*no_such_module"):
         child.receive(20.0)
     child.stop()
-    bench = MeasuringChild("tilewright.compiler.profiler_measure")
+    bench = MeasuringChild("tilewright.compiler.profiler.measure")
     assert bench.get() is bench.get()
     bench.stop()
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import is_dim, map_dims
 from tilewright.compiler.ir import arith, ir, memref, vector
-from tilewright.compiler.loop_nest import LoopNest, index
-from tilewright.compiler.reduction import Combination, Structure, vectorize_values
+from tilewright.compiler.kernels.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.reduction import Combination, Structure, vectorize_values
 
 
 @dataclass(frozen=True)

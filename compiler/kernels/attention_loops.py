@@ -24,11 +24,11 @@ from tilewright.compiler.affine_access import evaluate
 from tilewright.compiler.attention import YIELD, Attention
 from tilewright.compiler.elementary import exp2_weight
 from tilewright.compiler.expression import Number
-from tilewright.compiler.index_loops import at_most, index, loop, plus, sum_of
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector
 from tilewright.compiler.ir import math as math_dialect
+from tilewright.compiler.kernels.index_loops import at_most, index, loop, plus, sum_of
+from tilewright.compiler.kernels.vector_transpose import transpose_square
 from tilewright.compiler.tuning.attention_cut import AttentionCut, rows_in_flight
-from tilewright.compiler.vector_transpose import transpose_square
 
 _LOG2_E = math.log2(math.e)
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import map_dims
 from tilewright.compiler.ir import affine, ir, memref, vector
-from tilewright.compiler.loop_nest import LoopNest
-from tilewright.compiler.reduction import Structure, vectorize_body
+from tilewright.compiler.kernels.loop_nest import LoopNest
+from tilewright.compiler.kernels.reduction import Structure, vectorize_body
+from tilewright.compiler.kernels.vector_epilogue import Store
 from tilewright.compiler.tuning.register_tile import register_pieces
 from tilewright.compiler.tuning.window_tile import WindowTile
-from tilewright.compiler.vector_epilogue import Store
 
 
 @dataclass(frozen=True)

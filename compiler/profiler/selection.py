@@ -21,8 +21,8 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse, walk
 from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
 from tilewright.compiler.placement import STRIDES, dense_strides
-from tilewright.compiler.profiler_decisions import Decision, DecisionStore, Measured
-from tilewright.compiler.profiler_processes import Child, ChildLost, Message, run_jobs
+from tilewright.compiler.profiler.decisions import Decision, DecisionStore, Measured
+from tilewright.compiler.profiler.processes import Child, ChildLost, Message, run_jobs
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
@@ -32,7 +32,7 @@ from tilewright.runtime.program import Kernel
 
 _TRANSFORMED = 16
 """What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""
-COMPILING, MEASURING = "tilewright.compiler.profiler_compile", "tilewright.compiler.profiler_measure"
+COMPILING, MEASURING = "tilewright.compiler.profiler.compile", "tilewright.compiler.profiler.measure"
 
 
 @dataclass(frozen=True)

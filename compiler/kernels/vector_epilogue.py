@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.ir import affine, ir, memref, vector
-from tilewright.compiler.reduction import vectorize_body
+from tilewright.compiler.kernels.reduction import vectorize_body
 
 Store = Callable[[ir.Value, list[ir.Value]], None]
 """Takes a vector of results and its place in the output."""

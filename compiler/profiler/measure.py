@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.profiler_processes import Message, requests
+from tilewright.compiler.profiler.processes import Message, requests
 from tilewright.runtime.arrays import numpy_dtype
 from tilewright.runtime.errors import TilewrightError
 from tilewright.runtime.executable import Executable

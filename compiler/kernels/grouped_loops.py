@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, evaluate, is_dim, map_dims, terms
 from tilewright.compiler.ir import affine, ir, memref, vector
-from tilewright.compiler.loop_nest import LoopNest, index
-from tilewright.compiler.reduction import Structure, vectorize_body
+from tilewright.compiler.kernels.loop_nest import LoopNest, index
+from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.tuning.register_tile import even_piece
 
 _LONGEST_WINDOW = 7

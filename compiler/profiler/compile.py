@@ -9,7 +9,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.lower import cpu_code, lower
-from tilewright.compiler.profiler_processes import Message, requests
+from tilewright.compiler.profiler.processes import Message, requests
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 
