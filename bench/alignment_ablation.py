@@ -55,7 +55,7 @@ def ablate(case, threads: int) -> Row:
     from tilewright.compiler.dialects import schedule_attribute
     from tilewright.compiler.ir import functions, ir
     from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-    from tilewright.compiler.profiler import ProfilerOptions, profile
+    from tilewright.compiler.profiler.selection import ProfilerOptions, profile
     from tilewright.compiler.target import resolve
 
     target = resolve("cpu")
