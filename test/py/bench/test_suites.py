@@ -101,7 +101,7 @@ def test_attention_multiplies_queries_by_keys_and_that_by_values(name: str) -> N
 def test_operators_that_memory_bounds_can_be_made(name: str) -> None:
     function, *arguments = MEMORY[name]
     if max(numpy.prod(a) for a in arguments if isinstance(a, tuple)) > 2_000_000:
-        pytest.skip("as its small sibling")
+        pytest.skip("hundreds of megabytes of inputs; a smaller case of the same operator is made")
     module, inputs = getattr(operators, function)(*arguments)
     with torch.no_grad():
         assert torch.isfinite(module(*inputs)).all()
