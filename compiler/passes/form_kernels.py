@@ -48,9 +48,8 @@ def _form(function: ir.Operation) -> None:
     *_, terminator = block.operations
     tensors = list(block.arguments)
     index = ir.IndexType.get()
-    inputs = [_memref(t.type, a) for t, a in zip(tensors, _attributes(function, "arg_attrs", len(tensors)))]
-    results = list(terminator.operation.operands)
-    outputs = [_memref(r.type, a) for r, a in zip(results, _attributes(function, "res_attrs", len(results)))]
+    buffers = buffer_types(function)
+    inputs, outputs = buffers[: len(tensors)], buffers[len(tensors) :]
     status = ir.MemRefType.get([1], ir.IntegerType.get_signless(32))
     scratch = ir.MemRefType.get([_scratch_bound()], ir.IntegerType.get_signless(8))
     types = [index, *inputs, *outputs, status, scratch]
@@ -76,6 +75,14 @@ def _form(function: ir.Operation) -> None:
         del function.attributes["res_attrs"]
     if "sym_visibility" in function.attributes:
         del function.attributes["sym_visibility"]
+
+
+def buffer_types(function: ir.Operation) -> list[ir.MemRefType]:
+    """The memrefs that a dispatch's kernel is given: arguments, then results, strided where they lie in larger tensors."""
+    type_ = function.attributes["function_type"].value
+    inputs = zip(type_.inputs, _attributes(function, "arg_attrs", len(type_.inputs)))
+    outputs = zip(type_.results, _attributes(function, "res_attrs", len(type_.results)))
+    return [_memref(tensor, attributes) for tensor, attributes in (*inputs, *outputs)]
 
 
 def _attributes(function: ir.Operation, name: str, count: int) -> list[ir.DictAttr]:

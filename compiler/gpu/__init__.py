@@ -1,0 +1,1 @@
+"""GPU code: emission of kernels, lowering to PTX, and emulation on the CPU."""

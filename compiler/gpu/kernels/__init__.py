@@ -1,0 +1,1 @@
+"""Emitters of GPU kernels, one module per family of dispatches."""
