@@ -3,6 +3,11 @@
 In the IR it is the attribute `tilewright.schedule` on the dispatch's function, a dictionary that prints as
 
     tilewright.schedule = {levels = {L1 = [14, 64, 64], L2 = [112, 64, 256]}, tile = [1, 4, 0, 64], unroll = 14, vector = 32}
+
+and for a GPU with what its kernel is built from
+
+    tilewright.schedule = {gpu = {block = [128, 128, 32], instruction = "mma.m16n8k16", kernel = "mma", stages = 4,
+                                  threads = 128, warp = [64, 64]}, tile = [], unroll = 0, vector = 0}
 """
 
 from __future__ import annotations
@@ -16,7 +21,97 @@ PREDICTED = "tilewright.predicted"
 UNSCHEDULED = "tilewright.unscheduled"
 """Why a dispatch was given an empty schedule."""
 
-Value = int | list[int] | dict[str, list[int]]
+KERNELS = ("simt", "mma", "wgmma", "attention", "elementwise", "rows", "windows")
+"""Families of GPU kernels: three ways to contract, fused attention, and what is distributed over threads loop by loop."""
+
+WARP = 32
+BLOCK_THREADS = 1024
+"""Threads of a warp, and the most that one block has, on every NVIDIA GPU. Source: CUDA C Programming Guide,
+"Compute Capabilities"."""
+
+Value = int | str | list[int] | dict[str, "Value"]
+
+
+@dataclass(frozen=True)
+class GpuTile:
+    """How one dispatch becomes one GPU kernel; 0, "" or nothing lets the emitter of its family choose.
+
+    A contraction is a matrix product `[M, K] x [K, N]`: M are the axes of A and the result, N those of B and the result,
+    K the reductions, and axes that all three have are a batch. `block` is (block_m, block_n, block_k), what one
+    block of threads holds; for `attention` (block_q, block_k), rows of queries and of keys. `warp` is (warp_m, warp_n)
+    of that block, for `wgmma` what one warpgroup takes; `thread` is (thread_m, thread_n), the results of one thread
+    of `simt`. `instruction` is the matrix instruction ("mma.m16n8k16", "mma.m16n8k8.tf32", "wgmma.m64n128k16"),
+    `stages` how many parts of K lie in shared memory at once, `split_k` among how many blocks K is divided, `cluster` how
+    many blocks load together, `raster` how many rows of blocks are walked column by column. Rows of shared memory are
+    `padding` elements longer than they hold, or swizzled in `swizzle` bytes. `threads` is the size of a block,
+    `vector` the elements that one thread of the other families loads and stores at once.
+    """
+
+    kernel: str = ""
+    threads: int = 0
+    block: tuple[int, ...] = ()
+    warp: tuple[int, ...] = ()
+    thread: tuple[int, ...] = ()
+    instruction: str = ""
+    stages: int = 0
+    split_k: int = 0
+    cluster: int = 0
+    raster: int = 0
+    swizzle: int = 0
+    padding: int = 0
+    vector: int = 0
+
+    def as_dict(self) -> dict[str, Value]:
+        """The fields that say something, as integers, strings and lists."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items() if v}
+
+    @classmethod
+    def from_dict(cls, values: object) -> GpuTile:
+        """The inverse of `as_dict`; raises ValueError that names an unknown, ill-typed or impossible field."""
+        if not isinstance(values, dict):
+            raise ValueError(f"gpu is a dictionary, found {values}")
+        known = {field.name: field.default for field in fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise ValueError(f"unknown field `{name}` of gpu; it has {_listing(list(known))}")
+            if isinstance(known[name], str):
+                if not isinstance(value, str):
+                    raise ValueError(f"gpu.{name} is a string, found {value}")
+            elif isinstance(known[name], tuple):
+                if not isinstance(value, list) or not all(_is_size(size) and size for size in value):
+                    raise ValueError(f"gpu.{name} is a list of integers >= 1, found {value}")
+            elif not _is_size(value):
+                raise ValueError(f"gpu.{name} is an integer >= 0, found {value}")
+        found: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
+        tile = cls(**found)
+        if tile.kernel and tile.kernel not in KERNELS:
+            raise ValueError(f'gpu.kernel is "{tile.kernel}"; the kernels are {_listing(list(KERNELS))}')
+        if tile.threads % WARP or tile.threads > BLOCK_THREADS:
+            raise ValueError(
+                f"gpu.threads is a multiple of {WARP} and at most {BLOCK_THREADS}, found {tile.threads}"
+            )
+        for name, lengths in (("block", (2, 3)), ("warp", (2,)), ("thread", (2,))):
+            found = getattr(tile, name)
+            if found and len(found) not in lengths:
+                raise ValueError(
+                    f"gpu.{name} has {' or '.join(map(str, lengths))} sizes, found {list(found)}"
+                )
+        return tile
+
+    def text(self) -> str:
+        """One line: `mma.m16n8k16 128x128x32, warps 64x64, 4 stages, split K by 2, 128 threads`."""
+        sizes = lambda values: "x".join(map(str, values))  # noqa: E731
+        parts = [" ".join(filter(None, (self.instruction or self.kernel, sizes(self.block))))]
+        parts += [
+            f"{name} {sizes(v)}" for name, v in (("warps", self.warp), ("threads of", self.thread)) if v
+        ]
+        parts += [f"{self.stages} stages"] if self.stages > 1 else []
+        parts += [f"split K by {self.split_k}"] if self.split_k > 1 else []
+        parts += [f"clusters of {self.cluster}"] if self.cluster > 1 else []
+        parts += [f"{self.vector} per access"] if self.vector > 1 else []
+        parts += [f"{self.threads} threads"] if self.threads else []
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)
@@ -27,13 +122,14 @@ class Schedule:
     is returned; 0 leaves the loop whole. `unroll` x `vector` is the register tile of its reductions, 0 lets the
     lowering choose. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
     each level of memory holds of the iteration space while it is worked on. Targets that code is generated for
-    read the other fields, which follow from the levels.
+    read the other fields, which follow from the levels. `gpu` is there for GPUs only.
     """
 
     tile: tuple[int, ...] = ()
     unroll: int = 0
     vector: int = 0
     levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    gpu: GpuTile | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(sorted(self.levels)))
@@ -47,18 +143,21 @@ class Schedule:
         return count
 
     def as_dict(self) -> dict[str, Value]:
-        """Lists and integers; `levels` only where there are any."""
+        """Lists, integers and dictionaries of them; `levels` and `gpu` only where there are any."""
         values: dict[str, Value] = {"tile": list(self.tile), "unroll": self.unroll, "vector": self.vector}
         if self.levels:
             values["levels"] = {name: list(tile) for name, tile in self.levels}
+        if self.gpu is not None:
+            values["gpu"] = self.gpu.as_dict()
         return values
 
     def text(self) -> str:
         """The fields that code generation reads, in one line: `tile [0, 7, 0, 64], unroll 4, vector 64`."""
-        parts = [f"tile {list(self.tile)}"] if any(self.tile) else ["whole"]
+        parts = [f"tile {list(self.tile)}"] if any(self.tile) else [] if self.gpu else ["whole"]
         parts += [
             f"{name} {size}" for name, size in (("unroll", self.unroll), ("vector", self.vector)) if size
         ]
+        parts += [self.gpu.text()] if self.gpu else []
         return ", ".join(parts)
 
     @classmethod
@@ -67,15 +166,15 @@ class Schedule:
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(values) - set(known))
         if unknown:
-            listing = f"{', '.join(known[:-1])} and {known[-1]}"
-            raise ValueError(f"unknown field `{unknown[0]}`; a schedule has {listing}")
+            raise ValueError(f"unknown field `{unknown[0]}`; a schedule has {_listing(known)}")
         tile, unroll, vector = (values.get("tile", []), values.get("unroll", 0), values.get("vector", 0))
         if not isinstance(tile, list) or not all(map(_is_size, tile)):
             raise ValueError(f"tile is a list of integers >= 0, found {tile}")
         for name, size in (("unroll", unroll), ("vector", vector)):
             if not _is_size(size):
                 raise ValueError(f"{name} is an integer >= 0, found {size}")
-        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})))
+        gpu = GpuTile.from_dict(values["gpu"]) if "gpu" in values else None
+        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu)
 
 
 def _levels(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -87,6 +186,10 @@ def _levels(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if len({len(tile) for tile in value.values()}) > 1:
         raise ValueError(f"tiles of levels have one size per axis of the dispatch, found {value}")
     return tuple((str(name), tuple(tile)) for name, tile in value.items())
+
+
+def _listing(names: list[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _is_size(value: object) -> bool:

@@ -73,6 +73,8 @@ def _attribute(value: object) -> ir.Attribute:
         return ir.DictAttr.get({name: _attribute(entry) for name, entry in value.items()})
     if isinstance(value, list):
         return ir.ArrayAttr.get([_attribute(entry) for entry in value])
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
@@ -82,5 +84,7 @@ def _value(attribute: ir.Attribute):
     if isinstance(attribute, ir.ArrayAttr):
         return [_value(a) for a in attribute]
     if isinstance(attribute, ir.IntegerAttr):
+        return attribute.value
+    if isinstance(attribute, ir.StringAttr):
         return attribute.value
     return attribute

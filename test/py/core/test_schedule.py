@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
+from tilewright.compiler.schedule import ATTRIBUTE, KERNELS, PREDICTED, GpuTile, Schedule
 
 sizes = st.integers(0, 2**40)
 _ALIVE: list[ir.Module] = []
@@ -21,12 +21,26 @@ levels = st.integers(1, 4).flatmap(
         st.lists(st.integers(1, 2**40), min_size=axes, max_size=axes).map(tuple),
     )
 )
+positive = st.integers(1, 4096)
+gpu_tiles = st.builds(
+    GpuTile,
+    kernel=st.sampled_from(("", *KERNELS)),
+    threads=st.integers(0, 32).map(lambda warps: 32 * warps),
+    block=st.just(()) | st.tuples(positive, positive) | st.tuples(positive, positive, positive),
+    warp=st.just(()) | st.tuples(positive, positive),
+    thread=st.just(()) | st.tuples(positive, positive),
+    instruction=st.sampled_from(["", "mma.m16n8k16", "wgmma.m64n256k8.tf32"]),
+    stages=st.integers(0, 8),
+    split_k=st.integers(0, 64),
+    padding=st.integers(0, 16),
+)
 schedules = st.builds(
     Schedule,
     st.lists(sizes, max_size=6).map(tuple),
     sizes,
     sizes,
     levels.map(lambda found: tuple(found.items())),
+    st.none() | gpu_tiles,
 )
 
 
@@ -76,6 +90,24 @@ def test_a_dispatch_without_one_has_none():
     assert schedule_attribute.read(dispatch()) is None
 
 
+def test_a_schedule_without_a_gpu_says_nothing_of_one():
+    """The text of CPU kernels, which their cache keys hash, is as it was."""
+    assert Schedule((2, 0), 3, 8).as_dict() == {"tile": [2, 0], "unroll": 3, "vector": 8}
+    function = dispatch()
+    schedule_attribute.write(function, Schedule((2, 0)))
+    assert "gpu" not in str(function.attributes[ATTRIBUTE])
+
+
+def test_the_text_names_what_a_kernel_is_built_from():
+    tile = GpuTile("mma", 128, (128, 128, 32), (64, 64), instruction="mma.m16n8k16", stages=4, split_k=2)
+    assert Schedule(gpu=tile).text() == (
+        "mma.m16n8k16 128x128x32, warps 64x64, 4 stages, split K by 2, 128 threads"
+    )
+    rows = Schedule((4, 0), gpu=GpuTile("rows", 256, vector=4))
+    assert rows.text() == "tile [4, 0], rows, 4 per access, 256 threads"
+    assert Schedule((0, 0)).text() == "whole"
+
+
 def test_fields_left_out_are_left_to_the_lowering():
     assert schedule_attribute.read(dispatch(f"{ATTRIBUTE} = {{}}")) == Schedule()
     assert schedule_attribute.read(dispatch(f"{ATTRIBUTE} = {{tile = [2, 0]}}")) == Schedule((2, 0), 0, 0)
@@ -86,7 +118,7 @@ def test_fields_left_out_are_left_to_the_lowering():
     "attribute, found",
     [
         ("[8, 0]", "must be a dictionary, found [8, 0]"),
-        ("{tiles = [8]}", "unknown field `tiles`; a schedule has tile, unroll, vector and levels"),
+        ("{tiles = [8]}", "unknown field `tiles`; a schedule has tile, unroll, vector, levels and gpu"),
         ("{tile = 8}", "tile is a list of integers >= 0"),
         ('{tile = "8"}', "tile is a list of integers >= 0"),
         ("{tile = [8.0]}", "tile is a list of integers >= 0"),
@@ -101,6 +133,17 @@ def test_fields_left_out_are_left_to_the_lowering():
         ("{levels = {L1 = 8}}", "the tile of level L1 is a list of integers >= 1"),
         ("{levels = {L1 = [0]}}", "the tile of level L1 is a list of integers >= 1"),
         ("{levels = {L1 = [8], L2 = [8, 8]}}", "tiles of levels have one size per axis"),
+        ("{gpu = 3}", "gpu is a dictionary, found 3"),
+        ("{gpu = {blocks = [8, 8]}}", "unknown field `blocks` of gpu; it has kernel, threads, block, warp,"),
+        ("{gpu = {block = 8}}", "gpu.block is a list of integers >= 1, found 8"),
+        ("{gpu = {block = [8, 0]}}", "gpu.block is a list of integers >= 1"),
+        ("{gpu = {block = [8]}}", "gpu.block has 2 or 3 sizes, found [8]"),
+        ("{gpu = {warp = [8, 8, 8]}}", "gpu.warp has 2 sizes, found [8, 8, 8]"),
+        ("{gpu = {kernel = 8}}", "gpu.kernel is a string, found 8"),
+        ('{gpu = {kernel = "wmma"}}', 'gpu.kernel is "wmma"; the kernels are simt, mma, wgmma,'),
+        ("{gpu = {threads = 48}}", "gpu.threads is a multiple of 32 and at most 1024, found 48"),
+        ("{gpu = {threads = 2048}}", "gpu.threads is a multiple of 32 and at most 1024, found 2048"),
+        ("{gpu = {stages = -1}}", "gpu.stages is an integer >= 0, found -1"),
     ],
 )
 def test_malformed_ones_are_refused_with_their_place(attribute, found):
