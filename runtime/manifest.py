@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from tilewright.runtime.container import Entry
 from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.launch_rules import broken_rule
 from tilewright.runtime.program import (
     ITEM_BYTES,
     SPACES,
     BufferRef,
     Constant,
     Kernel,
+    Launch,
     Package,
     Program,
     Step,
+    TensorMap,
     TensorSpec,
 )
 
@@ -39,6 +43,7 @@ def package_to_json(package: Package, tensors: dict[str, Entry]) -> dict[str, An
                 "scratch_bytes": kernel.scratch_bytes,
                 "asserts": list(kernel.asserts),
                 "object": key,
+                "launch": _launch_to_json(kernel.launch, f"ptx/{number:04}/{kernel.name}", tensors),
             }
         )
     constants = []
@@ -60,6 +65,16 @@ def package_to_json(package: Package, tensors: dict[str, Entry]) -> dict[str, An
         # Seconds differ from run to run, artifacts must not.
         "notes": {key: note for key, note in package.notes.items() if key != "phases_s"},
     }
+
+
+def _launch_to_json(launch: Launch | None, ptx: str, tensors: dict[str, Entry]) -> dict[str, Any] | None:
+    if launch is None:
+        return None
+    data = asdict(launch)
+    if launch.ptx:
+        tensors[ptx] = _bytes_entry(launch.ptx)
+    data["ptx"] = ptx if launch.ptx else None
+    return data
 
 
 def _bytes_entry(data: bytes) -> Entry:
@@ -114,6 +129,14 @@ class Reader:
             raise self.fail("a size")
         return self.data
 
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(item.size() for item in self.items())
+
+    def flag(self) -> bool:
+        if not isinstance(self.data, bool):
+            raise self.fail("true or false")
+        return self.data
+
     def object(self) -> dict[str, Any]:
         if not isinstance(self.data, dict):
             raise self.fail("an object")
@@ -149,6 +172,7 @@ def package_from_json(manifest: Reader, tensors: Mapping[str, memoryview]) -> Pa
             bytes(entry["object"].tensor(tensors)),
             entry["scratch_bytes"].size(),
             entry["asserts"].texts(),
+            _launch_from_json(entry["launch"], tensors),
         )
         for entry in manifest["kernels"].items()
     )
@@ -168,6 +192,39 @@ def package_from_json(manifest: Reader, tensors: Mapping[str, memoryview]) -> Pa
         packed_bytes=manifest["packed_bytes"].size(),
         notes=manifest["notes"].object(),
     )
+
+
+def _launch_from_json(entry: Reader, tensors: Mapping[str, memoryview]) -> Launch | None:
+    if entry.data is None:
+        return None
+    launch = Launch(
+        image=entry["image"].text(),
+        grid=entry["grid"].size(),
+        block=entry["block"].size(),
+        cluster=entry["cluster"].size(),
+        shared_bytes=entry["shared_bytes"].size(),
+        workspace_bytes=entry["workspace_bytes"].size(),
+        zeroed_bytes=entry["zeroed_bytes"].size(),
+        cooperative=entry["cooperative"].flag(),
+        tensor_maps=tuple(
+            TensorMap(
+                buffer=one["buffer"].size(),
+                dtype=one["dtype"].text(),
+                shape=one["shape"].sizes(),
+                strides_bytes=one["strides_bytes"].sizes(),
+                box=one["box"].sizes(),
+                swizzle_bytes=one["swizzle_bytes"].size(),
+            )
+            for one in entry["tensor_maps"].items()
+        ),
+        registers=entry["registers"].size(),
+        spill_bytes=entry["spill_bytes"].size(),
+        ptx=b"" if entry["ptx"].data is None else bytes(entry["ptx"].tensor(tensors)),
+    )
+    broken = broken_rule(launch)
+    if broken:
+        raise ArtifactError(f"damaged: {entry.place}: {broken}")
+    return launch
 
 
 def _specs(entries: Reader) -> tuple[TensorSpec, ...]:

@@ -10,6 +10,11 @@ Kernel ABI (x86-64 System V), one function per kernel:
 It computes rTasks `first_task <= i < end_task` over `buffers` (dense, row-major, 64-byte aligned unless they
 are a caller's own arrays), may use `scratch_bytes` of 64-byte aligned scratch private to the calling thread,
 and returns 0, or 1 + the index into `Kernel.asserts` of a run-time check that failed.
+
+A kernel with a `Launch` is a GPU kernel instead: one launch of `grid` blocks computes one rTask per block id. Its
+parameters are pointers into device memory, in this order: the step's buffers; the workspace when it has one; an
+i32 status word when it has asserts (0, or 1 + the index of a check that failed); then one 128-byte tensor map per
+entry of `Launch.tensor_maps`, by value.
 """
 
 from __future__ import annotations
@@ -67,15 +72,65 @@ class Step:
     dispatch: str = ""
 
 
+IMAGES = ("cubin", "ptx", "emulated")
+"""What a GPU kernel's `object` is: code for one architecture, PTX text that the driver compiles, or an x86-64 ELF
+object whose `symbol` is the body of one GPU thread, for the emulator."""
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tile-mode tensor map over buffer number `buffer` of a step, from its first byte.
+
+    `shape` and `box` (elements) and `strides_bytes` are ordered innermost dimension first, as the hardware has
+    them; the innermost dimension is dense and has no stride, so there is one stride fewer than dimensions.
+    """
+
+    buffer: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a GPU kernel is launched: 1-D `grid` of blocks (= rTasks) of `block` threads in clusters of `cluster` blocks.
+
+    `shared_bytes` is dynamic shared memory of one block. `workspace_bytes` of global memory belong to the kernel
+    alone; its first `zeroed_bytes` are zero before the first launch, and every launch leaves them zero. All blocks
+    of a `cooperative` kernel run at once. `registers` (per thread) and `spill_bytes` are what the assembler
+    reported, 0 when none ran. `ptx` is what the driver may compile when it takes the cubin in `object` for none of
+    its own.
+    """
+
+    image: str
+    grid: int
+    block: int
+    cluster: int = 1
+    shared_bytes: int = 0
+    workspace_bytes: int = 0
+    zeroed_bytes: int = 0
+    cooperative: bool = False
+    tensor_maps: tuple[TensorMap, ...] = ()
+    registers: int = 0
+    spill_bytes: int = 0
+    ptx: bytes = b""
+
+
 @dataclass(frozen=True)
 class Kernel:
-    """Machine code of one kernel: a relocatable ELF object that defines `symbol` and needs only libc/libm."""
+    """Machine code of one kernel, which defines `symbol`.
+
+    Without `launch`, `object` is a relocatable ELF object that needs only libc/libm; with it, what its `image` says.
+    """
 
     name: str
     symbol: str
     object: bytes
     scratch_bytes: int = 0
     asserts: tuple[str, ...] = ()
+    launch: Launch | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""What CUDA allows of a launch and a tensor map, checked before the driver sees either.
+
+Sources: CUDA C++ Programming Guide, "Compute Capabilities" (grid, block and cluster sizes); CUDA driver API,
+`cuTensorMapEncodeTiled` (rank, strides, boxes, swizzles).
+"""
+
+from __future__ import annotations
+
+from tilewright.runtime.program import IMAGES, ITEM_BYTES, Launch, TensorMap
+
+MOST_BLOCKS = (1 << 31) - 1
+MOST_THREADS = 1024
+WARP = 32
+MOST_CLUSTER_BLOCKS = 16
+"""Above 8, only kernels that ask for a non-portable size may have so many."""
+MOST_SHARED_BYTES = 1 << 20
+"""More than any architecture has; what the device at hand has is checked when the kernel is loaded."""
+
+TENSOR_MAP_DTYPES = ("u8", "i8", "i1", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16")
+"""dtypes that a tensor map may have; integers of one width are the same to the hardware."""
+MOST_DIMENSIONS = 5
+SWIZZLES_BYTES = (0, 32, 64, 128)
+
+
+def broken_rule(launch: Launch) -> str | None:
+    """The first rule that a launch breaks: what was expected and what found; None when it keeps all of them."""
+    if launch.image not in IMAGES:
+        return f"image: expected one of {', '.join(IMAGES)}, found `{launch.image}`"
+    if not 0 <= launch.grid <= MOST_BLOCKS:
+        return f"grid: expected 0 to {MOST_BLOCKS} blocks, found {launch.grid}"
+    if not 0 < launch.block <= MOST_THREADS or launch.block % WARP:
+        return f"block: expected whole warps of {WARP}, at most {MOST_THREADS} threads, found {launch.block}"
+    if not 1 <= launch.cluster <= MOST_CLUSTER_BLOCKS or launch.grid % launch.cluster:
+        return (
+            f"cluster: expected 1 to {MOST_CLUSTER_BLOCKS} blocks that divide the grid of {launch.grid}, "
+            f"found {launch.cluster}"
+        )
+    if not 0 <= launch.shared_bytes <= MOST_SHARED_BYTES:
+        return f"shared_bytes: expected 0 to {MOST_SHARED_BYTES}, found {launch.shared_bytes}"
+    if not 0 <= launch.zeroed_bytes <= launch.workspace_bytes:
+        return f"zeroed_bytes: expected 0 to workspace_bytes {launch.workspace_bytes}, found {launch.zeroed_bytes}"
+    for number, tensor_map in enumerate(launch.tensor_maps):
+        broken = _broken_map_rule(tensor_map)
+        if broken:
+            return f"tensor_maps[{number}].{broken}"
+    return None
+
+
+def _broken_map_rule(tensor: TensorMap) -> str | None:
+    rank = len(tensor.shape)
+    if tensor.dtype not in TENSOR_MAP_DTYPES:
+        return f"dtype: expected one of {', '.join(TENSOR_MAP_DTYPES)}, found `{tensor.dtype}`"
+    if tensor.buffer < 0:
+        return f"buffer: expected the number of a buffer, found {tensor.buffer}"
+    if not 1 <= rank <= MOST_DIMENSIONS:
+        return f"shape: expected 1 to {MOST_DIMENSIONS} dimensions, found {rank}"
+    if not all(1 <= extent <= 1 << 32 for extent in tensor.shape):
+        return f"shape: expected extents from 1 to 2**32, found {list(tensor.shape)}"
+    if len(tensor.strides_bytes) != rank - 1:
+        return f"strides_bytes: expected {rank - 1}, one per dimension but the first, found {len(tensor.strides_bytes)}"
+    if not all(0 < stride < 1 << 40 and stride % 16 == 0 for stride in tensor.strides_bytes):
+        return f"strides_bytes: expected multiples of 16 B below 2**40, found {list(tensor.strides_bytes)}"
+    if len(tensor.box) != rank or not all(1 <= extent <= 256 for extent in tensor.box):
+        return f"box: expected {rank} extents from 1 to 256, found {list(tensor.box)}"
+    inner_bytes = tensor.box[0] * ITEM_BYTES[tensor.dtype]
+    if inner_bytes % 16:
+        return f"box: expected rows of a multiple of 16 B, found {inner_bytes} B"
+    if tensor.swizzle_bytes not in SWIZZLES_BYTES:
+        return f"swizzle_bytes: expected one of {', '.join(map(str, SWIZZLES_BYTES))}, found {tensor.swizzle_bytes}"
+    if tensor.swizzle_bytes and inner_bytes > tensor.swizzle_bytes:
+        return f"box: expected rows of at most swizzle_bytes {tensor.swizzle_bytes}, found {inner_bytes} B"
+    return None
+
+
+def span_bytes(tensor: TensorMap) -> int:
+    """Bytes from the first element that a tensor map reaches to the end of its last one."""
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape[1:], tensor.strides_bytes))
+    return last + tensor.shape[0] * ITEM_BYTES[tensor.dtype]

@@ -1,0 +1,117 @@
+"""Launch data of GPU kernels in artifacts: written and read back whole, refused where it cannot be right."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tilewright.runtime import artifact, container, native
+from tilewright.runtime.container import Entry
+from tilewright.runtime.errors import ArtifactError
+from tilewright.runtime.launch_rules import broken_rule, span_bytes
+from tilewright.runtime.program import (
+    BufferRef,
+    Kernel,
+    Launch,
+    Package,
+    Program,
+    Step,
+    TensorMap,
+    TensorSpec,
+)
+
+MAP = TensorMap(0, "f16", (72, 33), (144,), (64, 16), 128)
+LAUNCH = Launch("cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP,), 168, 4, b".version 8.0")
+
+
+def package(launch: Launch | None = LAUNCH) -> Package:
+    kernels = (
+        Kernel("gemm", "gemm_symbol", b"\x7fELF", asserts=("index in range",), launch=launch),
+        Kernel("plain", "plain", b".version 8.0", launch=Launch("ptx", 0, 32)),
+    )
+    specs = (TensorSpec("x", "f16", (33, 72)),), (TensorSpec("y", "f16", (33, 72)),)
+    steps = (
+        Step(0, (BufferRef("input"), BufferRef("output")), 6, "dispatch_0"),
+        Step(1, (BufferRef("output"),), 0),
+    )
+    return Package("cuda:sm_90a", (), *specs, (), (), kernels, Program(steps, 64))
+
+
+def test_comes_back_whole(tmp_path):
+    path = tmp_path / "p.safetensors"
+    artifact.save_package(package(), path)
+    assert artifact.load_package(path) == package()
+    artifact.save_package(package(None), path)
+    assert artifact.load_package(path) == package(None)
+
+
+def rewritten(path, change):
+    file = container.read(path)
+    manifest = json.loads(file.metadata["manifest"])
+    change(manifest["kernels"][0]["launch"])
+    text = json.dumps(manifest)
+    tensors = {key: Entry("u8", (len(data),), bytes(data)) for key, data in file.tensors.items()}
+    sums = {"format": artifact.PACKAGE_FORMAT, "manifest": text}
+    container.write(path, tensors, {**sums, "manifest_crc32c": f"{native.crc32c(text.encode()):08x}"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(image="sass"), r"kernels\[0\].launch: image: expected one of cubin, ptx, emul"),
+        (lambda m: m.update(grid=-1), r"launch.grid: expected a size, found -1"),
+        (lambda m: m.update(grid=True), r"launch.grid: expected a size, found True"),
+        (lambda m: m.update(grid=1 << 31), "grid: expected 0 to 2147483647 blocks, found 2147483648"),
+        (lambda m: m.update(block=100), "block: expected whole warps of 32"),
+        (lambda m: m.update(cluster=4), "cluster: expected 1 to 16 blocks that divide the grid of 6, found 4"),
+        (lambda m: m.update(zeroed_bytes=2048), "zeroed_bytes: expected 0 to workspace_bytes 1024"),
+        (lambda m: m.update(cooperative=1), "launch.cooperative: expected true or false, found 1"),
+        (lambda m: m.update(ptx="weights/none"), "launch.ptx: expected the name of a tensor in the file"),
+        (lambda m: m.pop("registers"), "launch: expected an object with `registers`"),
+        (lambda m: m["tensor_maps"][0].pop("box"), r"tensor_maps\[0\]: expected an object with `box`"),
+        (lambda m: m["tensor_maps"][0].update(shape=[72, "x"]), r"tensor_maps\[0\].shape\[1\]: expected a size"),
+        (
+            lambda m: m["tensor_maps"][0].update(strides_bytes=[150]),
+            r"launch: tensor_maps\[0\].strides_bytes: expected multiples of 16 B",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_fields_are_named(tmp_path, change, message):
+    path = tmp_path / "p.safetensors"
+    artifact.save_package(package(), path)
+    rewritten(path, change)
+    with pytest.raises(ArtifactError, match=message):
+        artifact.load_package(path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": "c64"}, "dtype: expected one of"),
+        ({"shape": ()}, "shape: expected 1 to 5 dimensions, found 0"),
+        ({"shape": (1,) * 6}, "found 6"),
+        ({"shape": (72, 0)}, "shape: expected extents from 1"),
+        ({"strides_bytes": ()}, "strides_bytes: expected 1, one per dimension but the first, found 0"),
+        ({"strides_bytes": (0,)}, "strides_bytes: expected multiples of 16"),
+        ({"strides_bytes": (1 << 40,)}, "below 2"),
+        ({"box": (64,)}, "box: expected 2 extents"),
+        ({"box": (64, 257)}, "box: expected 2 extents"),
+        ({"box": (60, 16)}, "box: expected rows of a multiple of 16 B, found 120 B"),
+        ({"box": (72, 16)}, "box: expected rows of at most swizzle_bytes 128, found 144 B"),
+        ({"swizzle_bytes": 48}, "swizzle_bytes: expected one of 0, 32, 64, 128, found 48"),
+        ({"buffer": -1}, "buffer: expected the number"),
+    ],
+)
+def test_tensor_maps_keep_the_rules_of_the_driver(fields, message):
+    broken = broken_rule(replace(LAUNCH, tensor_maps=(MAP, replace(MAP, **fields))))
+    assert broken is not None
+    assert broken.startswith("tensor_maps[1].")
+    assert message in broken
+    assert broken_rule(LAUNCH) is None
+
+
+def test_reach_of_a_tensor_map():
+    assert span_bytes(MAP) == 33 * 144
+    assert span_bytes(TensorMap(0, "f32", (5, 3, 2), (32, 160), (4, 1, 1))) == 160 + 64 + 20
