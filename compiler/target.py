@@ -8,6 +8,7 @@ where every number has its source; they are imported when first asked for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -78,7 +79,8 @@ class Target:
     thread's registers, `tile_shared_bytes` of one block's shared memory. How a core runs threads, 0 where it runs
     none: warp `schedulers`, `block_threads` at most in one block, `core_threads` and `core_blocks` at once.
     `sustained_gflops` is the f32 rate that a micro-benchmark reaches (§3.3), 0 where only the peak is known.
-    `issue_lanes` counts lanes whose instructions a core issues each cycle, 0 for one warp per scheduler.
+    `issue_lanes` counts lanes whose instructions a core issues each cycle, 0 for one warp per scheduler. Kernels for an
+    `emulated` GPU run on the CPU.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Target:
     core_blocks: int = 0
     sustained_gflops: float = 0.0
     issue_lanes: int = 0
+    emulated: bool = False
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`; raises KeyError with the levels there are."""
@@ -117,8 +120,18 @@ class Target:
 
     @property
     def is_x86(self) -> bool:
-        """Whether this is an x86 CPU, the only kind that code is generated for."""
+        """Whether this is an x86 CPU."""
         return self.kind == "cpu" and self.arch.startswith("x86-64")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether this is an NVIDIA GPU that code is generated for: Volta or newer."""
+        return self.kind == "gpu" and re.fullmatch(r"sm_([7-9]\d|1\d\d)a?", self.arch) is not None
+
+    @property
+    def has_code(self) -> bool:
+        """Whether code is generated for the target; for others schedules are constructed only."""
+        return self.is_x86 or self.is_cuda
 
     @property
     def llvm_features(self) -> str:
@@ -177,7 +190,7 @@ PRESETS: dict[str, Callable[[], Target]] = {
 
 
 def resolve(name: str) -> Target:
-    """The preset called `name`, in any case, or the target that a `.json` file describes.
+    """The preset called `name`, in any case, `cuda`, `cuda:ARCH`, `emulate:ARCH`, or what a `.json` file describes.
 
     Raises UnknownTargetError with the list of presets, TargetDataError for a file that describes none.
     """
@@ -185,6 +198,10 @@ def resolve(name: str) -> Target:
         from tilewright.compiler.target_file import read
 
         return read(name)
+    if ":" in name or name == "cuda":
+        from tilewright.compiler import target_device
+
+        return target_device.present() if name == "cuda" else target_device.named(name.lower())
     maker = PRESETS.get(name.lower())
     if maker is None:
         presets = ", ".join(PRESETS)

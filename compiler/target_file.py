@@ -105,9 +105,17 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _string(value, where)
     if key in ("llvm_cpu", "measured"):
         return _string(value, where, empty=True)
+    if key == "emulated":
+        return _boolean(value, where)
     if key.endswith(("_gbps", "_ghz", "_us", "_ns", "_gflops")):
         return _number(value, where, -math.inf if key in _MAY_BE_ZERO else 0.0)
     return _integer(value, where, 0 if key in _MAY_BE_ZERO else 1)
+
+
+def _boolean(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise TargetDataError(f"{where}: expected true or false, found {value!r}")
+    return value
 
 
 def _nested(noun: type, data: Any, where: str) -> Any:
