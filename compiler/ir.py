@@ -18,6 +18,7 @@ from torch_mlir import ir, passmanager
 from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
 
 from tilewright.compiler.errors import PassError
+from tilewright.compiler.gpu import primitive_table
 
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
 
@@ -99,10 +100,15 @@ def context() -> ir.Context:
 
 
 def _load_own_dialect() -> None:
-    """Defines `tilewright.attention` and its terminator, as IRDL: both pure, checked further by `Attention.read`."""
+    """Defines the dialect's operations as IRDL.
+
+    `tilewright.attention` and its terminator are pure, checked further by `Attention.read`; GPU primitives that are
+    not pure have no known effects, so no pass touches them.
+    """
     irdl, pure = import_module(_LAZY["irdl"]), import_module(_LAZY["ext"]).Pure
-    irdl.load_dialects(ir.Module.parse(_OWN_DIALECT))
-    for name in ("attention", "yield"):
+    end = _OWN_DIALECT.rindex("}")
+    irdl.load_dialects(ir.Module.parse(_OWN_DIALECT[:end] + primitive_table.irdl() + "}"))
+    for name in ("attention", "yield", *(p.name for p in primitive_table.PRIMITIVES.values() if p.pure)):
         pure.attach(f"tilewright.{name}")
     ir.IsTerminatorTrait.attach("tilewright.yield")
 
