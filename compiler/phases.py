@@ -66,6 +66,12 @@ def _graph(target: Target) -> list[str]:
 
 
 def _layout(target: Target) -> list[str]:
+    packing = [
+        PackDots.for_target(target).spec(),
+        OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
+        PackContractions(target.vector_bits, target.registers_per_thread).spec(),
+        ChooseWinograd.for_target(target).spec(),
+    ]
     return [
         "assign-layouts",
         "propagate-layouts",
@@ -80,10 +86,8 @@ def _layout(target: Target) -> list[str]:
         _TIDY,
         "sink-reshapes",
         _TIDY,
-        PackDots.for_target(target).spec(),
-        OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
-        PackContractions(target.vector_bits, target.registers_per_thread).spec(),
-        ChooseWinograd.for_target(target).spec(),
+        # GPUs stage operands in shared memory as they need them; blocks as wide as a CPU's vectors would only hinder.
+        *(packing if target.kind == "cpu" else ()),
         "fold-unit-copies",
         "canonicalize",
         "hoist-weights",
@@ -107,7 +111,8 @@ def _dispatch(target: Target) -> list[str]:
 
 
 def _schedule(target: Target) -> list[str]:
-    return [ScheduleWinograd.for_target(target).spec(), ConstructSchedules.for_target(target).spec()]
+    winograd = [ScheduleWinograd.for_target(target).spec()] if target.kind == "cpu" else []
+    return [*winograd, ConstructSchedules.for_target(target).spec()]
 
 
 PHASES = (
@@ -176,7 +181,8 @@ def profile_schedules(module: ir.Module, target: Target, report: Report, options
     construction, winograd = ConstructSchedules.for_target(target), ScheduleWinograd.for_target(target)
 
     def offer(function: ir.Operation) -> list[Candidate]:
-        constructed, decided = construction.offers(function), winograd.decide(function)
+        constructed = construction.offers(function)
+        decided = winograd.decide(function) if target.kind == "cpu" else None
         if decided is None:
             return constructed
         schedule, choice = decided
