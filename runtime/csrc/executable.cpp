@@ -15,6 +15,7 @@
 #include "elf_loader.h"
 #include "memory.h"
 #include "pool.h"
+#include "tables.h"
 
 namespace tw {
 namespace {
@@ -27,13 +28,6 @@ constexpr double kTinyStep_us = 2;
 constexpr double kWorthWaking_us = 20;
 constexpr uint32_t kChunksPerThread = 4;
 constexpr uint64_t kUnknown = ~0ull;
-
-// A table of the package does not hold together; the message says which entry.
-struct TableError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-const char *const kSpaceNames[TW_SPACE_COUNT] = {"input", "output", "weight", "constant", "packed", "arena"};
 
 struct Step {
   tw_kernel_fn kernel;
@@ -72,7 +66,8 @@ class Executable {
 
   ForkSafeLock lock_;
   KernelCode code_;
-  std::vector<int64_t> scratch_bytes_, sizes_[TW_SPACE_COUNT];
+  std::vector<int64_t> scratch_bytes_;
+  BufferSizes sizes_;
   std::vector<Block> constants_;
   Block packed_, arena_;
   int64_t packed_bytes_;
@@ -86,11 +81,11 @@ Executable::Executable(const tw_package &package)
     scratch_bytes_.push_back(package.objects[i].scratch_bytes);
     if (scratch_bytes_.back() < 0) throw TableError(std::string(package.objects[i].name) + ": negative scratch size");
   }
-  sizes_[TW_INPUT].assign(package.input_bytes, package.input_bytes + package.input_count);
-  sizes_[TW_OUTPUT].assign(package.output_bytes, package.output_bytes + package.output_count);
-  sizes_[TW_WEIGHT].assign(package.weight_bytes, package.weight_bytes + package.weight_count);
-  sizes_[TW_CONSTANT].assign(package.constant_bytes, package.constant_bytes + package.constant_count);
-  sizes_[TW_PACKED] = {package.packed_bytes};
+  sizes_.of[TW_INPUT].assign(package.input_bytes, package.input_bytes + package.input_count);
+  sizes_.of[TW_OUTPUT].assign(package.output_bytes, package.output_bytes + package.output_count);
+  sizes_.of[TW_WEIGHT].assign(package.weight_bytes, package.weight_bytes + package.weight_count);
+  sizes_.of[TW_CONSTANT].assign(package.constant_bytes, package.constant_bytes + package.constant_count);
+  sizes_.of[TW_PACKED] = {package.packed_bytes};
   read(main_, package.main, package, false);
   read(prepack_, package.prepack, package, true);
   for (int64_t i = 0; i < package.constant_count; ++i) {
@@ -103,44 +98,19 @@ Executable::Executable(const tw_package &package)
 
 void Executable::read(Program &program, const tw_program &table, const tw_package &package, bool is_prepack) {
   const std::string which = is_prepack ? "prepack" : "main";
-  sizes_[TW_ARENA] = {table.arena_bytes};
+  sizes_.of[TW_ARENA] = {table.arena_bytes};
   if (table.arena_bytes < 0 || package.packed_bytes < 0) throw TableError(which + ": negative block size");
+  check_program(table, which.c_str(), is_prepack, package.object_count, sizes_);
   for (int64_t i = 0; i < table.step_count; ++i) {
     const tw_step &s = table.steps[i];
-    auto refuse = [&](const std::string &what) {
-      throw TableError(which + " step " + std::to_string(i) + ": " + what);
-    };
-    if (s.kernel < 0 || s.kernel >= package.object_count)
-      refuse("kernel " + std::to_string(s.kernel) + " of " + std::to_string(package.object_count));
-    if (s.tasks < 0) refuse(std::to_string(s.tasks) + " rTasks");
-    if (s.first_buffer < 0 || s.buffer_count < 0 || s.first_buffer > table.buffer_count - s.buffer_count)
-      refuse("its buffers lie outside the buffer table");
-    for (int64_t b = s.first_buffer; b < s.first_buffer + s.buffer_count; ++b) {
-      const tw_buffer_ref &ref = table.buffers[b];
-      if (ref.space < 0 || ref.space >= TW_SPACE_COUNT) refuse("buffer space " + std::to_string(ref.space));
-      std::string name = kSpaceNames[ref.space];
-      if (is_prepack && (ref.space == TW_INPUT || ref.space == TW_OUTPUT))
-        refuse("prepack has no space `" + name + "`");
-      const std::vector<int64_t> &sizes = sizes_[ref.space];
-      if (ref.index < 0 || size_t(ref.index) >= sizes.size())
-        refuse(name + " " + std::to_string(ref.index) + " of " + std::to_string(sizes.size()));
-      if (ref.offset < 0 || ref.offset > sizes[ref.index])
-        refuse("offset " + std::to_string(ref.offset) + " in " + name + " " + std::to_string(ref.index) + " of " +
-               std::to_string(sizes[ref.index]) + " B");
-    }
     program.steps.push_back({code_.entry(s.kernel), s.first_buffer, s.tasks, kUnknown});
     program.scratch_bytes = std::max(program.scratch_bytes, scratch_bytes_[s.kernel]);
   }
   program.refs.assign(table.buffers, table.buffers + table.buffer_count);
   program.pointers.assign(table.buffer_count, nullptr);
   program.arena_bytes = table.arena_bytes;
-  // Only entries that a step uses are patched; the checks above covered exactly those.
-  std::vector<bool> used(table.buffer_count, false);
-  for (int64_t i = 0; i < table.step_count; ++i)
-    std::fill_n(used.begin() + table.steps[i].first_buffer, table.steps[i].buffer_count, true);
   for (int64_t b = 0; b < table.buffer_count; ++b) {
     const tw_buffer_ref &ref = program.refs[b];
-    if (!used[b]) throw TableError(which + ": buffer " + std::to_string(b) + " belongs to no step");
     if (ref.space == TW_INPUT) program.inputs.push_back({b, ref.index, ref.offset});
     if (ref.space == TW_OUTPUT) program.outputs.push_back({b, ref.index, ref.offset});
   }
