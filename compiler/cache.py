@@ -7,15 +7,15 @@ import json
 import os
 import struct
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.compiler import debug
 from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.settings import settings
-from tilewright.runtime.program import Kernel
+from tilewright.runtime.program import Kernel, Launch, TensorMap
 
-_MAGIC = b"TWK3"
+_MAGIC = b"TWK4"
 _DIGEST_BYTES = 32
 
 
@@ -23,8 +23,8 @@ _DIGEST_BYTES = 32
 class KernelCache:
     """A folder of kernels.
 
-    A file is a magic word, the SHA-256 of all that follows, the header's length, the header as JSON, and the object:
-    machine code that was damaged on the disk must not run.
+    A file is a magic word, the SHA-256 of all that follows, the header's length, the header as JSON, the object, and
+    PTX when there is some beside it: machine code that was damaged on the disk must not run.
     """
 
     folder: Path
@@ -53,13 +53,19 @@ class KernelCache:
             return None
         (length,) = struct.unpack_from("<I", body)
         header, code = json.loads(body[4 : 4 + length]), body[4 + length :]
-        asserts = tuple(header["asserts"])
-        kernel = Kernel(name, header["symbol"], code, header["scratch_bytes"], asserts)
+        launch = header["launch"]
+        if launch is not None:
+            code, ptx = code[: header["object_bytes"]], code[header["object_bytes"] :]
+            launch = _launch(launch, ptx)
+        kernel = Kernel(
+            name, header["symbol"], code, header["scratch_bytes"], tuple(header["asserts"]), launch
+        )
         return LoweredKernel(kernel, header["tasks"], header["whole"])
 
     def store(self, key: str, lowered: LoweredKernel) -> None:
         """Writes the kernel; a folder that cannot be written only costs the next process a compilation."""
         kernel = lowered.kernel
+        ptx = kernel.launch.ptx if kernel.launch else b""
         header = json.dumps(
             {
                 "symbol": kernel.symbol,
@@ -67,9 +73,11 @@ class KernelCache:
                 "asserts": list(kernel.asserts),
                 "tasks": lowered.tasks,
                 "whole": lowered.whole,
+                "launch": kernel.launch and {**asdict(kernel.launch), "ptx": None},
+                "object_bytes": len(kernel.object),
             }
         ).encode()
-        body = struct.pack("<I", len(header)) + header + kernel.object
+        body = struct.pack("<I", len(header)) + header + kernel.object + ptx
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,3 +86,11 @@ class KernelCache:
             os.replace(file.name, path)
         except OSError as error:
             debug.log(1, f"kernel {kernel.name}: not cached: {error}")
+
+
+def _launch(data: dict, ptx: bytes) -> Launch:
+    maps = tuple(
+        TensorMap(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+        for entry in data["tensor_maps"]
+    )
+    return Launch(**{**data, "tensor_maps": maps, "ptx": ptx})

@@ -176,12 +176,12 @@ def _phases(
 def _bind(package: Package, weights: str, inputs: Path | None) -> CompiledModel:
     """A package compiled from IR with the weights and the signature of the model that the IR came from."""
     from tilewright.compiler import driver
-    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.binding import bind
     from tilewright.runtime.model import CompiledModel
 
     loaded = load_model(weights)
     imported = driver.import_model(loaded.model, example_inputs(loaded, inputs))
-    executable = Executable(package, list(imported.weights))
+    executable = bind(package, list(imported.weights))
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 

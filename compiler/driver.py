@@ -16,7 +16,7 @@ from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
-from tilewright.runtime.executable import Executable
+from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads, physical_cores
@@ -66,13 +66,13 @@ def compile_imported(
     """Compiles an imported model, or takes it from the cache, and binds its weights."""
     options = check_options(options)
     described = resolve(target)
-    if not described.is_x86:
+    if not described.has_code:
         raise TilewrightError(
-            f"target `{target}` is a {described.kind} ({described.arch}): this version generates code for x86-64 CPUs "
-            "only; name one, or `cpu` for this machine"
+            f"target `{target}` is a {described.kind} ({described.arch}): code is generated for x86-64 CPUs and for "
+            "NVIDIA GPUs from sm_70 on; name one of those, or `cpu` for this machine"
         )
     package = compile_package(imported.module, described, options)
-    executable = Executable(package, list(imported.weights))
+    executable = bind(package, list(imported.weights))
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -116,14 +117,11 @@ def bare_text(function: ir.Operation, schedule: bool = True) -> str:
 
 def kernel_key(function: ir.Operation, target: Target) -> str:
     """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
-    facts = (
-        bare_text(function),
-        target.llvm_cpu,
-        target.llvm_features,
-        str(target.vector_bits),
-        compiler_digest(),
-        pipeline(target),
-    )
+    if target.kind == "cpu":
+        facts = (target.llvm_cpu, target.llvm_features, str(target.vector_bits), pipeline(target))
+    else:
+        facts = (json.dumps(target.to_json(), sort_keys=True),)
+    facts = (bare_text(function), compiler_digest(), *facts)
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tilewright.compiler import debug, plan
 from tilewright.compiler.attention import ATTENTION, Attention
-from tilewright.compiler.cache import KernelCache
-from tilewright.compiler.codegen import assembly, emit_object
+from tilewright.compiler.compile_kernels import compile_kernels
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
+from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.narrow_integers import NarrowIntegers
@@ -33,7 +32,7 @@ from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.winograd_form import share_of_direct
-from tilewright.runtime.program import BufferRef, Kernel, Package, Program, TensorSpec
+from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,7 @@ def _dispatch(target: Target) -> list[str]:
         _TIDY,
         "restore-copies",
         "collapse-loops",
+        *(["mark-alignment"] if target.kind == "gpu" else []),
     ]
 
 
@@ -216,7 +216,8 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     if "main" not in public:
         raise PassError(f"expected a public function @main, found {', '.join(public) or 'none'}")
     start = time.perf_counter()
-    lowered = lower_all(dispatches, target, report)
+    lowered, report.kernels_compiled = compile_kernels(dispatches, target)
+    report.kernels_cached = len(lowered) - report.kernels_compiled
     report.add("lower", time.perf_counter() - start)
     debug.log(
         1,
@@ -226,14 +227,15 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
 
     start = time.perf_counter()
     constants = plan.Constants()
-    numbers: dict[str, int] = {}
+    numbers: dict[tuple[bytes, Launch | None], int] = {}
     kernels: list[Kernel] = []
     table: dict[str, tuple[int, int]] = {}
     for name, entry in lowered.items():
-        if entry.kernel.object not in numbers:
-            numbers[entry.kernel.object] = len(kernels)
+        code = (entry.kernel.object, entry.kernel.launch)
+        if code not in numbers:
+            numbers[code] = len(kernels)
             kernels.append(entry.kernel)
-        table[name] = (numbers[entry.kernel.object], entry.tasks)
+        table[name] = (numbers[code], entry.tasks)
     packed_bytes, prepack = 0, Program()
     if "prepack" in public:
         packed_bytes, prepack = _prepack(public["prepack"], public["main"], constants, table)
@@ -271,31 +273,6 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
             "arena_bytes": arena_bytes,
         },
     )
-
-
-def lower_all(
-    dispatches: dict[str, ir.Operation], target: Target, report: Report
-) -> dict[str, LoweredKernel]:
-    """Kernels of all dispatches, each distinct one compiled once or taken from the cache."""
-    cache = KernelCache.open()
-    lowered: dict[str, LoweredKernel] = {}
-    for name, function in dispatches.items():
-        key = kernel_key(function, target)
-        found = None if debug.wants_kernels() else cache.find(key, name)
-        if found is None:
-            text, kernel = lower(function, target)
-            own = debug.override_text(f"{name}.ll")
-            code, optimised = emit_object(own or text, cpu_code(target))
-            if debug.wants_kernels():
-                debug.dump_kernel(name, optimised, assembly(optimised, cpu_code(target)))
-            found = replace(kernel, kernel=replace(kernel.kernel, object=code))
-            if own is None:
-                cache.store(key, found)
-            report.kernels_compiled += 1
-        else:
-            report.kernels_cached += 1
-        lowered[name] = found
-    return lowered
 
 
 def _prepack(prepack: ir.Operation, main: ir.Operation, constants, table) -> tuple[int, Program]:

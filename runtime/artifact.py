@@ -16,9 +16,9 @@ import numpy as np
 
 import tilewright
 from tilewright.runtime import arrays, container, cpu_features, native
+from tilewright.runtime.binding import bind
 from tilewright.runtime.container import Entry
 from tilewright.runtime.errors import ArtifactError, PackageError
-from tilewright.runtime.executable import Executable
 from tilewright.runtime.manifest import Reader, package_from_json, package_to_json
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package, TensorSpec
@@ -114,7 +114,7 @@ def load(path: str | os.PathLike[str], num_threads: int | None = None, verify: b
         signature = _signature(manifest)
         weights = _arrays(manifest["weight_tensors"], package.weights, file)
         state = [array.copy() for array in _arrays(manifest["state_tensors"], signature.state, file)]
-        executable = Executable(package, weights, num_threads)
+        executable = bind(package, weights, num_threads)
     except (ArtifactError, PackageError) as error:
         raise ArtifactError(f"{os.fspath(path)}: {error}") from None
     return CompiledModel(executable, signature, state)
