@@ -79,7 +79,10 @@ class Target:
     thread's registers, `tile_shared_bytes` of one block's shared memory. How a core runs threads, 0 where it runs
     none: warp `schedulers`, `block_threads` at most in one block, `core_threads` and `core_blocks` at once.
     `sustained_gflops` is the f32 rate that a micro-benchmark reaches (§3.3), 0 where only the peak is known.
-    `issue_lanes` counts lanes whose instructions a core issues each cycle, 0 for one warp per scheduler. Kernels for an
+    `issue_lanes` counts lanes whose instructions a core issues each cycle, 0 for one warp per scheduler.
+    `core_shared_bytes` is the shared memory of a core, all blocks on it together (0: one block's capacity);
+    `block_reserved_bytes` of it the system keeps for each block. `mma_share` is the part of a dtype's peak that
+    instructions of one warp (`mma.sync`) reach where those of four (`wgmma`) reach all of it. Kernels for an
     `emulated` GPU run on the CPU.
     """
 
@@ -108,6 +111,9 @@ class Target:
     sustained_gflops: float = 0.0
     issue_lanes: int = 0
     emulated: bool = False
+    core_shared_bytes: int = 0
+    block_reserved_bytes: int = 0
+    mma_share: float = 1.0
 
     def level(self, name: str) -> MemoryLevel:
         """The memory level called `name`; raises KeyError with the levels there are."""
@@ -184,6 +190,7 @@ PRESETS: dict[str, Callable[[], Target]] = {
     "h100": _maker("target_gpus", "h100"),
     "h200": _maker("target_gpus", "h200"),
     "mi50": _maker("target_gpus", "mi50"),
+    "mi250": _maker("target_gpus", "mi250"),
     "graphcore-ipu": _maker("target_gpus", "graphcore_ipu"),
 }
 """Preset name -> maker, in the order they are listed."""

@@ -25,6 +25,7 @@ _MAX_BYTES = 1 << 20
 _MAY_BE_ZERO = (
     "lanes_per_core", "clock_ghz", "start_us", "core_gbps", "copy_gbps", "latency_ns", "tile_registers",
     "tile_shared_bytes", "schedulers", "block_threads", "core_threads", "core_blocks", "sustained_gflops", "issue_lanes",
+    "core_shared_bytes", "block_reserved_bytes",
 )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def _value(key: str, value: Any, where: str) -> Any:
         return _string(value, where, empty=True)
     if key == "emulated":
         return _boolean(value, where)
-    if key.endswith(("_gbps", "_ghz", "_us", "_ns", "_gflops")):
+    if key.endswith(("_share", "_gbps", "_ghz", "_us", "_ns", "_gflops")):
         return _number(value, where, -math.inf if key in _MAY_BE_ZERO else 0.0)
     return _integer(value, where, 0 if key in _MAY_BE_ZERO else 1)
 

@@ -76,7 +76,7 @@ def v100() -> Target:
     target = _gpu(
         "v100", "sm_70", 80, 1.38, 64, (16 * GIB, 900.0), (6 * MIB, 2155.0), (96 * KIB, 12080.0),
         {"f32": 14131.0, "f64": 7065.0, "f16": 112000.0},
-        _mma(("wmma.m16n16k16", "f16", "f32", (16, 16, 16))),
+        _mma(("wmma.m16n16k16", "f16", "f32", (16, 16, 16)), ("mma.m8n8k4", "f16", "f32", (8, 8, 4))),
     )  # fmt: skip
     dram, l2, shared, registers = target.memory
     memory = (
@@ -95,22 +95,34 @@ def v100() -> Target:
     )
 
 
+def _latencies(target: Target, ghz: float, cycles: tuple[float, float, float]) -> Target:
+    """With the cycles that a load takes from DRAM, L2 and shared memory, at `ghz`."""
+    *caches, registers = target.memory
+    known = (replace(level, latency_ns=count / ghz) for level, count in zip(caches, cycles))
+    return replace(target, memory=(*known, registers))
+
+
 def a100() -> Target:
     """A100 SXM 40 GB at 1.41 GHz.
 
     Sources: A100 whitepaper V1.0 (108 SMs of 64 lanes, 1,555 GB/s, 40 MB L2 reading 5,120 B per cycle; 19.5 TFLOP/s f32,
     9.7 f64, 312 f16 and bf16, 156 tf32, 624 TOPS i8); CUDA programming guide (163 KB of shared memory
-    per block).
+    per block, 164 per SM, 1 KB of it kept per block). A load from DRAM, L2 and shared memory takes 466, 262 and 29
+    cycles (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, table IV). Starting a
+    kernel: the V100's, as nobody measured it.
     """
-    return _gpu(
+    target = _gpu(
         "a100", "sm_80", 108, 1.41, 64, (40 * GIB, 1555.0), (40 * MIB, 5120 * 1.41), (163 * KIB, 108 * 128 * 1.41),
         {"f32": 19500.0, "f64": 9700.0, "f16": 312000.0, "bf16": 312000.0, "tf32": 156000.0, "i8": 624000.0},
         _mma(
             ("mma.m16n8k16", "f16", "f32", (16, 8, 16)),
             ("mma.m16n8k16", "bf16", "f32", (16, 8, 16)),
             ("mma.m16n8k8", "tf32", "f32", (16, 8, 8)),
+            ("mma.m16n8k32", "i8", "i32", (16, 8, 32)),
         ),
     )  # fmt: skip
+    target = _latencies(target, 1.41, (466.3, 261.5, 29.0))
+    return replace(target, start_us=1.4, core_shared_bytes=164 * KIB, block_reserved_bytes=KIB)
 
 
 def h100() -> Target:
@@ -118,9 +130,11 @@ def h100() -> Target:
 
     Sources: H100 whitepaper V1.04 (132 SMs of 128 lanes, 50 MB L2, 3,352 GB/s; dense TFLOP/s: 66.9 f32, 33.5 f64, 494.7
     tf32, 989.4 f16 and bf16, 1,978.9 f8, as many TOPS i8); CUDA programming guide (227 KB of shared memory
-    per block). L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
+    per block, 228 per SM, 1 KB of it kept per block). L2: A100's 5,120 B per cycle, as NVIDIA names no newer figure.
+    A load from DRAM, L2 and shared memory takes 479, 263 and 29 cycles; `mma.sync` reaches 62.9% of the peak (Luo et al.,
+    2024, table IV and §IV-C). Starting a kernel: the V100's, as nobody measured it.
     """
-    return _gpu(
+    target = _gpu(
         "h100", "sm_90a", 132, 1.98, 128, (80 * GIB, 3352.0), (50 * MIB, 5120 * 1.83), (227 * KIB, 132 * 128 * 1.83),
         {
             "f32": 66900.0, "f64": 33500.0, "tf32": 494700.0, "f16": 989400.0, "bf16": 989400.0,
@@ -132,8 +146,14 @@ def h100() -> Target:
             ("wgmma.m64n256k8", "tf32", "f32", (64, 256, 8)),
             ("mma.m16n8k16", "f16", "f32", (16, 8, 16)),
             ("mma.m16n8k16", "bf16", "f32", (16, 8, 16)),
+            ("mma.m16n8k8", "tf32", "f32", (16, 8, 8)),
+            ("mma.m16n8k32", "i8", "i32", (16, 8, 32)),
         ),
     )  # fmt: skip
+    target = _latencies(target, 1.83, (478.8, 263.0, 29.0))
+    return replace(
+        target, start_us=1.4, core_shared_bytes=228 * KIB, block_reserved_bytes=KIB, mma_share=0.629
+    )
 
 
 def h200() -> Target:
@@ -163,6 +183,25 @@ def mi50() -> Target:
     return replace(
         target, memory=memory, tile_registers=70, core_threads=2560, sustained_gflops=12000.0, issue_lanes=64
     )
+
+
+def mi250() -> Target:
+    """One of the two dies of an Instinct MI250 at 1.7 GHz, which the system shows as a GPU of its own.
+
+    Sources: MI250 datasheet, half of it (104 compute units, 64 GB, 1,638 GB/s; 22.6 TFLOP/s f32 and f64, 181 f16 and
+    bf16); CDNA 2 whitepaper (8 MB of L2 in 32 channels of 128 B per cycle; matrix instructions);
+    CDNA 2 ISA reference (64 KB of LDS in 32 banks of 4 B, wavefronts of 64, 512 KB of vector registers per unit, 256
+    per thread beside as many accumulators; 32 wavefronts per unit).
+    """
+    target = _gpu(
+        "mi250", "gfx90a", 104, 1.7, 64, (64 * GIB, 1638.0), (8 * MIB, 32 * 128 * 1.7), (64 * KIB, 104 * 128 * 1.7),
+        {"f32": 22600.0, "f64": 22600.0, "f16": 181000.0, "bf16": 181000.0},
+        _mma(("mfma.m32n32k8", "f16", "f32", (32, 32, 8)), ("mfma.m32n32k8", "bf16", "f32", (32, 32, 8))),
+        warp=64, registers_bytes=512 * KIB,
+    )  # fmt: skip
+    dram, *rest = target.memory
+    memory = (replace(dram, transaction_bytes=64), *rest)
+    return replace(target, memory=memory, issue_lanes=64)
 
 
 def graphcore_ipu() -> Target:
