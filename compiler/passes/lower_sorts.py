@@ -9,28 +9,7 @@ from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import arith, ir, memref, scf, static_shape, walk
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.limit_sorts import FIRST
-
-_NAN_GREATEST = {"ole": 1, "ule": 1, "oge": 0, "uge": 0}
-"""Comparisons that order floats without NaN -> which side holds when it is NaN: PyTorch sorts it as the greatest."""
-_PREDICATES = [
-    "false",
-    "oeq",
-    "ogt",
-    "oge",
-    "olt",
-    "ole",
-    "one",
-    "ord",
-    "ueq",
-    "ugt",
-    "uge",
-    "ult",
-    "ule",
-    "une",
-    "uno",
-    "true",
-]
-
+from tilewright.compiler.sort_order import stays_before
 
 _FEW = 8
 """How many times more elements there must be than are wanted for inserting to beat merging, which costs log n each."""
@@ -153,7 +132,7 @@ def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int,
         with ir.InsertionPoint(before):
             hole = before.arguments[0]
             previous = arith.maxsi(arith.subi(hole, _index(1)), _index(0))
-            stays = _compare(sort, [memref.load(run, [previous]) for run in kept], element)
+            stays = stays_before(sort, [memref.load(run, [previous]) for run in kept], element)
             moves = arith.xori(stays, arith.constant(ir.IntegerType.get_signless(1), 1))
             inside = arith.cmpi(arith.CmpIPredicate.sgt, hole, _index(0))
             scf.condition(arith.andi(inside, moves), [hole])
@@ -176,7 +155,7 @@ def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int,
     rest = scf.ForOp(_index(first), _index(length), _index(1), starts)
     with ir.InsertionPoint(rest.body):
         element, last = load(rest.induction_variable), list(rest.inner_iter_args)
-        stays = _compare(sort, last, element)
+        stays = stays_before(sort, last, element)
         moves = arith.xori(stays, arith.constant(ir.IntegerType.get_signless(1), 1))
         branch = scf.IfOp(moves, [value.type for value in last], has_else=True)
         with ir.InsertionPoint(branch.then_block):
@@ -207,7 +186,7 @@ def _merge_level(sort: ir.Operation, source, target, width: int, length: int) ->
             # An exhausted run is read at a valid place, and what it gives is not taken.
             lefts = [memref.load(run, [arith.minsi(left, last)]) for run in source]
             rights = [memref.load(run, [arith.minsi(right, last)]) for run in source]
-            in_order = _compare(sort, lefts, rights)
+            in_order = stays_before(sort, lefts, rights)
             right_is_over = arith.cmpi(arith.CmpIPredicate.sge, right, high)
             left_is_there = arith.cmpi(arith.CmpIPredicate.slt, left, middle)
             take_left = arith.andi(left_is_there, arith.ori(right_is_over, in_order))
@@ -221,25 +200,3 @@ def _merge_level(sort: ir.Operation, source, target, width: int, length: int) ->
                 ]
             )
         scf.yield_([])
-
-
-def _compare(sort: ir.Operation, lefts: list[ir.Value], rights: list[ir.Value]) -> ir.Value:
-    """Whether `lefts` may stay before `rights`, by the region of the sort, NaN ordered as the greatest."""
-    block = sort.regions[0].blocks[0]
-    values = dict(zip(block.arguments, (side for pair in zip(lefts, rights) for side in pair)))
-    *body, terminator = (view.operation for view in block.operations)
-    for op in body:
-        clone = op.clone().operation
-        for number, value in enumerate(op.operands):
-            clone.operands[number] = values.get(value, value)
-        values[op.results[0]] = clone.results[0]
-    yielded = terminator.operands[0]
-    result = values.get(yielded, yielded)
-    comparison = yielded.owner.operation if not isinstance(yielded.owner, ir.Block) else None
-    if comparison is None or comparison.name != "arith.cmpf":
-        return result
-    side = _NAN_GREATEST.get(_PREDICATES[ir.IntegerAttr(comparison.attributes["predicate"]).value])
-    if side is None:
-        return result
-    value = values.get(comparison.operands[side], comparison.operands[side])
-    return arith.ori(result, arith.cmpf(arith.CmpFPredicate.UNO, value, value))

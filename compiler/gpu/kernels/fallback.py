@@ -1,0 +1,134 @@
+"""Lowers any dispatch to a GPU kernel: every operation of an rTask is done by the threads of one block, one after the other.
+
+    dispatch -> rTasks -> buffers -> loops dealt out to threads, with barriers -> gpu.func
+
+Temporaries lie in shared memory where they fit, else in a workspace. Where no schedule says how to cut the dispatch,
+the loops along which every operation can be cut are, until there are enough blocks for the whole device.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from tilewright.compiler import debug
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import ScheduleError, TilewrightError
+from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.passes.apply_schedule import Loops, sink_of
+from tilewright.compiler.passes.distribute_loops import DistributeLoops
+from tilewright.compiler.passes.form_gpu_kernels import FormGpuKernels
+from tilewright.compiler.passes.place_temporaries import PlaceTemporaries
+from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.structure import Structured, tileable_loops
+from tilewright.compiler.target import Target
+
+_BLOCKS_PER_CORE = 4
+"""How many rTasks there should be per multiprocessor, so that those that end early leave none idle for long."""
+
+
+def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
+    """The dispatch as gpu-level IR, cut as its schedule says; whole where that is not possible.
+
+    Raises ScheduleError for an illegal schedule, TilewrightError for what cannot be lowered at all.
+    """
+    module = _prepared(function)
+    (prepared,) = functions(module)
+    given = schedule is not None and any(schedule.tile)
+    tile = schedule.tile if schedule is not None and given else choose_tile(prepared, target)
+    threads = schedule.gpu.threads if schedule is not None and schedule.gpu is not None else 0
+    for attempt in [tile, ()] if any(tile) else [()]:
+        try:
+            return _lower(prepared, attempt, threads or choose_threads(prepared, attempt, target), target)
+        except TilewrightError as error:
+            if not any(attempt) or (given and isinstance(error, ScheduleError)):
+                raise
+            debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _prepared(function: ir.Operation) -> ir.Module:
+    """A module with a clone of the dispatch, in which every operation is one that can be cut or distributed."""
+    module = parse("module {}")
+    clone = function.clone().operation
+    module.body.append(clone)
+    run_pipeline(
+        module.operation,
+        "builtin.module(fill-splats,"
+        "func.func(expand-attention,refback-generalize-tensor-pad,refback-generalize-tensor-concat))",
+    )
+    return module
+
+
+def pipeline(threads: int, shared_bytes: int) -> str:
+    """The passes from a prepared dispatch on tensors to gpu-level IR."""
+    return f"""builtin.module(
+        apply-schedule,canonicalize,cse,
+        form-kernels,eliminate-empty-tensors,
+        func.func(tm-tensor-bufferize,restrict-tensors),
+        one-shot-bufferize{{allow-unknown-ops=false}},
+        canonicalize,cse,
+        func.func(
+            map-tasks,canonicalize,cse,
+            refback-munge-memref-copy,linalg-generalize-named-ops,
+            {DistributeLoops(threads).spec()},
+            report-asserts,
+            {PlaceTemporaries(shared_bytes).spec()}),
+        {FormGpuKernels(threads).spec()},
+        canonicalize,cse)""".replace("\n", "").replace("        ", "")
+
+
+def _lower(prepared: ir.Operation, tile: tuple[int, ...], threads: int, target: Target) -> ir.Module:
+    module = parse("module {}")
+    clone = prepared.clone().operation
+    module.body.append(clone)
+    decided = schedule_attribute.read(clone) or Schedule()
+    schedule_attribute.write(clone, replace(decided, tile=tile, levels=()))
+    run_pipeline(module.operation, pipeline(threads, target.level("shared").capacity_bytes // 2))
+    return module
+
+
+def choose_tile(function: ir.Operation, target: Target) -> tuple[int, ...]:
+    """A tile of the sink's loops that gives every multiprocessor a few rTasks; () where nothing can be cut."""
+    sink = sink_of(function)
+    structured = None if sink is None else Structured.read(sink)
+    if sink is None or structured is None:
+        return ()
+    group = _group(function)
+    loops = [i for i in tileable_loops(structured, group) if structured.extents[i] > 1]
+    work = max(s.points for s in group)
+    wanted = min(_BLOCKS_PER_CORE * target.num_cores, max(1, work // target.warp_size))
+    tile, tasks = [0] * len(structured.extents), 1
+    for loop in loops:
+        needed = -(-wanted // tasks)
+        if needed <= 1:
+            break
+        extent = structured.extents[loop]
+        parts = next(d for d in range(min(needed, extent), extent + 1) if extent % d == 0)
+        tile[loop] = extent // parts
+        tasks *= parts
+    return tuple(tile) if tasks > 1 else ()
+
+
+def choose_threads(function: ir.Operation, tile: tuple[int, ...], target: Target) -> int:
+    """As many threads as an rTask has points to compute at once, within limits; more where there are few rTasks."""
+    sink = sink_of(function)
+    tasks = 1
+    if sink is not None and any(tile):
+        extents = Loops.of(sink).extents
+        tasks = math.prod(-(-extent // size) for size, extent in zip(tile, extents) if size)
+    shapes = [
+        ir.ShapedType(value.type).shape
+        for view in function.regions[0].blocks[0].operations
+        for value in view.operation.results
+        if isinstance(value.type, ir.RankedTensorType) and ir.ShapedType(value.type).has_static_shape
+    ]
+    points = max((math.prod(shape) for shape in shapes), default=1) // tasks
+    most = 1024 if tasks < target.num_cores else 256
+    return min(most, max(target.warp_size, 1 << max(0, points - 1).bit_length()))
+
+
+def _group(function: ir.Operation) -> list[Structured]:
+    operations = function.regions[0].blocks[0].operations
+    return [s for view in operations if (s := Structured.read(view.operation)) is not None]
