@@ -87,9 +87,9 @@ class _Distribution:
     def operation(self, op: ir.Operation) -> None:
         if op.name == "memref.dealloc":
             op.erase()
-        elif op.name in _SHARED:
+        elif _is_shared(op):
             self.shared(op)
-        elif any(inner.name in _SHARED for inner in walk(op)):
+        elif any(_is_shared(inner) for inner in walk(op)):
             self.flush(op)
             for region in op.regions:
                 for block in region.blocks:
@@ -118,6 +118,11 @@ class _Distribution:
             with ir.InsertionPoint(op):
                 generic.write(self.threads)
         else:
+            for operand in op.operands:
+                if not ir.ShapedType(operand.type).has_static_shape:
+                    raise self.owner.refusal(
+                        op, f"expected buffers of static shape, found {operand.type}; compile for fixed shapes"
+                    )
             self.sync(op, self.accesses(op, None))
             scratch = self.scratch(op)
             with ir.InsertionPoint(op):
@@ -218,6 +223,11 @@ class _Distribution:
             with ir.InsertionPoint(op), op.location:
                 gpu.barrier()
         self.pending = []
+
+
+def _is_shared(op: ir.Operation) -> bool:
+    """Whether all threads do `op` together; on tensors it is none of theirs yet."""
+    return op.name in _SHARED and not op.results
 
 
 def base_of(value: ir.Value) -> ir.Value:
