@@ -60,7 +60,7 @@ class KernelCache:
         kernel = Kernel(
             name, header["symbol"], code, header["scratch_bytes"], tuple(header["asserts"]), launch
         )
-        return LoweredKernel(kernel, header["tasks"], header["whole"])
+        return LoweredKernel(kernel, header["tasks"], header["whole"], header["family"])
 
     def store(self, key: str, lowered: LoweredKernel) -> None:
         """Writes the kernel; a folder that cannot be written only costs the next process a compilation."""
@@ -73,6 +73,7 @@ class KernelCache:
                 "asserts": list(kernel.asserts),
                 "tasks": lowered.tasks,
                 "whole": lowered.whole,
+                "family": lowered.family,
                 "launch": kernel.launch and {**asdict(kernel.launch), "ptx": None},
                 "object_bytes": len(kernel.object),
             }

@@ -37,7 +37,7 @@ def compile_kernels(
             else:
                 from tilewright.compiler.gpu import lower as gpu
 
-                written = gpu.lower(function, target)
+                written = gpu.lower(function, target, keys[name])
                 pending[name] = (
                     _done(written) if target.emulated else pool.submit(gpu.assemble, written, target)
                 )

@@ -81,11 +81,13 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel, and how many rTasks its dispatch has; `whole` says why it was not cut as its schedule asks."""
+    """A kernel, and how many rTasks its dispatch has; `whole` says why it was not cut as its schedule asks, `family`
+    which emitter of GPU kernels wrote it."""
 
     kernel: Kernel
     tasks: int
     whole: str = ""
+    family: str = ""
 
 
 @cache
