@@ -32,6 +32,7 @@ class Settings:
     override: folder with edited copies of dumped files; a file of the same name replaces what was generated.
     cache_dir: folder of the compile cache; default `$XDG_CACHE_HOME/tilewright`, else `~/.cache/tilewright`.
     num_threads: workers of the runtime's pool, read by the runtime itself; None means one per physical core.
+    ptxas: the NVIDIA assembler to use; None means the first one found that knows the architecture.
     """
 
     debug: int = 0
@@ -39,6 +40,7 @@ class Settings:
     override: Path | None = None
     cache_dir: Path = Path()
     num_threads: int | None = None
+    ptxas: Path | None = None
 
 
 def _integer(name: str, low: int, high: int | None) -> int | None:
@@ -64,6 +66,16 @@ def _folder(name: str, must_exist: bool) -> Path | None:
     return path
 
 
+def _program(name: str) -> Path | None:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return None
+    path = Path(text).expanduser()
+    if not path.is_file():
+        raise SettingError(f"{name}: expected a program, found no file `{path}`; unset it to search for one")
+    return path
+
+
 def default_cache_dir() -> Path:
     """Where compiled packages are kept when TILEWRIGHT_CACHE_DIR is unset."""
     base = os.environ.get("XDG_CACHE_HOME", "").strip()
@@ -81,6 +93,7 @@ def settings() -> Settings:
         override=_folder("TILEWRIGHT_OVERRIDE", must_exist=True),
         cache_dir=_folder("TILEWRIGHT_CACHE_DIR", must_exist=False) or default_cache_dir(),
         num_threads=_integer("TILEWRIGHT_NUM_THREADS", 1, None),
+        ptxas=_program("TILEWRIGHT_PTXAS"),
     )
 
 

@@ -1,0 +1,162 @@
+"""Lowers gpu-level IR of one kernel to the LLVM dialect for NVIDIA GPUs, and to LLVM IR text."""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.ir import ir, llvm, parse, walk
+from tilewright.compiler.llvm_text import for_older_llvm
+from tilewright.compiler.passes.lower_primitives import LowerPrimitives
+from tilewright.compiler.passes.place_scratch import element_bytes
+from tilewright.compiler.passes.place_shared import BASE_ALIGNMENT, LAUNCH
+from tilewright.compiler.pipeline import OnPass, run_pipeline
+
+NARROW_BYTES = (1 << 31) - (1 << 24)
+"""Buffers below this are indexed in 32 bits; what is left of 2^31 is for positions past the end of a ragged tile."""
+TENSOR_MAP_BYTES = 128
+_CONVERGENT, _PURE = "#9999", "#9998"
+
+
+def compute_capability(arch: str) -> int:
+    """`sm_90a` -> 90; raises PassError for a name that is none of NVIDIA's."""
+    found = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    if not found:
+        raise PassError(f"expected an architecture like sm_80 or sm_90a, found `{arch}`")
+    return int(found[1])
+
+
+def kernel_of(module: ir.Module) -> ir.Operation:
+    """The module's only `gpu.func` kernel."""
+    functions = walk(module.operation, "gpu.func")
+    # The bindings' builder writes the first name, the parser the second.
+    kernels = [f for f in functions if "gpu.kernel" in f.attributes or "kernel" in f.attributes]
+    if len(kernels) != 1:
+        raise PassError(f"expected one kernel in the module, found {len(kernels)}")
+    return kernels[0]
+
+
+def index_bits(kernel: ir.Operation) -> int:
+    """32 when every buffer is small enough that positions in it fit, else 64."""
+    for argument in kernel.regions[0].blocks[0].arguments:
+        if isinstance(argument.type, ir.MemRefType) and extent_bytes(argument.type) >= NARROW_BYTES:
+            return 64
+    if walk(kernel, "memref.extract_aligned_pointer_as_index"):
+        return 64
+    return 32
+
+
+def extent_bytes(type_: ir.MemRefType) -> int:
+    """Bytes from a buffer's pointer to the end of its last element; shapes, strides and offset are static."""
+    if 0 in type_.shape:
+        return 0
+    strides, offset = type_.get_strides_and_offset()
+    last = sum((extent - 1) * stride for extent, stride in zip(type_.shape, strides))
+    return (offset + last + 1) * element_bytes(type_.element_type)
+
+
+def pipeline(arch: str, bits: int) -> str:
+    """The passes from gpu-level IR with placed shared memory to the LLVM dialect."""
+    primitives = LowerPrimitives(arch).spec()
+    return f"""builtin.module(gpu.module(
+        convert-vector-to-scf{{full-unroll=true}},
+        lower-affine,expand-strided-metadata,lower-affine,
+        math-extend-to-supported-types{{extra-types=f64 target-type=f32}},
+        canonicalize,cse,
+        convert-scf-to-cf,
+        convert-nvgpu-to-nvvm,
+        convert-gpu-to-nvvm{{index-bitwidth={bits} use-bare-ptr-memref-call-conv=true}},
+        {primitives},
+        canonicalize,cse,
+        reconcile-unrealized-casts))""".replace("\n", "").replace("        ", "")
+
+
+def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Module:
+    """A module of `llvm.func`s made from a copy of a gpu-level module whose shared memory is placed."""
+    kernel = kernel_of(module)
+    name = ir.StringAttr(kernel.attributes["sym_name"]).value
+    if any("workgroup" in str(a.results[0].type) for a in walk(kernel, "memref.alloc")):
+        raise PassError(f"@{name} allocates shared memory that has no place yet; run `place-shared` first")
+    bits, launch = index_bits(kernel), kernel.attributes[LAUNCH] if LAUNCH in kernel.attributes else None
+    copy = parse("module {}")
+    for op in module.body.operations:
+        copy.body.append(op.operation.clone())
+    run_pipeline(copy.operation, pipeline(arch, bits), on_pass)
+    plain = parse("module {}")
+    for gpu_module in walk(copy.operation, "gpu.module"):
+        for op in list(gpu_module.regions[0].blocks[0].operations):
+            op.operation.detach_from_parent()
+            plain.body.append(op)
+    function = next(
+        f for f in walk(plain.operation, "llvm.func") if ir.StringAttr(f.attributes["sym_name"]).value == name
+    )
+    with plain.context, ir.Location.unknown():
+        _finish(plain, function, launch)
+    return plain
+
+
+def _finish(module: ir.Module, function: ir.Operation, launch: ir.DictAttr | None) -> None:
+    """Sets what no conversion pass knows: shared memory's linkage, tensor maps by value, block and cluster sizes."""
+    for shared in walk(module.operation, "llvm.mlir.global"):
+        if ir.StringAttr(shared.attributes["sym_name"]).value.startswith("__dynamic_shmem"):
+            # An internal array of no bytes would become a static variable that overlaps others.
+            shared.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+            shared.attributes["alignment"] = _i64(BASE_ALIGNMENT)
+    for atomic in walk(module.operation, "llvm.atomicrmw"):
+        atomic.attributes["ordering"] = _i64(_MONOTONIC)
+        atomic.attributes["syncscope"] = ir.StringAttr.get("device")
+    if "nvvm.maxntid" in function.attributes:
+        function.attributes["nvvm.reqntid"] = function.attributes["nvvm.maxntid"]
+        del function.attributes["nvvm.maxntid"]
+    if launch is None:
+        return
+    fields = ir.DictAttr(launch)
+    maps = len(ir.ArrayAttr(fields["tensor_maps"])) if "tensor_maps" in fields else 0
+    cluster = ir.IntegerAttr(fields["cluster"]).value if "cluster" in fields else 1
+    if cluster > 1:
+        function.attributes["nvvm.cluster_dim"] = ir.DenseI32ArrayAttr.get([cluster, 1, 1])
+    if maps:
+        _pass_maps_by_value(function, maps)
+
+
+_MONOTONIC = 2
+"""`monotonic` among LLVM's orderings: atomic operations of kernels order nothing but themselves."""
+
+
+def _pass_maps_by_value(function: ir.Operation, maps: int) -> None:
+    """The last `maps` parameters are tensor maps that stand in the kernel's constant parameters."""
+    count = len(function.regions[0].blocks[0].arguments)
+    old = (
+        list(function.attributes["arg_attrs"])
+        if "arg_attrs" in function.attributes
+        else [ir.DictAttr.get({})] * count
+    )
+    for position in range(count - maps, count):
+        fields = {field.name: field.attr for field in ir.DictAttr(old[position])}
+        fields["llvm.byval"] = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{TENSOR_MAP_BYTES} x i8>"))
+        fields["llvm.align"] = _i64(64)
+        fields["nvvm.grid_constant"] = ir.UnitAttr.get()
+        old[position] = ir.DictAttr.get(fields)
+    function.attributes["arg_attrs"] = ir.ArrayAttr.get(old)
+
+
+def _i64(number: int) -> ir.IntegerAttr:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+
+
+def llvm_ir(module: ir.Module) -> str:
+    """LLVM IR text of an LLVM-dialect module, with inline PTX marked: convergent, or free of effects.
+
+    Without `convergent` LLVM may duplicate or sink what all threads of a warp must run together.
+    """
+    text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
+    lines = text.split("\n")
+    marked = False
+    for number, line in enumerate(lines):
+        if " asm " in line and re.search(r"\bcall\b.*\basm\b", line) and line.endswith(")"):
+            lines[number] = f"{line} {_CONVERGENT if ' asm sideeffect ' in line else _PURE}"
+            marked = True
+    if marked:
+        lines.append(f"attributes {_CONVERGENT} = {{ convergent nounwind }}")
+        lines.append(f"attributes {_PURE} = {{ nounwind willreturn memory(none) }}")
+    return "\n".join(lines)

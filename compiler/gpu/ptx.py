@@ -1,0 +1,114 @@
+"""Kernels to PTX: gpu-level IR through the LLVM dialect and LLVM IR to text for NVIDIA's assembler or driver.
+
+code = compile_ptx(module, "sm_90a")     # module: one kernel, shared memory placed by `place-shared`
+print(code.text)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm_binding
+
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.gpu import libdevice, nvvm
+from tilewright.compiler.ir import ir
+from tilewright.compiler.pipeline import OnPass
+
+TRIPLE = "nvptx64-nvidia-cuda"
+_ISA = ((120, "ptx87"), (100, "ptx86"), (0, "ptx80"))
+"""The oldest PTX version that has what kernels use, per first compute capability: older drivers take it too."""
+_OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2")
+"""32-bit shared pointers, as the hardware has them; a product and a sum may become one FMA."""
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """One kernel's code: entry symbol, architecture, assembly text, and LLVM IR before and after optimisation."""
+
+    symbol: str
+    arch: str
+    text: str
+    llvm_ir: str
+    optimised: str
+
+
+@cache
+def _initialise() -> None:
+    llvm_binding.initialize_all_targets()
+    llvm_binding.initialize_all_asmprinters()
+    for option in _OPTIONS:
+        llvm_binding.set_option("tilewright", option)
+
+
+@cache
+def _machine(arch: str) -> llvm_binding.TargetMachine:
+    _initialise()
+    capability = nvvm.compute_capability(arch)
+    features = next(f"+{isa}" for first, isa in _ISA if capability >= first)
+    return llvm_binding.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
+
+
+def compile_ptx(
+    module: ir.Module, arch: str, *, opt_level: int = 3, on_pass: OnPass | None = None
+) -> DeviceCode:
+    """PTX of the module's one kernel; the module is left as it is.
+
+    Raises PassError when the kernel holds what the target lacks, LibdeviceError when it needs a libdevice that is not
+    installed.
+    """
+    symbol = ir.StringAttr(nvvm.kernel_of(module).attributes["sym_name"]).value
+    text = nvvm.llvm_ir(nvvm.lower(module, arch, on_pass))
+    optimised, assembly = emit(text, arch, opt_level)
+    return DeviceCode(symbol, arch, assembly, text, optimised)
+
+
+def emit(text: str, arch: str, opt_level: int = 3) -> tuple[str, str]:
+    """Optimised LLVM IR and PTX of LLVM IR text; libdevice is linked when it is called."""
+    machine = _machine(arch)
+    try:
+        module = llvm_binding.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise PassError(f"LLVM does not take the generated IR: {error}") from None
+    module.triple, module.data_layout = TRIPLE, str(machine.target_data)
+    tuning = llvm_binding.create_pipeline_tuning_options(speed_level=opt_level)
+    builder = llvm_binding.create_pass_builder(machine, tuning)
+    if "@__nv_" in text:
+        _link_libdevice(module, machine)
+    builder.getModulePassManager().run(module, builder)
+    return str(module), machine.emit_assembly(module)
+
+
+def _link_libdevice(module: llvm_binding.ModuleRef, machine: llvm_binding.TargetMachine) -> None:
+    """Links the functions that are called, for the optimiser to inline."""
+    called = frozenset(f.name for f in module.functions if f.is_declaration and f.name.startswith("__nv_"))
+    library = llvm_binding.parse_bitcode(_subset(called))
+    library.triple, library.data_layout = TRIPLE, str(machine.target_data)
+    module.link_in(library)
+    for function in module.functions:
+        if function.name in called:
+            function.linkage = "internal"
+
+
+@cache
+def _subset(called: frozenset[str]) -> bytes:
+    """Bitcode of libdevice with only these functions and what they call: 60 ms, so done once for each set."""
+    library = llvm_binding.parse_bitcode(libdevice.find().read_bytes())
+    defined = {function.name: function for function in library.functions if not function.is_declaration}
+    missing = sorted(called - defined.keys())
+    if missing:
+        raise PassError(
+            f"libdevice has no {', '.join(missing)}; it knows f32 and f64 only, so convert before"
+        )
+    for name, function in defined.items():
+        if name not in called:
+            function.linkage = "internal"
+    builder = llvm_binding.create_pass_builder(
+        _machine("sm_80"), llvm_binding.create_pipeline_tuning_options()
+    )
+    unused = llvm_binding.create_new_module_pass_manager()
+    unused.add_global_dead_code_eliminate_pass()
+    unused.run(library, builder)
+    return library.as_bitcode()
