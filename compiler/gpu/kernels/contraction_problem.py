@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.kernels.digit_sum import DigitSum, NotLinear, boundaries, composed, linear, parts
 from tilewright.compiler.gpu.kernels.element_values import (
     Applied,
@@ -34,6 +35,18 @@ from tilewright.compiler.structure import Structured
 
 GROUPS = ("batch", "m", "n", "k")
 
+_BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i16": 16, "i8": 8}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of an element in memory; booleans take one."""
+    return _BITS.get(dtype, 8) // 8
+
+
+def vector_limit(dtype: str) -> int:
+    """The most elements that one thread moves in one access: 16 bytes of them; booleans go one by one."""
+    return 16 // element_bytes(dtype) if dtype in _BITS else 1
+
 
 class NotContraction(Exception):
     """The dispatch is no matrix product that kernels here compute; the message says why."""
@@ -41,11 +54,15 @@ class NotContraction(Exception):
 
 @dataclass(frozen=True)
 class Buffer:
-    """An argument or a result of the dispatch, in the order of the kernel's buffers; strides in elements."""
+    """An argument or a result of the dispatch, in the order of the kernel's buffers; strides in elements.
+
+    It starts at a multiple of `alignment` bytes.
+    """
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    alignment: int = 16
 
     @property
     def span(self) -> int:
@@ -135,16 +152,19 @@ class Contraction:
     def flops(self) -> int:
         return 2 * math.prod(loop.extent for loop in self.loops)
 
-    def vector(self, access: int, loop: int | None, limit: int) -> int:
+    def vector(self, access: int, loop: int | None, limit: int = 16) -> int:
         """The most elements, a power of two up to `limit`, that lie side by side and aligned along `loop`.
 
         Groups of so many steps of the loop, which is the innermost of its group and of a multiple of that length,
         start at a multiple of the length from the buffer's start.
         """
         found = self.accesses[access]
-        if loop is None or found.strides[loop] != 1:
+        if loop is None or found.strides[loop] != 1 or found.buffer < 0:
             return 1
-        lanes = limit
+        buffer = self.buffers[found.buffer]
+        lanes = max(
+            1, min(limit, vector_limit(buffer.dtype), buffer.alignment // element_bytes(buffer.dtype))
+        )
         others = [s for i, s in enumerate(found.strides) if i != loop]
         while lanes > 1 and any(x % lanes for x in (self.loops[loop].extent, found.offset, *others)):
             lanes //= 2
@@ -314,6 +334,7 @@ def _other(op: ir.Operation, main: Structured) -> Structured | None:
 
 def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
     found = []
+    alignments = buffer_alignments(function)
     type_ = function.attributes["function_type"].value
     for types, attributes in ((type_.inputs, "arg_attrs"), (type_.results, "res_attrs")):
         entries = (
@@ -326,7 +347,7 @@ def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
             strides = (
                 tuple(ir.DenseI64ArrayAttr(entry[STRIDES])) if STRIDES in entry else dense_strides(shape)
             )
-            found.append(Buffer(shape, strides, str(own.element_type)))
+            found.append(Buffer(shape, strides, str(own.element_type), alignments[len(found)]))
     return tuple(found)
 
 
