@@ -1,0 +1,209 @@
+"""Writes the results of a consumer's 64 rows: computed on the sums in registers, then out through TMA or by threads.
+
+    16-bit results:  registers -> stmatrix -> 64 columns at a time in shared memory, swizzled -> TMA store, which clips
+    any other:       pairs of neighbouring columns straight from the registers, predicated at ragged edges
+
+Thread t of a warpgroup holds, of row t / 4 (+ 8) of its warp's 16 rows, the columns 2 (t % 4) and next of every 8.
+What the epilogue reads at rows and columns outside of the product is read at the last ones inside; it is not stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.compiler.gpu import primitives
+from tilewright.compiler.gpu.builder import Operand, Value, both, from_elements, if_, minimum
+from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
+from tilewright.compiler.gpu.kernels.epilogue import Epilogue, Line, Piece
+from tilewright.compiler.gpu.kernels.hopper_plan import Grid, Plan
+from tilewright.compiler.gpu.kernels.hopper_schedule import Unit
+from tilewright.compiler.gpu.kernels.hopper_tile import PANEL, ROW_BYTES, WARPGROUP_ROWS, WARPGROUP_THREADS
+from tilewright.compiler.gpu.primitives import Shared
+from tilewright.compiler.ir import arith, ir, vector
+
+PANEL_BYTES = WARPGROUP_ROWS * ROW_BYTES
+
+
+@dataclass(frozen=True)
+class ResultWriter:
+    """What one warpgroup needs to write results; `maps` has a tensor map for every store that leaves through TMA."""
+
+    plan: Plan
+    addresses: Addresses
+    staging: ir.Value | None
+    maps: tuple[ir.Value | None, ...]
+    number: Value
+    thread: Value
+    barrier: Value
+
+    def write(self, unit: Unit, sums: list[Value]) -> None:
+        """All results of this warpgroup's rows of a unit's tile."""
+        _Tile(self, unit, sums).write()
+
+    def finish(self) -> None:
+        """Waits until everything that left through TMA has been written."""
+        if any(m is not None for m in self.maps):
+            with if_(self.thread.equals(0)):
+                primitives.bulk_wait(0)
+
+
+@dataclass
+class _Tile:
+    """One warpgroup's results of one tile."""
+
+    writer: ResultWriter
+    unit: Unit
+    sums: list[Value]
+
+    def __post_init__(self) -> None:
+        writer, plan = self.writer, self.writer.plan
+        self.batch = plan.batch.starts(self.unit.batch)
+        self.row_start = plan.rows.starts(self.unit.row_box + writer.number)
+        self.column_start = plan.columns.starts(self.unit.column_box)
+        self.epilogue = Epilogue(writer.addresses, 0)
+        for access in self.epilogue.numbers:
+            self.epilogue.base[access] = writer.addresses.offset(access, self.batch) + writer.addresses.start(
+                access
+            )
+        self.lane = writer.thread % 32
+        self.warp_row = writer.thread // 32 * 16
+        self.rows = [self._row(half) for half in (0, 1)]
+
+    def write(self) -> None:
+        plan = self.writer.plan
+        if plan.panels:
+            for first in range(0, plan.tile.columns // PANEL, plan.panels):
+                for number, map_ in enumerate(self.writer.maps):
+                    if map_ is not None:
+                        self._send(number, map_, range(first, first + plan.panels))
+        direct = [i for i, map_ in enumerate(self.writer.maps) if map_ is None]
+        if direct:
+            for eighth in range(plan.tile.columns // 8):
+                self._store(direct, eighth)
+
+    def _row(self, half: int) -> Line:
+        """Row 8 * `half` + lane / 4 of this warp's 16."""
+        plan = self.writer.plan
+        inside = plan.rows.inside(self.warp_row + self.lane // 4 + 8 * half)
+        left_over = plan.rows.total % (plan.tile.warpgroups * plan.tile.cluster) != 0
+        return self._line(plan.rows, self.row_start, inside, 1, left_over)
+
+    def _column(self, column: int, lanes: int, second: bool = False) -> Line:
+        """`lanes` columns of this thread from column `column` of the tile on, or from the one after."""
+        plan = self.writer.plan
+        inside = plan.columns.inside(column)
+        inner = plan.columns.numbers[-1]
+        inside[inner] = self.lane % 4 * 2 + inside[inner] + (1 if second else 0)
+        return self._line(plan.columns, self.column_start, inside, lanes, False)
+
+    def _line(
+        self, grid: Grid, start: dict[int, Operand], inside: dict[int, Operand], lanes: int, left_over: bool
+    ) -> Line:
+        valid: Value | bool = True
+        steps: dict[int, Operand] = {}
+        position: Operand = 0
+        for i, (loop, extent, size) in enumerate(zip(grid.numbers, grid.extents, grid.sizes)):
+            step = inside[loop] + start[loop]
+            if extent % size or (left_over and i == 0):
+                valid = both(valid, step < extent)
+                step = minimum(step, extent - (lanes if i == len(grid.numbers) - 1 else 1))
+            steps[loop] = step
+            position = step
+        offsets = {i: self.writer.addresses.offset(i, steps) for i in self.epilogue.numbers}
+        return Line(position, offsets, valid)
+
+    def _pieces(self, eighth: int, half: int) -> list[Piece]:
+        """The two columns that this thread has of 8: one piece, or two where pairs are not neighbours in memory."""
+        first = eighth * 4 + half * 2
+        pair = self.sums[first : first + 2]
+        if self.epilogue.lanes >= 2:
+            return [self.epilogue.piece(pair, self.rows[half], self._column(eighth * 8, 2))]
+        return [
+            self.epilogue.piece([own], self.rows[half], self._column(eighth * 8, 1, second=bool(i)))
+            for i, own in enumerate(pair)
+        ]
+
+    def _values(self, number: int, eighth: int, half: int) -> list[Value]:
+        element = self.writer.plan.contraction.stores[number].element
+        return [
+            piece.value(element, lane)
+            for piece in self._pieces(eighth, half)
+            for lane in range(len(piece.sums))
+        ]
+
+    def _store(self, numbers: list[int], eighth: int) -> None:
+        """Stores the two columns of 8 of both rows."""
+        stores = self.writer.plan.contraction.stores
+        for half in (0, 1):
+            for piece in self._pieces(eighth, half):
+                lanes = range(len(piece.sums))
+                values = [[piece.value(stores[n].element, lane) for lane in lanes] for n in numbers]
+                with if_(both(piece.row.valid, piece.column.valid)):
+                    for n, own in zip(numbers, values):
+                        piece.store(stores[n].access, own)
+
+    def _send(self, number: int, map_: ir.Value, panels: range) -> None:
+        """Panels of 64 columns of one result: into shared memory, and off."""
+        writer, leader = self.writer, self.writer.thread.equals(0)
+        with if_(leader):
+            primitives.bulk_wait(0, read=True)
+        primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
+        for panel in panels:
+            for quarter in range(4):
+                eighth = panel * 8 + quarter * 2
+                registers = [
+                    _packed(self._values(number, eighth + side, half)) for side in (0, 1) for half in (0, 1)
+                ]
+                primitives.stmatrix(self._place(panel - panels[0], quarter), registers)
+        primitives.fence_async_shared()
+        primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
+        plan = writer.plan.c[number]
+        assert plan is not None
+        with if_(leader):
+            for panel in panels:
+                inside = writer.plan.columns.inside(panel * PANEL)
+                columns = {i: self.column_start[i] + inside[i] for i in inside}
+                starts = {**self.row_start, **self.batch, **columns}
+                primitives.tma_store(map_, self._panel(panel - panels[0]), plan.coordinates(starts))
+            primitives.bulk_commit()
+
+    def _panel(self, panel: int) -> Shared:
+        plan = self.writer.plan
+        assert self.writer.staging is not None
+        return Shared(
+            self.writer.staging, self.writer.number * (plan.panels * PANEL_BYTES) + panel * PANEL_BYTES
+        )
+
+    def _place(self, panel: int, quarter: int) -> Shared:
+        """Where this thread's address of an stmatrix of 16 columns is: a row of 16 bytes, swizzled in 128."""
+        row, side, swizzle = self._matrix_row
+        unit = (side + quarter * 2) ^ swizzle
+        return self._panel(panel).at(row * ROW_BYTES + unit * 16)
+
+    @cached_property
+    def _matrix_row(self) -> tuple[Value, Value, Value]:
+        """(row, which 8 of 16 columns, row % 8) that this thread gives the address of."""
+        row = self.lane % 16 + self.warp_row
+        return row, self.lane // 16, row % 8
+
+
+def _packed(pair: list[Value]) -> Value:
+    """Two 16-bit elements in an i32, rounded by one instruction where both come from f32."""
+    made = [_rounded(value) for value in pair]
+    if all(source is not None for source in made):
+        wide = from_elements([source for source in made if source is not None])
+        both_ = arith.truncf(ir.VectorType.get([2], pair[0].type), wide.value)
+    else:
+        both_ = from_elements(pair).value
+    word = vector.bitcast(ir.VectorType.get([1], ir.IntegerType.get_signless(32)), both_)
+    return Value(vector.extract(word, [], [0]))
+
+
+def _rounded(value: Value) -> Value | None:
+    """The f32 that a value is rounded from."""
+    op = value.value.owner
+    if isinstance(op, ir.Block) or op.name != "arith.truncf":
+        return None
+    source = op.operation.operands[0]
+    return Value(source) if isinstance(source.type, ir.F32Type) else None

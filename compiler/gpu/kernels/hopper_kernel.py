@@ -1,0 +1,131 @@
+"""Puts a wgmma kernel together: shared memory, barriers, one producer warpgroup, consumers, results.
+
+thread 0: barriers;  all: wait for them
+warpgroup 0: gives registers back; its first thread produces
+others: take registers; multiply, epilogue, store, unit after unit
+"""
+
+from __future__ import annotations
+
+from tilewright.compiler.gpu import primitives
+from tilewright.compiler.gpu.builder import (
+    Kernel,
+    barrier,
+    block_id,
+    i32,
+    if_,
+    if_else,
+    kernel,
+    shared,
+    thread_id,
+)
+from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
+from tilewright.compiler.gpu.kernels.hopper_consumer import Consumer
+from tilewright.compiler.gpu.kernels.hopper_epilogue import PANEL_BYTES, ResultWriter
+from tilewright.compiler.gpu.kernels.hopper_pipeline import Pipeline, Turn
+from tilewright.compiler.gpu.kernels.hopper_plan import Plan
+from tilewright.compiler.gpu.kernels.hopper_producer import Producer, a_sizes, b_sizes
+from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
+from tilewright.compiler.gpu.kernels.hopper_split import Reduction, Workspace
+from tilewright.compiler.gpu.kernels.hopper_tile import (
+    PANEL,
+    ROW_BYTES,
+    SWIZZLE_ATOM_BYTES,
+    WARPGROUP_THREADS,
+)
+from tilewright.compiler.ir import ir
+
+
+def build(plan: Plan, cores: int) -> ir.Module:
+    """The kernel of a plan for a device of `cores` multiprocessors, in gpu-level IR."""
+    schedule = TileSchedule(plan, cores)
+    workspace = Workspace(schedule)
+    outputs = [
+        c.attribute({**plan.rows.steps, plan.columns.numbers[-1]: PANEL}, ROW_BYTES)
+        for c in plan.c
+        if c is not None
+    ]
+    with kernel(
+        plan.contraction.name,
+        [buffer.type for buffer in plan.contraction.buffers],
+        grid=schedule.grid,
+        block=plan.tile.threads,
+        cluster=plan.tile.cluster,
+        workspace_bytes=workspace.bytes,
+        zeroed_bytes=workspace.zeroed_bytes if workspace.bytes else 0,
+        tensor_maps=[
+            plan.a.attribute(a_sizes(plan), ROW_BYTES),
+            plan.b.attribute(b_sizes(plan), ROW_BYTES),
+            *outputs,
+        ],
+        blocks_per_core=1,
+    ) as k:
+        _body(k, plan, schedule, workspace)
+    return k.module
+
+
+def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -> None:
+    tile, byte = plan.tile, ir.IntegerType.get_signless(8)
+    a_memory = shared([tile.stages * tile.a_bytes()], byte, SWIZZLE_ATOM_BYTES)
+    b_memory = shared([tile.stages * tile.b_bytes(plan.b_major)], byte, SWIZZLE_ATOM_BYTES)
+    staging = (
+        shared([tile.warpgroups * plan.panels * PANEL_BYTES], byte, SWIZZLE_ATOM_BYTES)
+        if plan.panels
+        else None
+    )
+    flags = shared([tile.warpgroups], ir.IntegerType.get_signless(32), 16) if workspace.slots else None
+    pipeline = Pipeline.allocate(tile.stages, tile.warpgroups * tile.cluster)
+    thread = thread_id()
+    warpgroup = primitives.uniform(thread // WARPGROUP_THREADS).to(ir.IndexType.get())
+    inside = thread % WARPGROUP_THREADS
+    clustered = tile.cluster > 1
+    rank = primitives.cluster_rank().to(ir.IndexType.get()) if clustered else 0
+    cluster = block_id() // tile.cluster
+    with if_(thread.equals(0)):
+        pipeline.initialise()
+        primitives.fence_mbarrier_init()
+    primitives.cluster_sync() if clustered else barrier()
+    addresses = Addresses.of(plan.contraction, k.buffers)
+
+    def produce() -> list:
+        if tile.registers:
+            primitives.set_max_registers(tile.registers[0], increase=False)
+        producer = Producer(plan, schedule, pipeline, a_memory, b_memory, k.maps[0], k.maps[1], cluster, rank)
+        with if_(inside.equals(0)):
+            producer.run()
+        return []
+
+    def consume() -> list:
+        if tile.registers:
+            primitives.set_max_registers(tile.registers[1], increase=True)
+        number = warpgroup - 1
+        consumer = Consumer(plan, pipeline, a_memory, b_memory, number, inside)
+        writer = ResultWriter(plan, addresses, staging, _result_maps(plan, k), number, inside, i32(warpgroup))
+        reduction = (
+            Reduction(workspace, k.workspace, flags, number, inside, i32(warpgroup), rank)
+            if k.workspace is not None and flags is not None
+            else None
+        )
+
+        def unit(own, *carried) -> list:
+            sums, turn = consumer.multiply(own, Turn.of(list(carried)))
+            if reduction is None:
+                writer.write(own, sums)
+            else:
+                reduction.write(own, sums, lambda total: writer.write(own, total))
+            return turn.carried()
+
+        schedule.each(cluster, rank, Turn.first().carried(), unit)
+        writer.finish()
+        return []
+
+    if_else(warpgroup.equals(0), produce, consume, [])
+    if clustered:
+        # A block's barriers and stages must be there until the others have stopped writing to them.
+        primitives.cluster_sync()
+
+
+def _result_maps(plan: Plan, k: Kernel) -> tuple[ir.Value | None, ...]:
+    """The tensor map of every store, None where threads store themselves."""
+    rest = iter(k.maps[2:])
+    return tuple(None if c is None else next(rest) for c in plan.c)

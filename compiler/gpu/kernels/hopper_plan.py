@@ -1,0 +1,310 @@
+"""How a contraction becomes boxes that TMA copies: loops in boxes of 64 rows and `columns` columns, a tensor map each.
+
+    x[n, h, w, c] f[i, j*c, o], M = (n, h, w), K = (i, j*c), N = (o):   64 rows = a box of [1, 4, 16] pixels,
+    a's map has the dimensions (j*c, w, h, i, n), and one box of it is [64, 16, 4, 1, 1]: 64 rows of 128 bytes
+
+Every operand is linear in the loops, so a tensor map has one dimension per loop, strided as the loop is: windows of a
+convolution overlap in memory and nothing has to be copied apart. What leaves a loop's extent is zero.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.gpu.builder import Operand, tensor_map
+from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
+from tilewright.compiler.gpu.kernels.hopper_tile import (
+    ITEM_BYTES,
+    PANEL,
+    ROW_BYTES,
+    WARPGROUP_ROWS,
+    HopperTile,
+)
+from tilewright.compiler.ir import ir
+
+TMA_ALIGNMENT = 16
+"""Bytes that strides and the start of a tensor are multiples of. Source: CUDA driver API, `cuTensorMapEncodeTiled`."""
+MOST_DIMENSIONS = 5
+MOST_BOX = 256
+
+
+class NotHopper(Exception):
+    """The contraction cannot go through TMA and wgmma; the message says why."""
+
+
+@dataclass(frozen=True)
+class MapPlan:
+    """One operand as a tensor map: loop numbers of its dimensions, innermost first; `shift` is where loops start."""
+
+    buffer: int
+    dtype: str
+    loops: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+    shift: tuple[int, ...]
+
+    def attribute(self, sizes: Mapping[int, int], swizzle_bytes: int) -> ir.DictAttr:
+        """The tensor map whose box takes `sizes[loop]` steps of every loop, one of those not named."""
+        box = [sizes.get(loop, 1) for loop in self.loops]
+        return tensor_map(self.buffer, self.dtype, self.shape, self.strides_bytes, box, swizzle_bytes)
+
+    def coordinates(self, starts: Mapping[int, Operand]) -> list[Operand]:
+        """Where the box at position `starts[loop]` of every loop lies, innermost first."""
+        return [starts[loop] + shift for loop, shift in zip(self.loops, self.shift)]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Loops of one group in boxes: `numbers[i]` in steps of `sizes[i]`, outermost first."""
+
+    numbers: tuple[int, ...]
+    extents: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Boxes along each loop."""
+        return tuple(-(-extent // size) for extent, size in zip(self.extents, self.sizes))
+
+    @property
+    def total(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def steps(self) -> dict[int, int]:
+        return dict(zip(self.numbers, self.sizes))
+
+    def starts(self, number: Operand) -> dict[int, Operand]:
+        """The first step of every loop in box `number`, row-major; past the last one, the outermost leaves its loop."""
+        found: dict[int, Operand] = {}
+        rest = number
+        for i in range(len(self.numbers) - 1, -1, -1):
+            count = self.counts[i]
+            own = rest % count if i and count > 1 else 0 if i else rest
+            found[self.numbers[i]] = own * self.sizes[i]
+            rest = rest // count if i else rest
+        return found
+
+    def inside(self, row: Operand) -> dict[int, Operand]:
+        """Steps of every loop from the start of a box to its row `row`, row-major."""
+        found: dict[int, Operand] = {}
+        rest = row
+        for i in range(len(self.numbers) - 1, -1, -1):
+            size = self.sizes[i]
+            found[self.numbers[i]] = (rest % size if size > 1 else 0) if i else rest
+            rest = rest // size if i else rest
+        return found
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a wgmma kernel does, decided: boxes of rows, columns and batches, tensor maps, the k loop.
+
+    `chunk` is the K loop that a stage's 128 bytes run along. `c` has, for each store, the tensor map that results
+    leave through, or None where threads store what they hold.
+    """
+
+    contraction: Contraction
+    tile: HopperTile
+    type_: str
+    rows: Grid
+    columns: Grid
+    batch: Grid
+    chunk: int
+    a: MapPlan
+    b: MapPlan
+    a_major: str
+    b_major: str
+    c: tuple[MapPlan | None, ...]
+
+    @property
+    def depth(self) -> int:
+        """Elements along k of one stage."""
+        return ROW_BYTES // ITEM_BYTES[self.type_]
+
+    @property
+    def depths(self) -> Grid:
+        """The K loops in steps of one stage, `chunk` innermost."""
+        loops = self.contraction.loops
+        numbers = (*(i for i in self.contraction.group("k") if i != self.chunk), self.chunk)
+        sizes = tuple(self.depth if i == self.chunk else 1 for i in numbers)
+        return Grid(numbers, tuple(loops[i].extent for i in numbers), sizes)
+
+    @property
+    def k_steps(self) -> int:
+        """wgmma instructions of one stage; fewer than 4 where the chunk loop ends before."""
+        step = self.depth // 4
+        return min(4, -(-self.contraction.loops[self.chunk].extent // step))
+
+    @property
+    def row_blocks(self) -> int:
+        """Blocks of a cluster's rows, one below the other."""
+        return -(-self.rows.total // (self.tile.warpgroups * self.tile.cluster))
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of one cluster."""
+        return self.batch.total * self.row_blocks * self.columns.total
+
+    @property
+    def whole_row_box(self) -> bool:
+        """Whether all rows of a block are one box: they follow each other along one loop."""
+        return self.a_major == "k" and len(self.rows.numbers) == 1
+
+    @property
+    def panels(self) -> int:
+        """Panels of 64 columns that a consumer stages at once; 0 where nothing leaves through TMA."""
+        return staged_panels(self.tile.columns) if any(self.c) else 0
+
+
+def staged_panels(columns: int) -> int:
+    """2 where that divides the panels of the tile, else 1."""
+    return 2 if columns % (2 * PANEL) == 0 else 1
+
+
+def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:
+    """Powers of two, one per loop, whose product is `size`, that waste the fewest steps; wide inner ones first.
+
+    `size` itself where there is one loop.
+    """
+    if len(extents) == 1:
+        return (size,)
+    exponents = [2**e for e in range(size.bit_length()) if size % 2**e == 0]
+    best: tuple[tuple, tuple[int, ...]] | None = None
+    for outer in itertools.product(exponents, repeat=len(extents) - 1):
+        if size % math.prod(outer):
+            continue
+        sizes = (*outer, size // math.prod(outer))
+        waste = math.prod(-(-extent // own) * own for extent, own in zip(extents, sizes))
+        key = (waste, *(-own for own in reversed(sizes)))
+        if best is None or key < best[0]:
+            best = (key, sizes)
+    assert best is not None
+    return best[1]
+
+
+def map_plan(contraction: Contraction, access: int, dtype: str, order: Sequence[int]) -> MapPlan:
+    """An access as a tensor map over the loops in `order`, innermost first; raises NotHopper where TMA has no such map."""
+    found = contraction.accesses[access]
+    buffer = contraction.buffers[found.buffer]
+    item = element_bytes(dtype)
+    if buffer.alignment < TMA_ALIGNMENT:
+        raise NotHopper(
+            f"buffer {found.buffer} is aligned to {buffer.alignment} B, TMA takes {TMA_ALIGNMENT}"
+        )
+    loops = [i for i in order if found.strides[i]]
+    if not loops or found.strides[loops[0]] != 1:
+        raise NotHopper(f"access {access} is contiguous along no loop that a row could run along")
+    if len(loops) > MOST_DIMENSIONS:
+        raise NotHopper(f"access {access} moves along {len(loops)} loops, a tensor map has {MOST_DIMENSIONS}")
+    strides = [found.strides[i] * item for i in loops[1:]]
+    if any(stride % TMA_ALIGNMENT or stride < 0 for stride in strides):
+        raise NotHopper(f"access {access} has strides of {strides} B, TMA takes multiples of {TMA_ALIGNMENT}")
+    shift, rest = [0] * len(loops), found.offset
+    for position in sorted(range(len(loops)), key=lambda p: -found.strides[loops[p]]):
+        shift[position], rest = divmod(rest, found.strides[loops[position]])
+    shape = [contraction.loops[i].extent + own for i, own in zip(loops, shift)]
+    if found.offset < 0:
+        raise NotHopper(f"access {access} starts before its buffer")
+    return MapPlan(found.buffer, dtype, tuple(loops), tuple(shape), tuple(strides), tuple(shift))
+
+
+def majors(contraction: Contraction, type_: str) -> tuple[str, str, int]:
+    """(k or m, k or n, the K loop that stages run along): what the factors are contiguous along.
+
+    Raises NotHopper where that does not suit wgmma.
+    """
+    a, b = contraction.accesses[:2]
+    k = contraction.group("k")
+    if not k or not contraction.group("m") or not contraction.group("n"):
+        raise NotHopper("rows, columns and a sum are needed")
+    a_inner, b_inner = _inner(a.strides), _inner(b.strides)
+    if a_inner is None or b_inner is None:
+        raise NotHopper("a factor is contiguous along no loop")
+    a_major = "k" if a_inner in k else "m"
+    b_major = "k" if b_inner in k else "n"
+    if a_major == b_major == "k" and a_inner != b_inner:
+        raise NotHopper("the factors are contiguous along different loops of the sum")
+    if ITEM_BYTES[type_] != 2 and (a_major, b_major) != ("k", "k"):
+        raise NotHopper(f"wgmma takes {type_} only where both factors are contiguous along k")
+    return a_major, b_major, a_inner if a_major == "k" else b_inner if b_major == "k" else k[-1]
+
+
+def make_plan(contraction: Contraction, tile: HopperTile, type_: str) -> Plan:
+    """The plan for a tile; raises NotHopper with the reason where the contraction is not for TMA and wgmma."""
+    a_major, b_major, chunk = majors(contraction, type_)
+    a_inner, b_inner = (_inner(access.strides) for access in contraction.accesses[:2])
+    k, m, n = (contraction.group(name) for name in ("k", "m", "n"))
+    extents = [loop.extent for loop in contraction.loops]
+    rows = _grid(extents, m, WARPGROUP_ROWS, only=a_inner if a_major == "m" else None)
+    columns = _columns(extents, n, tile, b_inner if b_major == "n" else None)
+    batch = Grid(contraction.group("batch"), tuple(extents[i] for i in contraction.group("batch")), ())
+    batch = Grid(batch.numbers, batch.extents, (1,) * len(batch.numbers))
+    other = [i for i in reversed(k) if i != chunk] + list(reversed(batch.numbers))
+    down, across = list(reversed(m)), list(reversed(n))
+    a_order = [chunk, *down, *other] if a_major == "k" else [*_first(a_inner, chunk, down), *other]
+    b_order = [chunk, *across, *other] if b_major == "k" else [*_first(b_inner, chunk, across), *other]
+    dtype = contraction.a_dtype
+    stores = tuple(
+        _store_plan(contraction, store.access, rows, columns, down, across, batch)
+        for store in contraction.stores
+    )
+    return Plan(
+        contraction, tile, type_, rows, columns, batch, chunk,
+        map_plan(contraction, 0, dtype, a_order), map_plan(contraction, 1, dtype, b_order),
+        a_major, b_major, stores,
+    )  # fmt: skip
+
+
+def _first(inner: int | None, chunk: int, loops: Sequence[int]) -> list[int]:
+    """A group's loops with `inner` in front and the k of a stage behind it: a panel of rows along k."""
+    return [i for i in loops if i == inner] + [chunk] + [i for i in loops if i != inner]
+
+
+def _inner(strides: Sequence[int]) -> int | None:
+    """The loop that an access is contiguous along."""
+    return next((i for i, stride in enumerate(strides) if stride == 1), None)
+
+
+def _grid(extents: Sequence[int], numbers: Sequence[int], size: int, only: int | None) -> Grid:
+    """Boxes of `size` over a group's loops; along the loop `only` alone, where given."""
+    own = [extents[i] for i in numbers]
+    sizes = row_major_boxes(own, size) if only is None else tuple(size if i == only else 1 for i in numbers)
+    return Grid(tuple(numbers), tuple(own), sizes)
+
+
+def _columns(extents: Sequence[int], numbers: Sequence[int], tile: HopperTile, inner: int | None) -> Grid:
+    grid = _grid(extents, numbers, tile.columns, None)
+    if inner is not None and len(numbers) > 1 and grid.steps[inner] % PANEL:
+        raise NotHopper("columns of several loops, of which the contiguous one is no multiple of 64")
+    if inner is not None and inner != numbers[-1]:
+        raise NotHopper("columns that the second factor and the result order differently")
+    if sum(size > 1 for size in grid.sizes) > 1 and tile.cluster > 1:
+        raise NotHopper("columns of several loops, whose boxes a cluster does not share")
+    return grid
+
+
+def _store_plan(
+    contraction: Contraction,
+    access: int,
+    rows: Grid,
+    columns: Grid,
+    down: list[int],
+    across: list[int],
+    batch: Grid,
+) -> MapPlan | None:
+    """The tensor map that a result leaves through; None where its threads have to store it themselves."""
+    strides, dtype = (
+        contraction.accesses[access].strides,
+        contraction.buffers[contraction.accesses[access].buffer].dtype,
+    )
+    inner = across[0]
+    if dtype not in ("f16", "bf16") or strides[inner] != 1 or columns.sizes[-1] % PANEL:
+        return None
+    try:
+        return map_plan(contraction, access, dtype, [inner, *down, *across[1:], *reversed(batch.numbers)])
+    except NotHopper:
+        return None

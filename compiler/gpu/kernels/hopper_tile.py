@@ -1,0 +1,113 @@
+"""The block tile of a wgmma kernel: who computes what part of it, what lies where in shared memory, how registers go.
+
+rows = 64 per consumer warpgroup, columns = n of one wgmma, depth = 128 bytes along k per stage
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+WARPGROUP_THREADS = 128
+WARPGROUP_ROWS = 64
+"""m of every wgmma. Source: PTX ISA 8.8, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions"."""
+MOST_COLUMNS = 256
+ROW_BYTES = 128
+"""Bytes along k (or n, m) of one row of a stage: the widest swizzle."""
+PANEL = 64
+"""16-bit elements of one such row."""
+SWIZZLE_ATOM_BYTES = 1024
+SHARED_BYTES = 227 * 1024
+"""What one block may have on compute capability 9.0. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
+REGISTERS = 65536
+"""32-bit registers of a multiprocessor. Source: as above."""
+ITEM_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "i8": 1, "u8": 1}
+"""Operand types of wgmma here -> bytes per element in memory."""
+
+
+@dataclass(frozen=True)
+class HopperTile:
+    """One block: `warpgroups` consumers of [64, columns] each, fed by one producer through `stages` buffers.
+
+    `cluster` blocks, one below the other along M, load their part of b for each other. `split` blocks share the K
+    loop of a tile that would otherwise leave multiprocessors idle. `raster` rows of tiles are walked column by column.
+    """
+
+    warpgroups: int
+    columns: int
+    stages: int
+    cluster: int = 1
+    split: int = 1
+    raster: int = 8
+
+    @property
+    def rows(self) -> int:
+        return self.warpgroups * WARPGROUP_ROWS
+
+    @property
+    def threads(self) -> int:
+        return (self.warpgroups + 1) * WARPGROUP_THREADS
+
+    @property
+    def registers(self) -> tuple[int, int] | None:
+        """Registers per thread of (producer, consumers) once they are handed over; None where each has enough anyway.
+
+        Threads start with an equal share in multiples of 8, and that is the pool that consumers take from.
+        """
+        if self.warpgroups == 1:
+            return None
+        pool = REGISTERS // self.threads // 8 * 8 * (self.warpgroups + 1)
+        producer = 40 if self.warpgroups == 2 else 24
+        return producer, min(240, (pool - producer) // self.warpgroups // 8 * 8)
+
+    def a_bytes(self) -> int:
+        """Of one stage."""
+        return self.rows * ROW_BYTES
+
+    def b_rows(self, b_major: str) -> int:
+        """Rows of 128 bytes of one stage: columns, or 64 of k for each panel of 64 columns."""
+        return self.columns if b_major == "k" else -(-self.columns // PANEL) * PANEL
+
+    def b_bytes(self, b_major: str) -> int:
+        """Of one stage."""
+        return self.b_rows(b_major) * ROW_BYTES
+
+    def staging_bytes(self, panels: int) -> int:
+        """Of the results on their way out, `panels` of [64, 64] 16-bit elements per consumer."""
+        return self.warpgroups * panels * WARPGROUP_ROWS * ROW_BYTES
+
+    def shared_bytes(self, b_major: str, panels: int) -> int:
+        """All of a block's shared memory: stages, staging, two barriers per stage, a flag per consumer."""
+        stages = self.stages * (self.a_bytes() + self.b_bytes(b_major))
+        return stages + self.staging_bytes(panels) + 16 * self.stages + 16 * self.warpgroups
+
+    def most_stages(self, b_major: str, panels: int) -> int:
+        """As many as fit beside the staging buffers, at most 8."""
+        free = SHARED_BYTES - self.staging_bytes(panels) - 16 * self.warpgroups
+        return min(8, free // (self.a_bytes() + self.b_bytes(b_major) + 16))
+
+    def broken_rule(self, b_major: str, panels: int) -> str | None:
+        """The first rule that the tile breaks: found, expected, remedy; None when it keeps all."""
+        if not 1 <= self.warpgroups <= 4:
+            return f"block_m is 64 to 256 in steps of 64, found {self.rows}"
+        if self.columns % 8 or not 8 <= self.columns <= MOST_COLUMNS:
+            return f"block_n is 8 to 256 in steps of 8, found {self.columns}"
+        if self.accumulators > 128 or (self.warpgroups > 2 and self.accumulators > 256 // self.warpgroups):
+            return (
+                f"a tile of {self.rows}x{self.columns} keeps {self.accumulators} sums per thread in registers; "
+                "use fewer columns"
+            )
+        if self.cluster not in (1, 2, 4) or self.b_rows(b_major) % (8 * self.cluster):
+            return f"clusters are of 1, 2 or 4 blocks that share {self.columns} columns evenly, found {self.cluster}"
+        if self.split < 1 or self.raster < 1:
+            return f"split_k and raster are at least 1, found {self.split} and {self.raster}"
+        if self.stages < 2:
+            return f"a pipeline has at least 2 stages, found {self.stages}"
+        found = self.shared_bytes(b_major, panels)
+        if found > SHARED_BYTES:
+            return f"{self.stages} stages need {found:,} B of shared memory, a block has {SHARED_BYTES:,}; use fewer"
+        return None
+
+    @property
+    def accumulators(self) -> int:
+        """Sums that one consumer thread keeps."""
+        return self.columns // 2
