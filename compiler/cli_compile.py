@@ -88,6 +88,8 @@ def command(
         f"({quantity(kernels, 'B')}), arena {quantity(package.main.arena_bytes, 'B')}, "
         f"packed weights {quantity(package.packed_bytes, 'B')}, in {import_s + compile_s:.2f} s"
     )
+    if any(kernel.launch for kernel in package.kernels):
+        console.print(kernel_table(package, target))
     if timing:
         console.print(
             timing_table({IMPORT: import_s, **package.notes.get("phases_s", {})}, import_s + compile_s)
@@ -183,6 +185,32 @@ def _bind(package: Package, weights: str, inputs: Path | None) -> CompiledModel:
     imported = driver.import_model(loaded.model, example_inputs(loaded, inputs))
     executable = bind(package, list(imported.weights))
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+
+
+def kernel_table(package: Package, target: str) -> Table:
+    """What every kernel takes of a GPU; registers, spills and occupancy where an assembler ran."""
+    from tilewright.compiler.gpu.kernel_report import kernel_reports
+    from tilewright.compiler.target import resolve
+
+    table = Table("kernel", "family", title=f"kernels for {target}")
+    for column in ("calls", "grid", "block", "registers", "shared", "spills", "occupancy"):
+        table.add_column(column, justify="right")
+    for row in kernel_reports(package, resolve(target)):
+        blocks = str(row.grid) if row.cluster == 1 else f"{row.grid} / {row.cluster}"
+        spills = f"[red]{row.spill_bytes} B[/red]" if row.spill_bytes else "0"
+        assembled = row.occupancy is not None
+        table.add_row(
+            row.name,
+            row.family,
+            str(row.steps),
+            blocks,
+            str(row.block),
+            str(row.registers) if assembled else "-",
+            quantity(row.shared_bytes, "B") if row.shared_bytes else "0",
+            spills if assembled else "-",
+            f"{row.occupancy:.0%}" if row.occupancy is not None else "-",
+        )
+    return table
 
 
 def timing_table(phases_s: dict[str, float], total_s: float) -> Table:

@@ -329,6 +329,7 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         "tasks": lowered.tasks,
         "inputs": list(step.inputs),
         "kernel": table[step.dispatch][0],
+        "family": lowered.family,
     }
 
 
