@@ -90,7 +90,7 @@ def _table(targets: list[Target]) -> Table:
         right = column in ("capacity", "GB/s")
         table.add_column(column, justify="right" if right else "left", no_wrap=True)
     for target in targets:
-        code = "" if target.is_x86 else "\n[dim]schedules only[/dim]"
+        code = "" if target.has_code else "\n[dim]schedules only[/dim]"
         lanes = f"{target.vector_bits} bit" if target.kind == "cpu" else f"{target.warp_size} threads"
         table.add_row(
             f"{target.name}\n[dim]{target.arch}[/dim]{code}",
