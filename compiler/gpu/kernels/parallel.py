@@ -1,0 +1,294 @@
+"""Element-wise kernels: every element of a dispatch's results is computed by one thread from the dispatch's buffers.
+
+    grid of blocks x threads x vectors per thread x lanes covers the points of a result in the order of memory
+
+Points are numbered; a thread computes `lanes` consecutive ones at a time, so that reads and writes in the order of
+memory are vectors of 16 bytes, and several such vectors, a block apart from each other, to have more reads under way.
+What is left over when lanes do not divide the points is done one by one by a block of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.compiler.gpu import builder
+from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
+from tilewright.compiler.gpu.kernels import parallel_views as parallel_views
+from tilewright.compiler.gpu.kernels.parallel_access import Access, Buffer, cost, store_lanes
+from tilewright.compiler.gpu.kernels.parallel_elements import Elements
+from tilewright.compiler.gpu.kernels.parallel_positions import Flat, loop_digits
+from tilewright.compiler.gpu.kernels.parallel_scalars import Unwritable
+from tilewright.compiler.ir import ir, memref, static_shape
+from tilewright.compiler.placement import STRIDES, dense_strides
+from tilewright.compiler.plan import dtype_name
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.structure import Structured
+from tilewright.compiler.target import Target
+from tilewright.runtime.program import ITEM_BYTES
+
+_THREADS = 256
+_MOST_VECTORS = 4
+"""Vectors per thread: 64 bytes of every operand under way."""
+
+
+def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module | None:
+    """The kernel of a dispatch without reductions; None for other dispatches."""
+    with function.context, function.location:
+        try:
+            return _emit(function, schedule, target)
+        except Unwritable:
+            return None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Points that are computed together: the extents of their loops, results stored, operations run for their checks."""
+
+    extents: tuple[int, ...]
+    results: tuple[int, ...] = ()
+    checked: Structured | None = None
+
+    @property
+    def points(self) -> int:
+        return math.prod(self.extents)
+
+
+@dataclass(frozen=True)
+class Cover:
+    """How a part is dealt out: blocks of `threads`, each with `vectors` times `lanes` points; `rest` points follow."""
+
+    lanes: int
+    vectors: int
+    threads: int
+    points: int
+
+    @property
+    def groups(self) -> int:
+        """Vectors that are whole."""
+        return self.points // self.lanes
+
+    @property
+    def rest(self) -> int:
+        return self.points % self.lanes
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.groups // (self.threads * self.vectors)) + -(-self.rest // self.threads)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.groups % (self.threads * self.vectors) == 0
+
+
+@dataclass
+class Dispatch:
+    """A dispatch as this family reads it: its buffers' types, its results, and its parts."""
+
+    function: ir.Operation
+    inputs: list[ir.Value]
+    results: list[ir.Value]
+    types: list[ir.MemRefType]
+    strides: list[tuple[int, ...]]
+    alignments: list[int]
+    parts: list[Part] = field(default_factory=list)
+
+    def buffers(self, memory: Sequence[ir.Value]) -> list[Buffer]:
+        """Buffers whose memrefs are the kernel's arguments, each seen as one dimension; written at the insertion point."""
+        found = []
+        tensors = [value.type for value in (*self.inputs, *self.results)]
+        for number, (tensor, argument) in enumerate(zip(tensors, memory)):
+            element = ir.RankedTensorType(tensor).element_type
+            item = ITEM_BYTES[dtype_name(element)]
+            flat = _flat(argument, static_shape(tensor), self.strides[number])
+            found.append(Buffer(number, flat, self.strides[number], element, item, self.alignments[number]))
+        return found
+
+
+def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
+    dispatch = read(function)
+    messages, accesses = trace(dispatch)
+    covers = [cover(part, own, schedule, target) for part, own in zip(dispatch.parts, accesses)]
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    threads = max(own.threads for own in covers)
+    with builder.kernel(
+        name, dispatch.types, grid=sum(own.blocks for own in covers), block=threads, asserts=messages
+    ) as kernel:
+        buffers = dispatch.buffers(kernel.buffers)
+        first = 0
+        for part, own in zip(dispatch.parts, covers):
+            _write_part(dispatch, part, own, buffers, kernel.status, list(messages), first, len(covers) > 1)
+            first += own.blocks
+    return kernel.module
+
+
+def read(function: ir.Operation) -> Dispatch:
+    """Takes a dispatch apart; raises Unwritable where it is none of this family."""
+    block = function.regions[0].blocks[0]
+    *ops, terminator = (view.operation for view in block.operations)
+    inputs, results = list(block.arguments), list(terminator.operands)
+    structured = [Structured.read(op) if op.name == "linalg.generic" else None for op in ops]
+    if any(s is not None and not s.is_elementwise for s in structured):
+        raise Unwritable("a reduction")
+    strides, types = [], []
+    attributes = [
+        *_attributes(function, "arg_attrs", len(inputs)),
+        *_attributes(function, "res_attrs", len(results)),
+    ]
+    for value, own in zip((*inputs, *results), attributes):
+        if not isinstance(value.type, ir.RankedTensorType):
+            raise Unwritable("an argument that is no tensor")
+        element = ir.RankedTensorType(value.type).element_type
+        if not isinstance(element, (ir.FloatType, ir.IntegerType)):
+            raise Unwritable(f"elements of type {element}")
+        layout = None
+        strides.append(dense_strides(static_shape(value.type)))
+        if STRIDES in own:
+            strides[-1] = tuple(ir.DenseI64ArrayAttr(own[STRIDES]))
+            layout = ir.StridedLayoutAttr.get(0, list(strides[-1]))
+        stored = ir.IntegerType.get_signless(8) if _is_boolean(element) else element
+        types.append(ir.MemRefType.get(static_shape(value.type), stored, layout))
+    dispatch = Dispatch(function, inputs, results, types, strides, buffer_alignments(function))
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for number, value in enumerate(results):
+        by_shape.setdefault(static_shape(value.type), []).append(number)
+    dispatch.parts += [Part(shape, tuple(numbers)) for shape, numbers in by_shape.items()]
+    dispatch.parts += [
+        Part(s.extents, checked=s) for s in structured if s is not None and not len(s.op.results)
+    ]
+    dispatch.parts = [part for part in dispatch.parts if part.points]
+    if not dispatch.parts:
+        raise Unwritable("a dispatch of no points")
+    return dispatch
+
+
+def trace(dispatch: Dispatch) -> tuple[list[str], list[list[Access]]]:
+    """The messages of run-time checks, and the accesses of every part, from a kernel that is thrown away."""
+    messages: list[str] = []
+    found = []
+    with builder.kernel("trace", dispatch.types, grid=1, block=32) as kernel:
+        buffers = dispatch.buffers(kernel.buffers)
+        for part in dispatch.parts:
+            elements = _elements(dispatch, buffers, 1, messages, None)
+            point = builder.thread_id().value
+            with builder.if_(True):
+                elements.bases[0] = point
+                _stores(dispatch, part, elements, buffers, [Flat(0, part.points, 1)])
+            found.append(elements.accesses)
+    return messages, found
+
+
+def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Target) -> Cover:
+    """The widest lanes that make accesses cheap, and as many vectors per thread as leave every core enough blocks."""
+    given = schedule.gpu
+    lanes = given.vector if given is not None and given.vector else _lanes(part, accesses)
+    threads = given.threads if given is not None and given.threads else _THREADS
+    groups = max(1, part.points // lanes)
+    while threads > 64 and groups < threads * target.num_cores and not (given and given.threads):
+        threads //= 2
+    widest = max((lanes * a.buffer.item_bytes for a in accesses), default=FULL_BYTES)
+    most = max(1, _MOST_VECTORS * FULL_BYTES // max(FULL_BYTES, widest)) if lanes > 1 else 2 * _MOST_VECTORS
+    vectors = 1
+    while vectors < most and groups >= 2 * vectors * threads * target.num_cores * 2:
+        vectors *= 2
+    return Cover(lanes, vectors, threads, part.points)
+
+
+def _lanes(part: Part, accesses: Sequence[Access]) -> int:
+    candidates = [lanes for lanes in (16, 8, 4, 2, 1) if lanes == 1 or part.points >= 2 * lanes]
+    return min(candidates, key=lambda lanes: (sum(cost(a, lanes) for a in accesses), -lanes))
+
+
+def _write_part(
+    dispatch: Dispatch,
+    part: Part,
+    own: Cover,
+    buffers: list[Buffer],
+    status: ir.Value | None,
+    messages: list[str],
+    first_block: int,
+    is_one_of_several: bool,
+) -> None:
+    block = builder.block_id()
+    main = own.blocks - -(-own.rest // own.threads)
+    number = block - first_block
+    several = is_one_of_several or bool(own.rest and main)
+
+    def among(low: int, high: int) -> builder.Operand:
+        return (block - low < high - low) if several else True
+
+    with builder.if_(among(first_block, first_block + main) if main else False):
+        if main:
+            elements = _elements(dispatch, buffers, own.lanes, messages, status)
+            start = number * (own.threads * own.vectors) + builder.thread_id()
+            flats, alive = [], []
+            for vector in range(own.vectors):
+                group = start + vector * own.threads
+                alive.append(True if own.is_exact else group < own.groups)
+                group = group if own.is_exact else builder.minimum(group, own.groups - 1)
+                elements.bases[vector] = builder.raw(group * own.lanes)
+                flats.append(Flat(vector, part.points, own.lanes))
+            _stores(dispatch, part, elements, buffers, flats, alive)
+    if own.rest:
+        with builder.if_(among(first_block + main, first_block + own.blocks)):
+            elements = _elements(dispatch, buffers, 1, messages, status)
+            point = (number - main) * own.threads + builder.thread_id()
+            alive = [point < own.rest]
+            elements.bases[0] = builder.raw(builder.minimum(point, own.rest - 1) + (part.points - own.rest))
+            _stores(dispatch, part, elements, buffers, [Flat(0, part.points, 1)], alive)
+
+
+def _stores(
+    dispatch: Dispatch,
+    part: Part,
+    elements: Elements,
+    buffers: list[Buffer],
+    flats: Sequence[Flat],
+    alive: Sequence[builder.Operand] = (True,),
+) -> None:
+    """Computes everything at the points of all `flats`, then stores what is `alive`."""
+    pending = []
+    for flat in flats:
+        loops = loop_digits(flat, part.extents)
+        if part.checked is not None:
+            elements.body(part.checked, loops)
+        own = []
+        for result in part.results:
+            tensor = dispatch.results[result]
+            buffer = buffers[len(dispatch.inputs) + result]
+            own.append((buffer, loops, elements.all_lanes(elements.of(tensor, loops), buffer.element)))
+        pending.append(own)
+    for own, holds in zip(pending, alive):
+        if not own:
+            continue
+        condition = builder.Value(holds.value) if isinstance(holds, builder.Value) else holds
+        with builder.if_(condition), elements.scope():
+            for buffer, loops, values in own:
+                store_lanes(elements, buffer, loops, values)
+
+
+def _elements(
+    dispatch: Dispatch, buffers: list[Buffer], lanes: int, messages: list[str], status: ir.Value | None
+) -> Elements:
+    return Elements(dict(zip(dispatch.inputs, buffers)), lanes, messages, status)
+
+
+def _flat(argument: ir.Value, shape: Sequence[int], strides: Sequence[int]) -> ir.Value:
+    """The elements of a memref as one dimension, up to the last one."""
+    size = 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if math.prod(shape) else 0
+    element = ir.MemRefType(argument.type).element_type
+    type_ = ir.MemRefType.get([size], element)
+    if type_ == argument.type:
+        return argument
+    return memref.reinterpret_cast(type_, argument, [], [], [], [0], [size], [1])
+
+
+def _is_boolean(element: ir.Type) -> bool:
+    return isinstance(element, ir.IntegerType) and element.width == 1
+
+
+def _attributes(function: ir.Operation, name: str, count: int) -> list[ir.DictAttr]:
+    if name not in function.attributes:
+        return [ir.DictAttr.get({})] * count
+    return [ir.DictAttr(entry) for entry in function.attributes[name]]
