@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.runtime import arrays, native, settings
 from tilewright.runtime.errors import ArgumentError, KernelAssertError, PackageError
-from tilewright.runtime.output_pool import OutputPool
+from tilewright.runtime.host_calls import HostCalls
 from tilewright.runtime.program import Package, Program, TensorSpec
 
 
@@ -27,7 +27,7 @@ class StepTime:
     time_us: float
 
 
-class Executable:
+class Executable(HostCalls):
     """A compiled model ready to run on the CPU.
 
     `weights` follow `package.weights`; each is a torch tensor, numpy array, DLPack or buffer object, or a
@@ -39,22 +39,16 @@ class Executable:
     """
 
     def __init__(self, package: Package, weights: Sequence[Any] = (), num_threads: int | None = None):
-        self.package = package
+        super().__init__(package)
         self.num_threads = settings.num_threads() if num_threads is None else num_threads
         if not 1 <= self.num_threads <= settings.MOST_THREADS:
             raise PackageError(f"num_threads: expected 1 to {settings.MOST_THREADS}, found {num_threads}")
-        self.inputs, self.outputs = package.inputs, package.outputs
-        keep_bytes = settings.output_pool_bytes()
-        self.pool = OutputPool(keep_bytes and max(keep_bytes, sum(spec.nbytes for spec in package.outputs)))
         lib = native.library()
         self._handle = native.create(package)
         # Not at exit: a daemon thread may still be running this, and the system takes the memory back anyway.
         weakref.finalize(self, lib.tw_destroy, self._handle).atexit = False
         self._run = lib.tw_run
         self._pointers = ctypes.c_void_p * len(package.inputs), ctypes.c_void_p * len(package.outputs)
-        self._input_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.inputs]
-        self._output_bytes = [spec.nbytes for spec in package.outputs]
-        self._output_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.outputs]
         self._storages: tuple[arrays.Storage, ...] = ()
         self.rebind(weights)
 
@@ -113,30 +107,11 @@ class Executable:
         if status:
             self._fail(status, self.package.main, "main")
 
-    def __call__(self, *inputs: Any) -> list[np.ndarray]:
-        """Runs on numpy arrays of the package's input specs; returns new arrays from the output pool.
-
-        Raises ArgumentError for a wrong count, dtype or shape. bf16 is `ml_dtypes.bfloat16` or uint16.
-        """
-        dense = self._checked(inputs)
-        leases = [self.pool.take(nbytes) for nbytes in self._output_bytes]
-        self.run([array.ctypes.data for array in dense], [lease.address for lease in leases])
-        return [
-            np.ndarray(spec.shape, dtype, lease)
-            for spec, dtype, lease in zip(self.outputs, self._output_dtypes, leases)
-        ]
-
-    def output(self, position: int) -> np.ndarray:
-        """An uninitialised array for output number `position`, from memory of earlier outputs where free."""
-        spec = self.outputs[position]
-        return np.ndarray(spec.shape, self._output_dtypes[position], self.pool.take(spec.nbytes))
-
     def profile(self, *inputs: Any, repeats: int = 10) -> list[StepTime]:
         """Median microseconds of every step over `repeats` calls; inputs default to zeros."""
         if repeats < 1:
             raise ArgumentError(f"repeats: expected at least 1, found {repeats}")
-        given = inputs or [np.zeros(s.shape, arrays.numpy_dtype(s.dtype)) for s in self.inputs]
-        dense = self._checked(given)
+        dense = self.example_inputs(inputs)
         results = [self.output(position) for position in range(len(self.outputs))]
         in_type, out_type = self._pointers
         steps = self.package.main.steps
@@ -155,20 +130,6 @@ class Executable:
         return [
             StepTime(number, kernels[step.kernel].name, step.dispatch, step.tasks, float(time))
             for number, (step, time) in enumerate(zip(steps, np.median(times, axis=0)))
-        ]
-
-    def _checked(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(spec.name for spec in self.inputs)
-            raise ArgumentError(f"expected {len(self.inputs)} inputs ({names}), found {len(inputs)}")
-        return [
-            array
-            if type(array) is np.ndarray
-            and array.dtype == dtype
-            and array.shape == spec.shape
-            and array.flags.c_contiguous
-            else arrays.checked_input(array, spec, position)
-            for position, (array, spec, dtype) in enumerate(zip(inputs, self.inputs, self._input_dtypes))
         ]
 
     def _fail(self, status: int, program: Program, which: str) -> None:
