@@ -15,6 +15,18 @@ class KernelAssertError(TilewrightError):
     """A run-time check inside a kernel failed; the outputs of the call are undefined."""
 
 
+class DeviceError(TilewrightError):
+    """A GPU or its driver is missing or failed; `is_fatal` when this process can use the device no more."""
+
+    def __init__(self, message: str, is_fatal: bool = False):
+        super().__init__(message)
+        self.is_fatal = is_fatal
+
+
+class DeviceMemoryError(DeviceError, MemoryError):
+    """A GPU has too little free memory."""
+
+
 class ArgumentError(TilewrightError, ValueError):
     """An array passed to an executable has the wrong count, dtype, shape or device."""
 

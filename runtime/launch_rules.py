@@ -6,7 +6,9 @@ Sources: CUDA C++ Programming Guide, "Compute Capabilities" (grid, block and clu
 
 from __future__ import annotations
 
-from tilewright.runtime.program import IMAGES, ITEM_BYTES, Launch, TensorMap
+from dataclasses import dataclass
+
+from tilewright.runtime.program import IMAGES, Launch, TensorMap
 
 MOST_BLOCKS = (1 << 31) - 1
 MOST_THREADS = 1024
@@ -16,8 +18,24 @@ MOST_CLUSTER_BLOCKS = 16
 MOST_SHARED_BYTES = 1 << 20
 """More than any architecture has; what the device at hand has is checked when the kernel is loaded."""
 
-TENSOR_MAP_DTYPES = ("u8", "i8", "i1", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16")
-"""dtypes that a tensor map may have; integers of one width are the same to the hardware."""
+
+@dataclass(frozen=True)
+class TensorMapType:
+    """The number that the driver gives a dtype (CUtensorMapDataType), and the bytes of one element."""
+
+    number: int
+    nbytes: int
+
+
+TENSOR_MAP_DTYPES = {
+    "u8": TensorMapType(0, 1), "i8": TensorMapType(0, 1), "i1": TensorMapType(0, 1),
+    "u16": TensorMapType(1, 2), "i16": TensorMapType(1, 2),
+    "u32": TensorMapType(2, 4), "i32": TensorMapType(3, 4),
+    "u64": TensorMapType(4, 8), "i64": TensorMapType(5, 8),
+    "f16": TensorMapType(6, 2), "f32": TensorMapType(7, 4), "f64": TensorMapType(8, 8),
+    "bf16": TensorMapType(9, 2), "tf32": TensorMapType(11, 4),
+}  # fmt: skip
+"""dtypes that a tensor map may have; `tf32` rounds f32 memory as it is loaded."""
 MOST_DIMENSIONS = 5
 SWIZZLES_BYTES = (0, 32, 64, 128)
 
@@ -62,7 +80,7 @@ def _broken_map_rule(tensor: TensorMap) -> str | None:
         return f"strides_bytes: expected multiples of 16 B below 2**40, found {list(tensor.strides_bytes)}"
     if len(tensor.box) != rank or not all(1 <= extent <= 256 for extent in tensor.box):
         return f"box: expected {rank} extents from 1 to 256, found {list(tensor.box)}"
-    inner_bytes = tensor.box[0] * ITEM_BYTES[tensor.dtype]
+    inner_bytes = tensor.box[0] * TENSOR_MAP_DTYPES[tensor.dtype].nbytes
     if inner_bytes % 16:
         return f"box: expected rows of a multiple of 16 B, found {inner_bytes} B"
     if tensor.swizzle_bytes not in SWIZZLES_BYTES:
@@ -75,4 +93,4 @@ def _broken_map_rule(tensor: TensorMap) -> str | None:
 def span_bytes(tensor: TensorMap) -> int:
     """Bytes from the first element that a tensor map reaches to the end of its last one."""
     last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape[1:], tensor.strides_bytes))
-    return last + tensor.shape[0] * ITEM_BYTES[tensor.dtype]
+    return last + tensor.shape[0] * TENSOR_MAP_DTYPES[tensor.dtype].nbytes

@@ -107,10 +107,7 @@ def create(package: Package) -> int:
     lib = library()
     if any(feature.startswith("amx") for feature in package.features) and lib.tw_request_amx() != 0:
         raise PackageError("the kernels use AMX tiles, which this system does not grant to the process")
-    try:
-        table = _flatten(package)
-    except (KeyError, OverflowError, TypeError, ctypes.ArgumentError) as error:
-        raise PackageError(f"the package's tables hold a value that does not fit: {error!r}") from None
+    table = flatten(package)
     error = ctypes.create_string_buffer(_ERROR_BYTES)
     handle = lib.tw_create(ctypes.byref(table), error, _ERROR_BYTES)
     if not handle:
@@ -122,6 +119,14 @@ def crc32c(data) -> int:
     """CRC-32C of a buffer object's bytes, read-only ones included."""
     view = np.frombuffer(data, np.uint8)
     return library().tw_crc32c(view.ctypes.data, view.nbytes)
+
+
+def flatten(package: Package) -> _Package:
+    """A package as the library's struct, which keeps alive what it points to; raises PackageError."""
+    try:
+        return _flatten(package)
+    except (KeyError, OverflowError, TypeError, ctypes.ArgumentError) as error:
+        raise PackageError(f"the package's tables hold a value that does not fit: {error!r}") from None
 
 
 def _flatten(package: Package) -> _Package:

@@ -4,6 +4,9 @@
   this process may use.
 - `TILEWRIGHT_OUTPUT_POOL_MB`: mebibytes of freed output memory that each model keeps for reuse; default 256,
   and at least the outputs of one call; 0 keeps none.
+- `TILEWRIGHT_CUDA_GRAPH`: whether models on a GPU run through a CUDA graph: `0`, `1` or `auto`, the default.
+- `TILEWRIGHT_CUDA_SYNC`: `1` waits for every kernel on a GPU, so that a fault names the one that made it; default 0.
+- `TILEWRIGHT_CUDA_LIBRARY`: the NVIDIA driver's library; default `libcuda.so.1`.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from tilewright.runtime.errors import SettingError
 
 MOST_THREADS = 1024
+_CUDA_GRAPH: dict[str, bool | str] = {"0": False, "1": True, "auto": "auto"}
 
 
 def num_threads() -> int:
@@ -30,6 +34,24 @@ def output_pool_bytes() -> int:
     """Bytes of freed output memory that a pool keeps; raises SettingError for a bad variable."""
     text = os.environ.get("TILEWRIGHT_OUTPUT_POOL_MB", "256")
     return _integer("TILEWRIGHT_OUTPUT_POOL_MB", text, 0, 1 << 20) << 20
+
+
+def cuda_graph() -> bool | str:
+    """Whether models go through CUDA graphs unless the caller says; raises SettingError for a bad variable."""
+    text = os.environ.get("TILEWRIGHT_CUDA_GRAPH", "auto").strip()
+    if text not in _CUDA_GRAPH:
+        raise SettingError(f"TILEWRIGHT_CUDA_GRAPH: expected 0, 1 or auto, found `{text}`")
+    return _CUDA_GRAPH[text]
+
+
+def cuda_synchronous() -> bool:
+    """Whether every kernel is waited for; raises SettingError for a bad variable."""
+    return bool(_integer("TILEWRIGHT_CUDA_SYNC", os.environ.get("TILEWRIGHT_CUDA_SYNC", "0"), 0, 1))
+
+
+def cuda_library() -> str:
+    """The name or path that the NVIDIA driver's library is loaded by."""
+    return os.environ.get("TILEWRIGHT_CUDA_LIBRARY") or "libcuda.so.1"
 
 
 def _integer(name: str, text: str, least: int, most: int) -> int:
