@@ -15,9 +15,11 @@ from tilewright.compiler.gpu import primitives
 from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
+    constant,
     from_elements,
     if_,
     if_else,
+    index,
     load,
     load_vector,
     store,
@@ -30,6 +32,8 @@ from tilewright.compiler.ir import ir, memref
 LANES = 4
 """Sums that a thread stores at once: 16 bytes."""
 ALIGNMENT = 128
+IN_FLIGHT = 4
+"""Groups of 4 sums that are read between two barriers: 16 registers per part beside 128 of sums."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,6 @@ class Reduction:
 
     def _views(self, element: ir.Type) -> tuple[ir.Value, ir.Value]:
         """(counters, sums) as flat memory."""
-        from tilewright.compiler.gpu.builder import index
-
         space = self.workspace
         counters = memref.view(
             ir.MemRefType.get([space.zeroed_bytes // 4], ir.IntegerType.get_signless(32)),
@@ -156,18 +158,19 @@ class Reduction:
         _, memory = self._views(sums[0].type)
         primitives.thread_fence()
         total: list[Value] = []
-        for part in range(self.workspace.schedule.split):
-            place = self._place(unit, part)
-            own: list[Value] = []
-            for group in range(self.workspace.groups):
+        places = [self._place(unit, part) for part in range(self.workspace.schedule.split)]
+        for group in range(self.workspace.groups):
+            if group and group % IN_FLIGHT == 0:
+                # The assembler moves no load across a barrier. Else it starts too many, and registers overflow.
+                primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
+            own = None
+            for place in places:
                 found = load_vector(memory, [place + group * (LANES * WARPGROUP_THREADS)], LANES, 16)
-                own += [found[lane] for lane in range(LANES)]
-            own = own[: len(sums)]
-            total = [a + b for a, b in zip(total, own)] if part else own
-        return total
+                own = found if own is None else own + found
+            assert own is not None
+            total += [own[lane] for lane in range(LANES)]
+        return total[: len(sums)]
 
 
 def _true() -> Value:
-    from tilewright.compiler.gpu.builder import constant
-
     return constant(ir.IntegerType.get_signless(1), 1)
