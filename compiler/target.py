@@ -206,8 +206,7 @@ def resolve(name: str) -> Target:
 
         return read(name)
     if ":" in name or name == "cuda":
-        from tilewright.compiler import target_device
-
+        target_device = import_module("tilewright.compiler.target_device")
         return target_device.present() if name == "cuda" else target_device.named(name.lower())
     maker = PRESETS.get(name.lower())
     if maker is None:

@@ -6,9 +6,9 @@
       tilewright.schedule = {levels = {L1 = [4, 96, 64], ...}, tile = [64, 192], unroll = 0, vector = 0},
       tilewright.predicted = {bound = "compute", us = 3904.}}
 
-On CPUs the schedule is what the code generator applies, and `levels` say what each cache holds of it; for other
-targets, which no code is generated for yet, the levels are all there is. A hand-written schedule is left as it is.
-A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
+On CPUs and NVIDIA GPUs the schedule is what the code generator applies, and `levels` say what each memory holds of it;
+for other targets, which no code is generated for yet, the levels are all there is. A hand-written schedule is left as it
+is. A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
 Source: Roller, OSDI'22, §3.
 """
 
@@ -21,6 +21,7 @@ from tilewright.compiler.attention import ATTENTION
 from tilewright.compiler.cut_space import read_cut_space
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.passes.apply_schedule import sink_of
 from tilewright.compiler.passes.base import Pass
@@ -74,7 +75,9 @@ class ConstructSchedules(Pass):
                 continue
             if schedule_attribute.read(function) is not None:
                 continue
-            if walk(function, ATTENTION):  # `lower-attention` cuts it by its own model
+            if (
+                walk(function, ATTENTION) and not described.is_cuda
+            ):  # `lower-attention` cuts it by its own model
                 schedule_attribute.write(function, Schedule())
                 continue
             try:
@@ -128,6 +131,8 @@ class ConstructSchedules(Pass):
 
     def candidates(self, function: ir.Operation, target: Target) -> list[Candidate]:
         """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
+        if target.is_cuda:
+            return gpu_candidates(function, target, self.construct_options())
         dispatch = read_workload(function)
         if target.kind != "cpu":
             return self._constructed(dispatch, target)

@@ -1,5 +1,7 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4})' | filecheck %s --check-prefixes=CHECK,CPU
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=v100})' | filecheck %s --check-prefixes=CHECK,V100
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=cuda:sm_90a})' | filecheck %s --check-prefixes=CHECK,HOPPER
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=mi50})' | filecheck %s --check-prefixes=CHECK,MI50
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=graphcore-ipu})' | filecheck %s --check-prefixes=CHECK,IPU
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 candidate=1})' | filecheck %s --check-prefix=SECOND
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 cores=1})' | filecheck %s --check-prefix=SINGLE
@@ -24,7 +26,9 @@
 // CHECK-LABEL: func.func private @matmul
 // CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
 // CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, tile = [171, 128]
-// V100-SAME: levels = {registers = [4, 4, 1], shared = [32, 64, 32]}, tile = []
+// V100-SAME: gpu = {block = [64, 64, {{[0-9]+}}], {{.*}}kernel = "simt", {{.*}}thread = [4, 8], threads = 128 : i64, warp = [16, 64]}, levels = {registers = [1, 4, 8, 1], shared = [1, 64, 64, {{[0-9]+}}]}, tile = []
+// HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt"
+// MI50-SAME: levels = {registers = [{{[0-9, ]+}}], shared = [{{[0-9, ]+}}]}, tile = []
 // IPU-SAME: levels = {local = [14, 8, 512], registers = [2, 1, 1]}, tile = []
 // SECOND-LABEL: func.func private @matmul
 // SECOND-SAME: unroll = 0 : i64, vector = 0 : i64
@@ -60,7 +64,8 @@ func.func private @matmul(%x: tensor<512x512xf32>, %w: tensor<8x512x64xf32>) -> 
 // Rows of the image stay whole, so that tasks share their halo.
 // CHECK-LABEL: func.func private @conv
 // CPU-SAME: levels = {L1 = [1, 6, 64, 1, 1, 1], L2 = [7, 28, 64, 3, 3, 128], L3 = [7, 28, 64, 3, 3, 128], registers = [1, 6, 64, 1, 1, 1]}, tile = [7, 0, 64, 0, 0, 0]
-// V100-SAME: levels = {registers = [1, 4, 2, 1, 1, 1], shared = [2, 28, 32, 1, 1, 32]}, tile = []
+// V100-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt", {{.*}}split_k = {{[2-9]}} : i64
+// HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt", {{.*}}split_k = {{[2-9]}} : i64
 // IPU-SAME: levels = {local = [2, 14, 2, 3, 3, 16], registers = [1, 2, 1, 1, 1, 1]}, tile = []
 // SINGLE-LABEL: func.func private @conv
 func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>) -> tensor<28x28x128xf32> attributes {tilewright.operator = "conv"} {
@@ -80,7 +85,7 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
 // CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, tile = [128, 0]
-// V100-SAME: levels = {registers = [1, 1], shared = [64, 512]}, tile = []
+// V100-SAME: gpu = {kernel = "rows", threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = [1, 0]
 // IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
   %z = arith.constant 0.0 : f32
@@ -98,7 +103,7 @@ func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attri
 // Outer loops are cut, so that every task walks memory in one piece; on one core there is nothing to share out.
 // CHECK-LABEL: func.func private @elementwise
 // CPU-SAME: levels = {L1 = [1, 1024], L2 = [1, 1024], L3 = [64, 1024], registers = [1, 16]}, tile = [64, 0]
-// V100-SAME: levels = {registers = [1, 2], shared = [1, 64]}, tile = []
+// V100-SAME: gpu = {kernel = "elementwise", threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [1, 1024]}, tile = [1, 0]
 // IPU-SAME: levels = {local = [64, 2], registers = [2, 2]}, tile = []
 // SINGLE-LABEL: func.func private @elementwise
 // SINGLE-SAME: tile = [0, 0]
@@ -116,7 +121,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
 // CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, tile = [14, 28, 0, 0, 0]
-// V100-SAME: levels = {registers = [1, 1, 2, 1, 1], shared = [2, 4, 64, 3, 3]}, tile = []
+// V100-SAME: gpu = {kernel = "windows", threads = 256 : i64, vector = 1 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = [1, {{[0-9]+}}, 0, 0, 0]
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
@@ -146,6 +151,25 @@ func.func private @prime_columns(%x: tensor<64x10007xf32>) -> tensor<10007xf32> 
     linalg.yield %s : f32
   } -> tensor<10007xf32>
   return %r : tensor<10007xf32>
+}
+
+// Of half precision the tensor cores take: a warp's instruction on Volta, a warpgroup's on Hopper; f32 next to it does not.
+// V100-LABEL: func.func private @half
+// V100-SAME: instruction = "mma.m8n8k4", kernel = "mma"
+// HOPPER-LABEL: func.func private @half
+// HOPPER-SAME: gpu = {block = [128, 256, 64], cluster = 2 : i64, instruction = "wgmma.m64n256k16", kernel = "wgmma", {{.*}}stages = 4 : i64, swizzle = 128 : i64, threads = 384 : i64, warp = [64, 256]}
+func.func private @half(%x: tensor<4096x4096xf16>, %w: tensor<4096x4096xf16>) -> tensor<4096x4096xf16> attributes {tilewright.operator = "matmul"} {
+  %z = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<4096x4096xf16>
+  %i = linalg.fill ins(%z : f16) outs(%e : tensor<4096x4096xf16>) -> tensor<4096x4096xf16>
+  %m = linalg.generic {indexing_maps = [#left, affine_map<(d0, d1, d2) -> (d2, d1)>, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<4096x4096xf16>, tensor<4096x4096xf16>) outs(%i : tensor<4096x4096xf16>) {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    %p = arith.mulf %a, %b : f16
+    %s = arith.addf %o, %p : f16
+    linalg.yield %s : f16
+  } -> tensor<4096x4096xf16>
+  return %m : tensor<4096x4096xf16>
 }
 
 // What somebody has written stays.

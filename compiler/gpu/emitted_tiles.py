@@ -1,0 +1,113 @@
+"""What kernels are generated for: the matrix product that a dispatch is, and which tiles its emitters take for it.
+
+Schedules are constructed from plain data (`compiler/tuning`); this reads that data off a dispatch with the emitters' own
+reader, so that both mean the same rows, columns and sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
+from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
+from tilewright.compiler.gpu.kernels.hopper_choice import tile_of
+from tilewright.compiler.gpu.kernels.hopper_gemm import operand_type
+from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, majors, make_plan
+from tilewright.compiler.gpu.kernels.hopper_tile import HopperTile
+from tilewright.compiler.gpu.kernels.operand_copies import k_contiguous
+from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, shared_bytes
+from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile
+from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.gemm_shape import ACCESS_BYTES, Gemm
+from tilewright.compiler.tuning.gemm_tiles import architecture
+from tilewright.compiler.tuning.occupancy import shared_limit
+from tilewright.compiler.workload import BITS
+
+
+@dataclass(frozen=True)
+class Product:
+    """A dispatch as a matrix product: `gemm` for schedules, `contraction` for emitters."""
+
+    gemm: Gemm
+    contraction: Contraction
+    alignments: tuple[int, ...]
+
+
+def read_product(function: ir.Operation) -> Product | None:
+    """The product that a dispatch is; None for one that kernels of contractions are not generated for."""
+    try:
+        contraction = read_contraction(function)
+    except NotContraction:
+        return None
+    if contraction.a_dtype not in BITS or contraction.b_dtype not in BITS:
+        return None
+    aligned = tuple(buffer_alignments(function))
+    return Product(_gemm(contraction, aligned), contraction, aligned)
+
+
+def _gemm(contraction: Contraction, aligned: tuple[int, ...]) -> Gemm:
+    a, b, out = (
+        contraction.buffers[contraction.accesses[i].buffer] for i in (0, 1, contraction.stores[0].access)
+    )
+    item = {name: BITS[name] // 8 for name in (a.dtype, b.dtype, out.dtype)}
+    others = {x.buffer for x in contraction.accesses[2:] if x.buffer >= 0}
+    read = others - {contraction.accesses[store.access].buffer for store in contraction.stores}
+    stored = sum(
+        BITS.get(contraction.buffers[contraction.accesses[s.access].buffer].dtype, 32) // 8
+        for s in contraction.stores
+    )
+    whole = all(aligned[contraction.accesses[i].buffer] >= FULL_BYTES for i in (0, 1))
+    vectors, aligned_16 = [], whole
+    for factor, buffer in ((0, a), (1, b)):
+        inner = _inner(contraction, factor)
+        vectors.append(contraction.vector(factor, inner, ACCESS_BYTES // item[buffer.dtype]) if whole else 1)
+        strides = [s * item[buffer.dtype] for s in contraction.accesses[factor].strides if s > 1]
+        aligned_16 = aligned_16 and inner is not None and all(s % ACCESS_BYTES == 0 for s in strides)
+    rest = sum(
+        BITS.get(contraction.buffers[i].dtype, 32) // 8 * contraction.buffers[i].span for i in sorted(read)
+    )
+    return Gemm(
+        contraction.extent("batch"), contraction.extent("m"), contraction.extent("n"), contraction.extent("k"), a.dtype,
+        "k" if k_contiguous(contraction, 0) else "m", "k" if k_contiguous(contraction, 1) else "n", *vectors,
+        a.span * item[a.dtype], b.span * item[b.dtype], stored, rest, aligned_16, contraction.compute_dtype,
+        a.dtype == b.dtype and contraction.convert_a is None and contraction.convert_b is None,
+    )  # fmt: skip
+
+
+def _inner(contraction: Contraction, access: int) -> int | None:
+    """The loop that an access is contiguous along."""
+    strides = contraction.accesses[access].strides
+    return next((i for i, stride in enumerate(strides) if stride == 1), None)
+
+
+def takes(product: Product, target: Target) -> Callable[[GpuTile], bool]:
+    """Whether an emitter takes a tile for this product: the last of the alignment rules."""
+
+    def fits(tile: GpuTile) -> bool:
+        if tile.kernel == "wgmma":
+            return _takes_wgmma(product, tile)
+        return tile.kernel != "simt" or _takes_simt(product, tile, target)
+
+    return fits
+
+
+def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
+    contraction = product.contraction
+    try:
+        type_ = operand_type(contraction, tile)
+        _, b_major, _ = majors(contraction, type_)
+        wanted = tile_of(tile, HopperTile(1, 64, 2), b_major)
+        plan = make_plan(contraction, wanted, type_)
+    except (NotHopper, TilewrightError):
+        return False
+    return wanted.broken_rule(b_major, plan.panels) is None and tile.block[2] == plan.depth
+
+
+def _takes_simt(product: Product, tile: GpuTile, target: Target) -> bool:
+    contraction = product.contraction
+    deferred = architecture(target) >= 80
+    wanted = SimtTile(*tile.block, *tile.thread, tile.stages, max(1, tile.split_k), deferred=deferred)
+    return shared_bytes(contraction, wanted) <= shared_limit(target)
