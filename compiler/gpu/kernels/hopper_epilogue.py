@@ -18,6 +18,7 @@ from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
 from tilewright.compiler.gpu.kernels.epilogue import Epilogue, Line, Piece
 from tilewright.compiler.gpu.kernels.hopper_plan import Grid, Plan
 from tilewright.compiler.gpu.kernels.hopper_schedule import Unit
+from tilewright.compiler.gpu.kernels.hopper_split import Sums
 from tilewright.compiler.gpu.kernels.hopper_tile import PANEL, ROW_BYTES, WARPGROUP_ROWS, WARPGROUP_THREADS
 from tilewright.compiler.gpu.primitives import Shared
 from tilewright.compiler.ir import arith, ir, vector
@@ -37,8 +38,8 @@ class ResultWriter:
     thread: Value
     barrier: Value
 
-    def write(self, unit: Unit, sums: list[Value]) -> None:
-        """All results of this warpgroup's rows of a unit's tile."""
+    def write(self, unit: Unit, sums: Sums) -> None:
+        """All results of this warpgroup's rows of a unit's tile; `sums` gives a thread's four of 8 columns."""
         _Tile(self, unit, sums).write()
 
     def finish(self) -> None:
@@ -54,7 +55,7 @@ class _Tile:
 
     writer: ResultWriter
     unit: Unit
-    sums: list[Value]
+    sums: Sums
 
     def __post_init__(self) -> None:
         writer, plan = self.writer, self.writer.plan
@@ -69,6 +70,7 @@ class _Tile:
         self.lane = writer.thread % 32
         self.warp_row = writer.thread // 32 * 16
         self.rows = [self._row(half) for half in (0, 1)]
+        self.latest: tuple[int, list[Value]] | None = None
 
     def write(self) -> None:
         plan = self.writer.plan
@@ -115,14 +117,19 @@ class _Tile:
 
     def _pieces(self, eighth: int, half: int) -> list[Piece]:
         """The two columns that this thread has of 8: one piece, or two where pairs are not neighbours in memory."""
-        first = eighth * 4 + half * 2
-        pair = self.sums[first : first + 2]
+        pair = self._sums(eighth)[half * 2 : half * 2 + 2]
         if self.epilogue.lanes >= 2:
             return [self.epilogue.piece(pair, self.rows[half], self._column(eighth * 8, 2))]
         return [
             self.epilogue.piece([own], self.rows[half], self._column(eighth * 8, 1, second=bool(i)))
             for i, own in enumerate(pair)
         ]
+
+    def _sums(self, eighth: int) -> list[Value]:
+        """This thread's sums of 8 columns, asked for once while both rows are worked on."""
+        if self.latest is None or self.latest[0] != eighth:
+            self.latest = (eighth, self.sums(eighth))
+        return self.latest[1]
 
     def _values(self, number: int, eighth: int, half: int) -> list[Value]:
         element = self.writer.plan.contraction.stores[number].element

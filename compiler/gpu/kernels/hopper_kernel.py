@@ -110,7 +110,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
         def unit(own, *carried) -> list:
             sums, turn = consumer.multiply(own, Turn.of(list(carried)))
             if reduction is None:
-                writer.write(own, sums)
+                writer.write(own, lambda eighth: sums[4 * eighth : 4 * eighth + 4])
             else:
                 reduction.write(own, sums, lambda total: writer.write(own, total))
             return turn.carried()

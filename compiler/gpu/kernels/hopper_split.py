@@ -9,13 +9,13 @@ other one waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.gpu import primitives
 from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
-    constant,
     from_elements,
     if_,
     if_else,
@@ -30,10 +30,11 @@ from tilewright.compiler.gpu.kernels.hopper_tile import WARPGROUP_THREADS
 from tilewright.compiler.ir import ir, memref
 
 LANES = 4
-"""Sums that a thread stores at once: 16 bytes."""
+"""Sums that a thread has of 8 columns, and stores at once: 16 bytes."""
 ALIGNMENT = 128
-IN_FLIGHT = 4
-"""Groups of 4 sums that are read between two barriers: 16 registers per part beside 128 of sums."""
+
+Sums = Callable[[int], "list[Value]"]
+"""The sums that a thread has of 8 columns, by their number."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,12 @@ class Workspace:
 
     @property
     def part_sums(self) -> int:
-        """Sums of one part of one slot, those past a multiple of 4 per thread included."""
+        """Sums of one part of one slot."""
         return self.groups * LANES * WARPGROUP_THREADS
 
     @property
     def groups(self) -> int:
-        return -(-self.schedule.plan.tile.accumulators // LANES)
+        return self.schedule.plan.tile.accumulators // LANES
 
     @property
     def bytes(self) -> int:
@@ -84,30 +85,26 @@ class Reduction:
     barrier: Value
     rank: Operand
 
-    def write(self, unit: Unit, sums: list[Value], write) -> None:
-        """Calls `write(sums)` where all sums of the unit's tile are there: at once, or in the last part of it."""
-        if isinstance(unit.divided, bool):
-            if unit.divided:
-                self._combine(unit, sums, write)
-            else:
-                write(sums)
-            return
-        # One copy of the writing code: whoever does not own the tile's whole sums passes by.
-        flag = if_else(
-            unit.divided,
-            lambda: [self._deposit(unit, sums)],
-            lambda: [_true()],
-            [ir.IntegerType.get_signless(1)],
-        )[0]
-        with if_(flag):
-            total = if_else(
-                unit.divided, lambda: self._collect(unit, sums), lambda: sums, [s.type for s in sums]
-            )
-            write(total)
+    def write(self, unit: Unit, sums: list[Value], write: Callable[[Sums], None]) -> None:
+        """Calls `write` where all sums of the unit's tile are there: at once, or in the last part of it.
 
-    def _combine(self, unit: Unit, sums: list[Value], write) -> None:
-        with if_(self._deposit(unit, sums)):
-            write(self._collect(unit, sums))
+        `write` gets a function that gives the four sums of 8 columns.
+        """
+
+        def whole() -> list[Value]:
+            write(lambda eighth: sums[eighth * LANES : (eighth + 1) * LANES])
+            return []
+
+        def divided() -> list[Value]:
+            with if_(self._deposit(unit, sums)):
+                primitives.thread_fence()
+                write(lambda eighth: self._collect(unit, sums[0].type, eighth))
+            return []
+
+        if isinstance(unit.divided, bool):
+            divided() if unit.divided else whole()
+        else:
+            if_else(unit.divided, divided, whole, [])
 
     def _slot(self, unit: Unit) -> Value:
         tile = self.workspace.schedule.plan.tile
@@ -139,7 +136,6 @@ class Reduction:
         place = self._place(unit, unit.part)
         for group in range(self.workspace.groups):
             own = sums[group * LANES : group * LANES + LANES]
-            own = own + [own[-1]] * (LANES - len(own))
             store_vector(from_elements(own), memory, [place + group * (LANES * WARPGROUP_THREADS)], 16)
         primitives.thread_fence()
         primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
@@ -153,24 +149,13 @@ class Reduction:
         primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
         return load(self.flags, self.number).differs(0)
 
-    def _collect(self, unit: Unit, sums: list[Value]) -> list[Value]:
-        """The sums of all parts, added in their order."""
-        _, memory = self._views(sums[0].type)
-        primitives.thread_fence()
-        total: list[Value] = []
-        places = [self._place(unit, part) for part in range(self.workspace.schedule.split)]
-        for group in range(self.workspace.groups):
-            if group and group % IN_FLIGHT == 0:
-                # The assembler moves no load across a barrier. Else it starts too many, and registers overflow.
-                primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
-            own = None
-            for place in places:
-                found = load_vector(memory, [place + group * (LANES * WARPGROUP_THREADS)], LANES, 16)
-                own = found if own is None else own + found
-            assert own is not None
-            total += [own[lane] for lane in range(LANES)]
-        return total[: len(sums)]
-
-
-def _true() -> Value:
-    return constant(ir.IntegerType.get_signless(1), 1)
+    def _collect(self, unit: Unit, element: ir.Type, group: int) -> list[Value]:
+        """Four sums of all parts, added in the order of the parts: read when needed, so registers hold few."""
+        _, memory = self._views(element)
+        total = None
+        for part in range(self.workspace.schedule.split):
+            place = self._place(unit, part) + group * (LANES * WARPGROUP_THREADS)
+            found = load_vector(memory, [place], LANES, 16)
+            total = found if total is None else total + found
+        assert total is not None
+        return [total[lane] for lane in range(LANES)]
