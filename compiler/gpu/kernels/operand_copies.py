@@ -74,8 +74,9 @@ class Copies:
     """How the tiles of factor 0 (a) or 1 (b) are copied by `threads` threads.
 
     `across` is how many rows or columns a tile has and `deep` how many steps of K, `dtype` what shared memory holds.
-    `lanes` are elements per copy; `deferred` copies are asynchronous ones, others go through registers, where they
-    are converted.
+    `lanes` are elements per load, neighbours along K where the factor is contiguous along it. Shared memory has them
+    side by side too, in rows of `layout`, unless they are `transposed`. `deferred` copies are asynchronous; others
+    go through registers, where they are converted.
     """
 
     contraction: Contraction
@@ -87,15 +88,21 @@ class Copies:
     layout: Layout
     lanes: int
     deferred: bool
+    transposed: bool = False
 
     @property
     def group(self) -> str:
         return "mn"[self.factor]
 
     @property
-    def k_rows(self) -> bool:
-        """Whether rows of the tile are rows of the factor, columns steps along K."""
+    def k_lanes(self) -> bool:
+        """Whether loads run along K."""
         return k_contiguous(self.contraction, self.factor)
+
+    @property
+    def k_rows(self) -> bool:
+        """Whether rows of shared memory are rows of the factor, columns steps along K."""
+        return self.k_lanes != self.transposed
 
     @property
     def convert(self) -> Element | None:
@@ -106,14 +113,23 @@ class Copies:
         """Elements of one tile in shared memory."""
         return self.layout.elements
 
+    @property
+    def loads(self) -> int:
+        """Loads of all threads together."""
+        return self.across * self.deep // self.lanes
+
     @cached_property
     def count(self) -> int:
-        """Copies per thread."""
-        return -(-self.layout.rows * self.layout.columns // (self.lanes * self.threads))
+        """Loads per thread."""
+        return -(-self.loads // self.threads)
 
     @property
     def source_dtype(self) -> str:
         return self.contraction.buffers[self.contraction.accesses[self.factor].buffer].dtype
+
+    def place(self, across: Position, depth: Position) -> Position:
+        """Where an element of the factor is in its tile."""
+        return self.layout.place(across, depth) if self.k_rows else self.layout.place(depth, across)
 
 
 def k_contiguous(contraction: Contraction, factor: int) -> bool:
@@ -133,17 +149,28 @@ def widest(contraction: Contraction, factor: int, limit: int = 16) -> int:
 
 
 def can_defer(
-    contraction: Contraction, factor: int, lanes: int, dtype: str, layout: Layout, threads: int
+    contraction: Contraction, factor: int, lanes: int, dtype: str, elements: int, threads: int
 ) -> bool:
-    """Whether a factor can be copied without passing through registers.
+    """Whether tiles of `elements` can be copied without passing through registers.
 
     There must be nothing to convert, 4 bytes or more side by side, and a copy for every thread.
     """
-    if layout.rows * layout.columns // lanes < threads:
+    if elements // lanes < threads:
         return False
     convert = (contraction.convert_a, contraction.convert_b)[factor]
     source = contraction.buffers[contraction.accesses[factor].buffer].dtype
     return convert is None and source == dtype and lanes * element_bytes(dtype) in ASYNC_BYTES
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """One of a thread's loads: where in the tile, its address but for K, whether it is in the factor and in the tile."""
+
+    across: Value
+    depth: Value
+    offset: Position
+    valid: Value | bool
+    inside: Value | bool
 
 
 class Copier:
@@ -160,28 +187,31 @@ class Copier:
     ):
         """`first` is the tile's first row or column."""
         self.plan, self.addresses, self.buffer = plan, addresses, buffer
-        layout, lanes = plan.layout, plan.lanes
-        self.per_row = layout.columns // lanes
-        self.spots = []
-        total = layout.rows * layout.columns // lanes
-        for i in range(plan.count):
-            number = thread + i * plan.threads
-            if plan.threads % self.per_row:
-                row, column = number // self.per_row, number % self.per_row
-            else:
-                row = thread // self.per_row + i * (plan.threads // self.per_row)
-                column = thread % self.per_row
-            inside = True if (i + 1) * plan.threads <= total else number < total
-            self.spots.append((row, column * lanes, inside))
+        length = plan.deep if plan.k_lanes else plan.across
+        per_line, lanes = length // plan.lanes, plan.lanes
+        self.same_depth = plan.k_lanes and plan.threads % per_line == 0
         base = addresses.group_offset(plan.factor, "batch", batch) + addresses.start(plan.factor)
         extent = plan.contraction.extent(plan.group)
-        self.fixed: list[tuple[Position, Value | bool]] = []
+        self.spots: list[_Spot] = []
+        for i in range(plan.count):
+            number = thread + i * plan.threads
+            if plan.threads % per_line:
+                line, within = number // per_line, number % per_line * lanes
+            else:
+                line = thread // per_line + i * (plan.threads // per_line)
+                within = thread % per_line * lanes
+            across, depth = (line, within) if plan.k_lanes else (within, line)
+            position = first + across
+            self.spots.append(
+                _Spot(
+                    across,
+                    depth,
+                    addresses.group_offset(plan.factor, plan.group, position) + base,
+                    True if extent % plan.across == 0 else position < extent,
+                    True if (i + 1) * plan.threads <= plan.loads else number < plan.loads,
+                )
+            )
         self.presence: list[Value | bool] = []
-        for row, column, _ in self.spots:
-            position = first + (row if plan.k_rows else column)
-            valid = True if extent % plan.across == 0 else position < extent
-            offset = addresses.group_offset(plan.factor, plan.group, position) + base
-            self.fixed.append((offset, valid))
 
     def issue(self, k: Position, slot: Position, wanted: Value | bool) -> list[ir.Value]:
         """Starts the asynchronous copies of the tile whose first step along K is `k`, into tile `slot` of the buffer.
@@ -193,13 +223,13 @@ class Copier:
         source = self.addresses.buffer(plan.factor)
         wide = plan.lanes * element_bytes(plan.dtype) == 16
         tokens = []
-        for (row, column, inside), (offset, valid) in zip(self.spots, self.sources(k)):
-            place = plan.layout.place(row, column) + slot * plan.elements
+        for spot, (offset, valid) in zip(self.spots, self.sources(k)):
+            place = plan.place(spot.across, spot.depth) + slot * plan.elements
             there = both(wanted, valid)
             count = None
             if not isinstance(there, bool):
                 offset, count = select(there, offset, 0), select(there, index(plan.lanes), 0)
-            with if_(inside):
+            with if_(spot.inside):
                 token = nvgpu.device_async_copy(
                     self.buffer,
                     [raw(place)],
@@ -209,7 +239,7 @@ class Copier:
                     src_elements=None if count is None else raw(count),
                     bypass_l1=wide,
                 )
-            if isinstance(inside, bool):
+            if isinstance(spot.inside, bool):
                 tokens.append(token)
         return tokens
 
@@ -219,8 +249,8 @@ class Copier:
         source = self.addresses.buffer(plan.factor)
         element = ir.Type.parse(plan.source_dtype)
         found = []
-        for (_, _, inside), (offset, valid) in zip(self.spots, self.sources(k)):
-            there = both(valid, inside)
+        for spot, (offset, valid) in zip(self.spots, self.sources(k)):
+            there = both(valid, spot.inside)
             if not isinstance(there, bool):
                 offset = select(there, offset, 0)
             if plan.lanes == 1:
@@ -235,44 +265,40 @@ class Copier:
 
     def put(self, values: Sequence[Value], slot: Position) -> None:
         """Converts what `fetch` gave and stores it as tile `slot`; where the factor ends, zero stands for it."""
-        for (row, column, inside), value, valid in zip(self.spots, values, self.presence):
-            place = self.plan.layout.place(row, column) + slot * self.plan.elements
-            with if_(inside):
-                self.store(value, valid, place)
+        for spot, value, valid in zip(self.spots, values, self.presence):
+            with if_(spot.inside):
+                self.store(value, valid, spot, slot)
 
-    def store(self, value: Value, valid: Value | bool, place: Position) -> None:
-        plan = self.plan
+    def store(self, value: Value, valid: Value | bool, spot: _Spot, slot: Position) -> None:
+        plan, start = self.plan, slot * self.plan.elements
         lanes = [value] if plan.lanes == 1 else [value[i] for i in range(plan.lanes)]
-        if plan.convert is None and plan.source_dtype == plan.dtype:
-            done = value
-        else:
-            results = [converted(plan.convert, lane, plan.dtype) for lane in lanes]
+        if plan.convert is not None or plan.source_dtype != plan.dtype:
+            lanes = [converted(plan.convert, lane, plan.dtype) for lane in lanes]
             if plan.convert is not None and not isinstance(valid, bool):
-                results = [select(valid, r, constant(r.type, 0)) for r in results]
-            done = results[0] if plan.lanes == 1 else from_elements(results)
-        if plan.lanes == 1:
-            store(done, self.buffer, place)
-            return
-        limit = min(plan.lanes, vector_limit(plan.dtype))
-        for first in range(0, plan.lanes, limit):
-            part = done if limit == plan.lanes else from_elements([done[first + i] for i in range(limit)])
-            store_vector(part, self.buffer, [place + first], limit * element_bytes(plan.dtype))
+                lanes = [select(valid, lane, constant(lane.type, 0)) for lane in lanes]
+        width = 1 if plan.transposed else min(plan.lanes, vector_limit(plan.dtype))
+        for i in range(0, plan.lanes, width):
+            across, depth = (spot.across, spot.depth + i) if plan.k_lanes else (spot.across + i, spot.depth)
+            place = plan.place(across, depth) + start
+            if width == 1:
+                store(lanes[i], self.buffer, place)
+            else:
+                vector = from_elements(lanes[i : i + width])
+                store_vector(vector, self.buffer, [place], width * element_bytes(plan.dtype))
 
     def sources(self, k: Position) -> list[tuple[Position, Value | bool]]:
-        """(offset, whether it is inside of the factor) of each copy at step `k`; `put` needs what this last found."""
+        """(offset, whether it is inside of the factor) of each load at step `k`; `put` needs what this last found."""
         plan = self.plan
         extent = plan.contraction.extent("k")
         found = []
         known: dict[int, tuple[Position, Value | bool]] = {}
-        for i, ((row, column, _), (fixed, valid)) in enumerate(zip(self.spots, self.fixed)):
-            depth = column if plan.k_rows else row
-            same = plan.k_rows and plan.threads % self.per_row == 0
-            key = 0 if same else i
+        for i, spot in enumerate(self.spots):
+            key = 0 if self.same_depth else i
             if key not in known:
-                position = depth + k
+                position = spot.depth + k
                 inside = True if extent % plan.deep == 0 else position < extent
                 known[key] = (self.addresses.group_offset(plan.factor, "k", position), inside)
             offset, deep = known[key]
-            found.append((fixed + offset, both(valid, deep)))
+            found.append((spot.offset + offset, both(spot.valid, deep)))
         self.presence = [valid for _, valid in found]
         return found

@@ -72,15 +72,33 @@ def copies(contraction: Contraction, tile: SimtTile, factor: int) -> Copies:
     dtype = contraction.compute_dtype
     piece = vector_limit(dtype)
     across = (tile.block_m, tile.block_n)[factor]
-    if k_contiguous(contraction, factor):
-        rows, columns, pitch = across, tile.block_k, tile.block_k + (tile.padding or piece)
+    k_lanes = k_contiguous(contraction, factor)
+    lanes = math.gcd(widest(contraction, factor), tile.block_k if k_lanes else across)
+    elements = across * tile.block_k
+    deferred = tile.deferred and can_defer(contraction, factor, lanes, dtype, elements, tile.threads)
+    # A thread reads rows of a along K piece by piece, which takes registers; of b too would take too many.
+    deferred = deferred and (factor == 0 or not k_lanes)
+    padding = tile.padding or piece
+    if k_lanes and deferred:
+        layout = Layout(across, tile.block_k, _rounded(tile.block_k + padding, piece))
     else:
-        rows, columns, pitch = tile.block_k, across, across
-    pitch = -(-pitch // piece) * piece
-    lanes = math.gcd(widest(contraction, factor), columns)
-    layout = Layout(rows, columns, pitch)
-    deferred = tile.deferred and can_defer(contraction, factor, lanes, dtype, layout, tile.threads)
-    return Copies(contraction, factor, across, tile.block_k, tile.threads, dtype, layout, lanes, deferred)
+        layout = Layout(tile.block_k, across, _rounded(across + (padding if k_lanes else 0), piece))
+    return Copies(
+        contraction,
+        factor,
+        across,
+        tile.block_k,
+        tile.threads,
+        dtype,
+        layout,
+        lanes,
+        deferred,
+        transposed=k_lanes and not deferred,
+    )
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
 
 
 def shared_bytes(contraction: Contraction, tile: SimtTile) -> int:
@@ -143,13 +161,9 @@ class _Block:
         self.element = ir.Type.parse(contraction.compute_dtype)
         self.limit = vector_limit(contraction.compute_dtype)
         row_group = 1 if self.plans[0].k_rows else math.gcd(self.limit, tile.thread_m)
-        column_group = 1 if self.plans[1].k_rows else math.gcd(self.limit, tile.thread_n)
-        self.threads = _Threads(tile, row_group, column_group)
         self.width = math.gcd(self.limit, tile.thread_n)
-        # Steps of K that are read at once of a factor whose rows are contiguous: two of them with 16 bytes of each
-        # row would take more registers than the sums leave.
-        both_rows = all(plan.k_rows for plan in self.plans) or not all(p.deferred for p in self.plans)
-        self.deep = max(1, math.gcd(self.limit // 2 if both_rows else self.limit, tile.block_k))
+        self.threads = _Threads(tile, row_group, self.width)
+        self.deep = math.gcd(self.limit, tile.block_k)
 
     def write(self) -> None:
         contraction, tile, grid = self.contraction, self.tile, self.grid

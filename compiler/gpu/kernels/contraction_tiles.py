@@ -1,0 +1,212 @@
+"""Which kernel a contraction gets, and its sizes: those of its schedule, checked, or ones estimated to be fast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.gpu.kernels import mma_gemm, simt_gemm, skinny_gemm
+from tilewright.compiler.gpu.kernels.contraction_addresses import Grid
+from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
+from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, Instruction, MmaTile
+from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
+from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile
+from tilewright.compiler.gpu.nvvm import compute_capability
+from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import BLOCK_THREADS, WARP, GpuTile
+from tilewright.compiler.target import Target
+
+KernelTile = SimtTile | MmaTile | SkinnyTile
+
+_SIMT_SIZES = (
+    (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (128, 32, 8, 4), (32, 128, 4, 8),
+    (64, 32, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4), (128, 16, 4, 4), (16, 128, 4, 4), (64, 16, 2, 4), (16, 64, 2, 4),
+)  # fmt: skip
+"""(block_m, block_n, thread_m, thread_n) that are tried."""
+_MMA_SIZES = (
+    (256, 128, 64, 64), (128, 256, 64, 64), (128, 128, 64, 64), (128, 64, 64, 32), (64, 128, 32, 64), (64, 64, 32, 32),
+    (32, 128, 32, 32), (128, 32, 32, 32), (32, 64, 16, 32), (64, 32, 16, 32), (16, 128, 16, 32), (32, 32, 16, 16),
+    (16, 64, 16, 16), (64, 16, 16, 16),
+)  # fmt: skip
+"""(block_m, block_n, warp_m, warp_n) that are tried."""
+_MOST_PARTS = 32
+
+
+def choose(contraction: Contraction, asked: GpuTile | None, target: Target) -> KernelTile:
+    """The kernel and its sizes; raises ScheduleError for a schedule that no kernel here can follow."""
+    if asked is not None and asked.kernel in ("simt", "mma"):
+        return _asked(contraction, asked, target)
+    if skinny_gemm.suits(contraction):
+        return skinny_gemm.choose(contraction, target)
+    instruction = matching(contraction, "", target)
+    if instruction is not None:
+        return min(_mma_tiles(contraction, instruction, target), key=lambda t: _cost(contraction, t, target))
+    return min(_simt_tiles(contraction, target), key=lambda t: _cost(contraction, t, target))
+
+
+def emit(contraction: Contraction, tile: KernelTile) -> ir.Module:
+    """The kernel's gpu-level IR."""
+    if isinstance(tile, SkinnyTile):
+        return skinny_gemm.emit_skinny(contraction, tile)
+    if isinstance(tile, MmaTile):
+        return mma_gemm.emit_mma(contraction, tile)
+    return simt_gemm.emit_simt(contraction, tile)
+
+
+def matching(contraction: Contraction, name: str, target: Target) -> Instruction | None:
+    """The matrix instruction for the contraction's types, None where there is none.
+
+    f32 is rounded to tf32 only where the instruction's `name` asks for it.
+    """
+    if compute_capability(target.arch) < 80:
+        return None
+    for own, instruction in INSTRUCTIONS.items():
+        if instruction.sum_dtype != contraction.compute_dtype:
+            continue
+        if instruction.dtype == "f32" and name != own:
+            continue
+        if name and not own.startswith(name):
+            continue
+        if _fits(contraction, instruction.dtype):
+            return instruction
+    return None
+
+
+def _fits(contraction: Contraction, dtype: str) -> bool:
+    """Whether both factors are `dtype` once loaded, unconverted."""
+    if contraction.convert_a is not None or contraction.convert_b is not None:
+        return False
+    return contraction.a_dtype == contraction.b_dtype == dtype
+
+
+def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTile:
+    """The kernel that a schedule describes; sizes that it leaves out are filled in."""
+
+    def refuse(rule: str):
+        raise ScheduleError(f"dispatch @{contraction.name} on {target.name}: [{asked.text()}]: {rule}")
+
+    if asked.block and len(asked.block) != 3:
+        refuse(
+            f"a contraction's block has 3 sizes, found {list(asked.block)}; give (block_m, block_n, block_k)"
+        )
+    deferred = compute_capability(target.arch) >= 80
+    made: SimtTile | MmaTile
+    if asked.kernel == "mma":
+        instruction = matching(contraction, asked.instruction, target)
+        if instruction is None:
+            types = f"{contraction.a_dtype} and {contraction.b_dtype}"
+            refuse(f"no instruction `{asked.instruction or 'mma'}` multiplies {types}; use kernel simt")
+        assert instruction is not None
+        first = MmaTile(instruction, 128, 128, 2 * instruction.depth, 64, 64)
+        m, n, k = asked.block or (first.block_m, first.block_n, first.block_k)
+        warp_m, warp_n = asked.warp or (math.gcd(64, m), math.gcd(64, n))
+        made = MmaTile(
+            instruction,
+            m,
+            n,
+            k,
+            warp_m,
+            warp_n,
+            asked.stages or 3,
+            asked.split_k or 1,
+            asked.raster or 8,
+            asked.padding,
+        )
+        if warp_m % 16 or warp_n % 16 or m % warp_m or n % warp_n:
+            refuse(f"warps take multiples of 16 that divide the block, found {warp_m}x{warp_n} of {m}x{n}")
+        if k % instruction.depth:
+            refuse(f"block_k is a multiple of {instruction.depth} for {instruction.name}, found {k}")
+    else:
+        m, n, k = asked.block or (64, 64, 16)
+        thread_m, thread_n = asked.thread or (math.gcd(4, m), math.gcd(4, n))
+        made = SimtTile(
+            m, n, k, thread_m, thread_n, asked.stages or (3 if deferred else 2), asked.split_k or 1, asked.raster or 8,
+            deferred, asked.padding,
+        )  # fmt: skip
+        if m % thread_m or n % thread_n:
+            refuse(f"a thread's tile divides the block's, found {thread_m}x{thread_n} of {m}x{n}")
+        made = replace(made, blocks_per_core=_blocks_per_core(contraction, made))
+    if made.threads % WARP or not 0 < made.threads <= BLOCK_THREADS:
+        refuse(
+            f"a block has a multiple of {WARP} threads up to {BLOCK_THREADS}, its sizes give {made.threads}; "
+            "change block, warp or thread"
+        )
+    if asked.threads and asked.threads != made.threads:
+        refuse(f"its sizes give {made.threads} threads, it says {asked.threads}; leave threads out")
+    if made.stages < 2:
+        refuse("tiles are fetched ahead, which takes 2 stages or more")
+    needed, limit = _shared_bytes(contraction, made), target.level("shared").capacity_bytes
+    if needed > limit:
+        refuse(f"it needs {needed:,} B of shared memory, the limit is {limit:,} B; use fewer stages")
+    return made
+
+
+def _shared_bytes(contraction: Contraction, tile: SimtTile | MmaTile) -> int:
+    module = mma_gemm if isinstance(tile, MmaTile) else simt_gemm
+    return module.shared_bytes(contraction, tile)  # type: ignore[arg-type]
+
+
+def _blocks_per_core(contraction: Contraction, tile: SimtTile) -> int:
+    """Blocks that registers should leave room for: two of 256 threads with 64 sums each, so that one computes while the
+    other waits; 0 where registers do not limit."""
+    words = element_bytes(contraction.compute_dtype) // 4 or 1
+    held = tile.thread_m * tile.thread_n * words
+    return 2 if 256 <= tile.threads < 512 and 32 <= held <= 64 else 0
+
+
+def _simt_tiles(contraction: Contraction, target: Target) -> Iterator[SimtTile]:
+    deferred = compute_capability(target.arch) >= 80
+    wide = element_bytes(contraction.compute_dtype) > 4
+    limit = target.level("shared").capacity_bytes // 2
+    for m, n, thread_m, thread_n in _SIMT_SIZES:
+        if wide and thread_m * thread_n > 32:
+            thread_m //= 2
+        if m // thread_m * (n // thread_n) > 512:
+            continue
+        k = 8 if wide or (not deferred and m * n > 64 * 128) else 16
+        for stages in (4, 3, 2) if deferred else (2,):
+            tile = SimtTile(m, n, k, thread_m, thread_n, stages, deferred=deferred)
+            if simt_gemm.shared_bytes(contraction, tile) <= limit:
+                tile = replace(tile, blocks_per_core=_blocks_per_core(contraction, tile))
+                yield from _divided(contraction, tile, target)
+                break
+
+
+def _mma_tiles(contraction: Contraction, instruction: Instruction, target: Target) -> Iterator[MmaTile]:
+    limit = target.level("shared").capacity_bytes
+    depth = contraction.extent("k")
+    for m, n, warp_m, warp_n in _MMA_SIZES:
+        for stages in (4, 3, 2):
+            steps = 4 if depth >= 8 * instruction.depth and m * n <= 128 * 128 else 2
+            tile = MmaTile(instruction, m, n, steps * instruction.depth, warp_m, warp_n, stages)
+            if mma_gemm.shared_bytes(contraction, tile) <= limit // (1 if m * n > 128 * 128 else 2):
+                yield from _divided(contraction, tile, target)
+                break
+
+
+def _divided(contraction: Contraction, tile, target: Target) -> Iterator:
+    """The tile, and where it leaves cores idle the tile with K divided."""
+    yield tile
+    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k)
+    parts = 2
+    while parts <= min(_MOST_PARTS, grid.total_steps // 4) and grid.blocks * parts <= 4 * target.num_cores:
+        yield replace(tile, split_k=parts)
+        parts *= 2
+
+
+def _cost(contraction: Contraction, tile: SimtTile | MmaTile, target: Target) -> float:
+    """Relative time: multiplications of the busiest core, more for small tiles, which load more for each, for few
+    threads, which wait for memory, and for parts of K, whose sums go through memory."""
+    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k)
+    per_core = -(-grid.blocks // target.num_cores)
+    depth = grid.steps_k * tile.block_k
+    # A core multiplies about `reuse` elements in the time that it loads one into shared memory.
+    reuse = 64 if isinstance(tile, MmaTile) else 16
+    work = tile.block_m * tile.block_n * depth
+    loads = (tile.block_m + tile.block_n) * depth
+    busy = min(1.0, per_core * tile.threads / 256)
+    start = 8 * tile.block_m * tile.block_n
+    parts = tile.block_m * tile.block_n * (grid.parts + 16) * 2 if grid.parts > 1 else 0
+    return per_core * (work + reuse * loads + start + parts) / busy

@@ -1,0 +1,368 @@
+"""Contractions on the warp-wide matrix instruction mma.sync (sm_80 on): tiles stream through swizzled shared memory.
+
+A warp keeps [warp_m, warp_n] sums as fragments of [16, 8] and loads fragments of both factors by ldmatrix, four [8, 16 B]
+matrices at once, transposed on the way where 16-bit elements lie along M or N. Behind the loop, sums go through
+shared memory so that every thread computes the epilogue on neighbouring columns and stores 16 bytes.
+
+Fragments: lane l has of the result rows l / 4 and l / 4 + 8, columns 2 (l mod 4) and the next.
+Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and ldmatrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.compiler.gpu.builder import (
+    Kernel,
+    Value,
+    barrier,
+    block_id,
+    constant,
+    if_,
+    index,
+    kernel,
+    load,
+    load_vector,
+    raw,
+    select,
+    shared,
+    store_vector,
+    thread_id,
+)
+from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses, Grid, Tile
+from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
+from tilewright.compiler.gpu.kernels.epilogue import Epilogue
+from tilewright.compiler.gpu.kernels.k_loop import over_k
+from tilewright.compiler.gpu.kernels.operand_copies import (
+    Copier,
+    Copies,
+    Layout,
+    can_defer,
+    k_contiguous,
+    widest,
+)
+from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
+from tilewright.compiler.ir import arith, ir, memref, nvgpu, vector
+
+ROWS, COLUMNS = 16, 8
+"""Rows and columns of one instruction's result."""
+_STAGED_LANES = 4
+"""Columns per store from which on sums are worth a way through shared memory."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One mma.sync: what its factors are in shared memory, the steps of K it takes, and what it sums in."""
+
+    name: str
+    dtype: str
+    depth: int
+    sum_dtype: str
+
+    @property
+    def piece(self) -> int:
+        """Elements of 16 bytes, half of `depth`."""
+        return 16 // element_bytes(self.dtype)
+
+    @property
+    def per_register(self) -> int:
+        return 4 // element_bytes(self.dtype)
+
+
+INSTRUCTIONS = {
+    "mma.m16n8k16.f16": Instruction("mma.m16n8k16.f16", "f16", 16, "f32"),
+    "mma.m16n8k16.bf16": Instruction("mma.m16n8k16.bf16", "bf16", 16, "f32"),
+    "mma.m16n8k8.tf32": Instruction("mma.m16n8k8.tf32", "f32", 8, "f32"),
+    "mma.m16n8k32.i8": Instruction("mma.m16n8k32.i8", "i8", 32, "i32"),
+}
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """Sizes of a kernel; `padding` in elements stands in for the swizzle of shared memory where it is not 0."""
+
+    instruction: Instruction
+    block_m: int
+    block_n: int
+    block_k: int
+    warp_m: int
+    warp_n: int
+    stages: int = 3
+    split_k: int = 1
+    raster: int = 8
+    padding: int = 0
+
+    @property
+    def warps_m(self) -> int:
+        return self.block_m // self.warp_m
+
+    @property
+    def warps_n(self) -> int:
+        return self.block_n // self.warp_n
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_m * self.warps_n
+
+    @property
+    def staging_pitch(self) -> int:
+        """Sums from one row to the next in shared memory: 8 modulo 32, so that 4 rows of 8 fall in different banks."""
+        return self.warp_n + (8 - self.warp_n) % 32
+
+
+def copies(contraction: Contraction, tile: MmaTile, factor: int) -> Copies:
+    """How the tiles of a factor are copied."""
+    dtype, piece = tile.instruction.dtype, tile.instruction.piece
+    across = (tile.block_m, tile.block_n)[factor]
+    k_lanes = k_contiguous(contraction, factor)
+    lanes = math.gcd(widest(contraction, factor), tile.block_k if k_lanes else across, piece)
+    # Only 16-bit elements are transposed by ldmatrix; others are on the way into shared memory.
+    transposed = not k_lanes and element_bytes(dtype) != 2
+    deferred = not transposed and can_defer(
+        contraction, factor, lanes, dtype, across * tile.block_k, tile.threads
+    )
+    rows, columns = (across, tile.block_k) if k_lanes or transposed else (tile.block_k, across)
+    pieces = columns // piece
+    swizzled = not tile.padding and pieces & (pieces - 1) == 0 and columns % piece == 0
+    pitch = columns if swizzled else -(-(columns + (tile.padding or piece)) // piece) * piece
+    layout = Layout(rows, columns, pitch, swizzled, piece)
+    return Copies(
+        contraction,
+        factor,
+        across,
+        tile.block_k,
+        tile.threads,
+        dtype,
+        layout,
+        lanes,
+        deferred,
+        transposed,
+    )
+
+
+def shared_bytes(contraction: Contraction, tile: MmaTile) -> int:
+    """Bytes of shared memory of one block: tiles, and sums on their way out in the same place."""
+    size = element_bytes(tile.instruction.dtype)
+    tiles = tile.stages * size * sum(copies(contraction, tile, factor).elements for factor in (0, 1))
+    return max(tiles, tile.warps_m * tile.warps_n * ROWS * tile.staging_pitch * 4)
+
+
+def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
+    """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
+    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, tile.raster)
+    sums = tile.warp_m * tile.warp_n // 32
+    with kernel(
+        contraction.name,
+        [buffer.type for buffer in contraction.buffers],
+        grid=grid.blocks,
+        block=tile.threads,
+        workspace_bytes=workspace_bytes(grid, sums, tile.threads),
+        zeroed_bytes=counter_bytes(grid),
+    ) as written:
+        _Block(contraction, tile, grid, written).write()
+    return written.module
+
+
+class _Block:
+    """One block's work, written out."""
+
+    def __init__(self, contraction: Contraction, tile: MmaTile, grid: Grid, written: Kernel):
+        self.contraction, self.tile, self.grid, self.written = contraction, tile, grid, written
+        self.instruction = tile.instruction
+        self.element = ir.Type.parse(tile.instruction.dtype)
+        self.sum = ir.Type.parse(tile.instruction.sum_dtype)
+        self.plans = [copies(contraction, tile, factor) for factor in (0, 1)]
+        self.thread = thread_id()
+        self.lane, warp = self.thread % 32, self.thread // 32
+        self.warp = warp
+        self.warp_row = warp // tile.warps_n * tile.warp_m
+        self.warp_column = warp % tile.warps_n * tile.warp_n
+
+    def write(self) -> None:
+        contraction, tile, grid = self.contraction, self.tile, self.grid
+        place = grid.place(block_id())
+        addresses = Addresses.of(contraction, self.written.buffers)
+        self.memory = shared([shared_bytes(contraction, tile)], ir.IntegerType.get_signless(8), alignment=128)
+        self.buffers, start = [], 0
+        for plan in self.plans:
+            self.buffers.append(self.view(start, tile.stages * plan.elements, self.element))
+            start += tile.stages * plan.elements * element_bytes(plan.dtype)
+        meeting = None
+        if grid.parts > 1:
+            meeting = SplitK(grid, raw(self.written.workspace), place, self.thread, tile.threads)
+        copiers = [
+            Copier(plan, addresses, buffer, self.thread, place.batch, first)
+            for plan, buffer, first in zip(self.plans, self.buffers, (place.row, place.column))
+        ]
+        self.starts = [self.fragment_starts(0), self.fragment_starts(1)]
+        four = ir.VectorType.get([4], self.sum)
+        zero = constant(four, 0)
+        count = (tile.warp_m // ROWS) * (tile.warp_n // COLUMNS)
+        sums = over_k(
+            copiers,
+            place.part * grid.steps_k if grid.parts > 1 else 0,
+            grid.steps(place.part),
+            tile.stages,
+            [zero] * count,
+            self.multiply,
+        )
+        epilogue = Epilogue(addresses, place.batch)
+        if meeting is None:
+            self.finish(epilogue, place, sums)
+            return
+        with if_(meeting.last(sums)):
+            self.finish(epilogue, place, meeting.total(sums))
+
+    def view(self, start_bytes: int, elements: int, element: ir.Type) -> ir.Value:
+        space = ir.MemRefType(self.memory.type).memory_space
+        type_ = ir.MemRefType.get([elements], element, memory_space=space)
+        return memref.view(type_, self.memory, index(start_bytes).value, [])
+
+    def fragment_starts(self, factor: int) -> dict[tuple[int, int], Value]:
+        """Where this lane's ldmatrix addresses of a factor are in a tile, by (first row or column, step of K).
+
+        Only those are worked out that differ by more than whole rows of shared memory; `fragment` adds those.
+        """
+        plan, lane, piece = self.plans[factor], self.lane, self.instruction.piece
+        within, matrix = lane % 8, lane // 8
+        # Of a, matrices 1 and 3 are the lower rows; of b, matrices 2 and 3 the right columns.
+        far, deep = (matrix % 2, matrix // 2) if factor == 0 else (matrix // 2, matrix % 2)
+        base = self.warp_row if factor == 0 else self.warp_column
+        count = (self.tile.warp_m, self.tile.warp_n)[factor]
+        found = {}
+        if plan.k_rows:
+            row = base + far * 8 + within
+            for k in range(0, self.tile.block_k, self.instruction.depth):
+                found[0, k] = plan.layout.place(row, deep * piece + k)
+        else:
+            row = deep * 8 + within
+            for first in range(0, count, 16):
+                found[first, 0] = plan.layout.place(row, base + far * 8 + first)
+        return found
+
+    def fragment(self, factor: int, slot_start: Value, first: int, k: int) -> Value:
+        """Four matrices of a factor: rows or columns from `first` of the warp's, at step k."""
+        plan = self.plans[factor]
+        rows = first if plan.k_rows else k
+        start = self.starts[factor][(0, k) if plan.k_rows else (first, 0)]
+        place = start + slot_start + rows * plan.layout.pitch
+        type_ = ir.VectorType.get([4, self.instruction.per_register], self.element)
+        return Value(nvgpu.ldmatrix(type_, self.buffers[factor], [raw(place)], not plan.k_rows, 4))
+
+    def multiply(self, slot: Value, sums: list[Value]) -> list[Value]:
+        """One tile's products added to the sums."""
+        tile, sums = self.tile, list(sums)
+        starts = [slot * plan.elements for plan in self.plans]
+        across = tile.warp_n // COLUMNS
+        for k in range(0, tile.block_k, self.instruction.depth):
+            left = [self.factor(self.fragment(0, starts[0], i, k)) for i in range(0, tile.warp_m, ROWS)]
+            right = []
+            for j in range(0, tile.warp_n, 2 * COLUMNS):
+                right += self.halves(self.factor(self.fragment(1, starts[1], j, k)))
+            for i, a in enumerate(left):
+                for j, b in enumerate(right):
+                    sums[i * across + j] = self.product(a, b, sums[i * across + j])
+        return sums
+
+    def factor(self, fragment: Value) -> Value:
+        """A fragment as the instruction takes it: f32 rounded to tf32, to nearest, NaN kept."""
+        if self.instruction.dtype != "f32":
+            return fragment
+        bits_type = ir.VectorType.get([4, 1], ir.IntegerType.get_signless(32))
+        bits = Value(arith.bitcast(bits_type, fragment.value))
+        rounded = (bits + 0x1000) & 0xFFFFE000
+        nearest = Value(arith.bitcast(fragment.type, rounded.value))
+        return select(fragment.differs(fragment), fragment, nearest)
+
+    def halves(self, fragment: Value) -> list[Value]:
+        """Two fragments of b of four matrices."""
+        return [
+            Value(vector.extract_strided_slice(
+                ir.VectorType.get([2, self.instruction.per_register], self.element),
+                fragment.value, [first], [2], [1],
+            ))
+            for first in (0, 2)
+        ]  # fmt: skip
+
+    def product(self, a: Value, b: Value, total: Value) -> Value:
+        square = ir.VectorType.get([2, 2], self.sum)
+        result = nvgpu.mma_sync(
+            square,
+            a.value,
+            b.value,
+            vector.shape_cast(square, total.value),
+            [ROWS, COLUMNS, self.instruction.depth],
+            tf32_enabled=True if self.instruction.dtype == "f32" else None,
+        )
+        return Value(vector.shape_cast(total.type, result))
+
+    def finish(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
+        """The results of the warp's rows and columns."""
+        if min(epilogue.store_lanes, self.tile.warp_n) >= _STAGED_LANES:
+            self.finish_staged(epilogue, place, sums)
+        else:
+            self.finish_directly(epilogue, place, sums)
+
+    def finish_directly(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
+        """Every thread writes the sums that it has."""
+        tile, contraction = self.tile, self.contraction
+        across = tile.warp_n // COLUMNS
+        ragged = contraction.extent("n") % tile.block_n != 0
+        lines = [
+            epilogue.columns(place.column + self.warp_column + self.lane % 4 * 2 + j * COLUMNS, 2, ragged)
+            for j in range(across)
+        ]
+        for i in range(tile.warp_m // ROWS):
+            for half in range(2):
+                row = self.row(epilogue, place, self.warp_row + self.lane // 4 + (i * ROWS + half * 8))
+                for j in range(across):
+                    for first, count, line in lines[j]:
+                        at = half * 2 + first
+                        lanes = [sums[i * across + j][at + e] for e in range(count)]
+                        epilogue.write(lanes, row, line)
+
+    def row(self, epilogue: Epilogue, place: Tile, within: Value):
+        rows = self.contraction.extent("m")
+        m = place.row + within
+        return epilogue.row(m, True if rows % self.tile.block_m == 0 else m < rows)
+
+    def finish_staged(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
+        """Sums change places in shared memory, 16 rows of the warp at a time."""
+        tile, pitch = self.tile, self.tile.staging_pitch
+        across = tile.warp_n // COLUMNS
+        lanes = math.gcd(epilogue.store_lanes, tile.warp_n)
+        staging = self.view(0, tile.warps_m * tile.warps_n * ROWS * pitch, self.sum)
+        start = self.warp * (ROWS * pitch)
+        per_row = tile.warp_n // lanes
+        ragged = self.contraction.extent("n") % tile.block_n != 0
+        for i in range(tile.warp_m // ROWS):
+            barrier()
+            for j in range(across):
+                for half in range(2):
+                    two = vector.extract_strided_slice(
+                        ir.VectorType.get([2], self.sum), sums[i * across + j].value, [2 * half], [2], [1]
+                    )
+                    at = start + (self.lane // 4 + half * 8) * pitch + self.lane % 4 * 2 + j * COLUMNS
+                    store_vector(Value(two), staging, [at], 8)
+            barrier()
+            for first in range(0, ROWS * per_row, 32):
+                number = self.lane + first
+                row, column = number // per_row, number % per_row * lanes
+                line = self.row(epilogue, place, self.warp_row + row + i * ROWS)
+                pieces = epilogue.columns(place.column + self.warp_column + column, lanes, ragged)
+                whole = ROWS * per_row - first >= 32
+                with if_(True if whole else number < ROWS * per_row):
+                    values = self.staged(staging, start + row * pitch + column, lanes)
+                    for begin, count, piece in pieces:
+                        epilogue.write(values[begin : begin + count], line, piece)
+
+    def staged(self, staging: ir.Value, at: Value, lanes: int) -> list[Value]:
+        width = min(4, lanes)
+        if width == 1:
+            return [load(staging, at)]
+        found = []
+        for first in range(0, lanes, width):
+            part = load_vector(staging, [at + first], width, 4 * width)
+            found += [part[e] for e in range(width)]
+        return found
