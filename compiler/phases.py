@@ -18,6 +18,7 @@ from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
+from tilewright.compiler.passes.fuse_attention import FuseAttention
 from tilewright.compiler.passes.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
@@ -57,7 +58,7 @@ def _graph(target: Target) -> list[str]:
         _TIDY,
         "fold-batch-norm",
         _TIDY,
-        "fuse-attention",
+        FuseAttention(keep_narrow=target.kind == "gpu").spec(),
         _TIDY,
         "lower-precision",
         _TIDY,

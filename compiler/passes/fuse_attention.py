@@ -15,7 +15,6 @@ Source: T. Dao et al., "FlashAttention", 2022, for what the fused operation is g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import is_dim, loop_extents
@@ -30,14 +29,12 @@ from tilewright.compiler.element_expression import (
     leaves,
     number,
 )
+from tilewright.compiler.element_movement import destination, farthest, narrowed
 from tilewright.compiler.element_source import (
     Element,
     Linear,
     Loops,
-    copied_at,
-    moved_from,
     origin,
-    reassociation,
 )
 from tilewright.compiler.ir import arith, functions, ir, static_shape
 from tilewright.compiler.layout_rules import maps_of, producer
@@ -49,9 +46,14 @@ _CONTRACTIONS = ("linalg.generic", "linalg.matmul", "linalg.batch_matmul")
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
-    """Fuses attention of at least `min_rows` queries: with fewer, a vector of queries would be mostly empty."""
+    """Fuses attention of at least `min_rows` queries: with fewer, a vector of queries would be mostly empty.
+
+    With `keep_narrow`, queries, keys and values that are widened to f32 for it are read in f16 or bf16 as they lie, and
+    a result that is rounded again is written so: for targets whose matrix units take them.
+    """
 
     min_rows: int = 8
+    keep_narrow: bool = False
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
@@ -61,7 +63,7 @@ class FuseAttention(Pass):
                 product = Product.read(view.operation)
                 if product is None:
                     continue
-                found = _Match.of(product, 0) or _Match.of(product, 1)
+                found = _Match.of(product, 0, self.keep_narrow) or _Match.of(product, 1, self.keep_narrow)
                 if found is not None and found.loops.extents[_ROW] >= self.min_rows:
                     found.rewrite()
 
@@ -137,7 +139,7 @@ class _Match:
     scale: float
 
     @classmethod
-    def of(cls, product: Product, weights_at: int) -> _Match | None:
+    def of(cls, product: Product, weights_at: int, keep_narrow: bool) -> _Match | None:
         """The attention whose weights are operand `weights_at` of `product`; None when there is none."""
         sides = [set(positions) for positions in product.positions]
         left, right, out = sides[weights_at], sides[1 - weights_at], sides[2]
@@ -175,18 +177,26 @@ class _Match:
         if _moves_along(queries, _COLUMN, loops) or _moves_along(keys, _ROW, loops):
             return None
         scale = 1.0
-        lying = []
+        unscaled = []
         for element in (queries, keys):
             element, factor = _unscaled(element, expressions)
             scale *= factor
-            lying.append(_farthest(element, loops, _INNER))
-        values = _farthest(Element(product.op.operands[1 - weights_at], at[1 - weights_at]), loops, _WIDTH)
-        result, consumers = _destination(Element(product.op.results[0], at[2]), loops)
+            unscaled.append(element)
+        values = Element(product.op.operands[1 - weights_at], at[1 - weights_at])
+        operands = (*unscaled, values)
+        narrow = narrowed(operands, loops) if keep_narrow else None
+        lying = [
+            farthest(element, loops, along)
+            for element, along in zip(narrow or operands, (_INNER, _INNER, _WIDTH))
+        ]
+        result, consumers = destination(
+            Element(product.op.results[0], at[2]), loops, _WIDTH, narrow is not None
+        )
         tree, scale = _factored(softmax.scores, scores, scale)
         body = _Body(tree, scores, loops, ir.RankedTensorType(product.op.results[0].type).element_type)
         if not body.is_writable:
             return None
-        return cls(product, loops, (lying[0], lying[1], values), result, consumers, softmax, body, scale)
+        return cls(product, loops, (lying[0], lying[1], lying[2]), result, consumers, softmax, body, scale)
 
     def rewrite(self) -> None:
         """Replaces the attention by one operation."""
@@ -339,61 +349,6 @@ def _factored(tree: Node, scores: Read, scale: float) -> tuple[Node, float]:
     if len(changed) != 1:
         return tree, scale
     return Apply(tree.op, tuple(part for part, _ in parts)), changed[0]
-
-
-def _farthest(element: Element, loops: Loops, along: int) -> Element:
-    """The farthest tensor that `element` was moved from in which `along` still runs over neighbours in memory."""
-    best = element
-    while (found := moved_from(element, loops)) is not None:
-        element = found
-        if _stride(element, along, loops) == 1:
-            best = element
-    return best
-
-
-def _stride(element: Element, along: int, loops: Loops) -> int:
-    at = loops.row_major(element.index, static_shape(element.value.type))
-    return sum(stride for loop, stride in loops.resolved(at).terms if loop == along)
-
-
-def _destination(element: Element, loops: Loops) -> tuple[Element, list[ir.Operation]]:
-    """Where the result ends up through the views and transposes that alone read it, and these operations."""
-    best, taken = element, []
-    steps: list[ir.Operation] = []
-    while True:
-        uses = list(element.value.uses)
-        op = uses[0].owner.operation if len(uses) == 1 else None
-        index = None if op is None else _moved_to(element, op, loops)
-        if op is None or index is None:
-            return best, taken
-        steps.append(op)
-        element = Element(op.results[0], tuple(index))
-        if _stride(element, _WIDTH, loops) == 1:
-            best, taken = element, list(steps)
-
-
-def _moved_to(element: Element, op: ir.Operation, loops: Loops) -> Sequence[Linear] | None:
-    """The index of `element` in the view or permuted copy that `op` makes of its tensor."""
-    shape = static_shape(element.value.type)
-    if op.name == "tensor.collapse_shape":
-        return [
-            loops.row_major([element.index[d] for d in group], [shape[d] for d in group])
-            for group in reassociation(op)
-        ]
-    if op.name == "tensor.expand_shape":
-        wide = static_shape(op.results[0].type)
-        found: list[Linear] = []
-        for expr, group in zip(element.index, reassociation(op)):
-            digits = loops.digits(expr, [wide[d] for d in group])
-            if digits is None:
-                return None
-            found.extend(digits)
-        return found
-    at = copied_at(op)
-    if at is None or op.operands[0] != element.value or not at[0].is_permutation:
-        return None
-    through = {ir.AffineDimExpr(e).position: index for e, index in zip(at[0].results, element.index)}
-    return [through[loop] for loop in at[1]]
 
 
 def _is_read_of(node: Node, scores: Read) -> bool:

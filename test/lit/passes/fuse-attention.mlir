@@ -1,4 +1,5 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(fuse-attention,canonicalize)' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(fuse-attention{keep-narrow=true},canonicalize)' | filecheck %s --check-prefix=NARROW
 
 #id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 #row = affine_map<(d0, d1, d2) -> (d0, d1)>
@@ -230,3 +231,146 @@ func.func @weights_are_read(%x: tensor<2x40x96xf32>) -> (tensor<2x40x32xf32>, te
 // One vector of queries would be nearly empty.
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(fuse-attention{min-rows=41})' | filecheck %s --check-prefix=FEW
 // FEW-NOT: tilewright.attention
+
+// Operands of 16 bits are widened for a CPU, and read as they lie where that is asked for; so is the result written.
+// CHECK-LABEL: func.func @half
+// CHECK: arith.extf
+// CHECK: "tilewright.attention"
+// CHECK: tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+// CHECK: arith.truncf
+// NARROW-LABEL: func.func @half
+// NARROW-NOT: arith.extf
+// NARROW: "tilewright.attention"(%arg0, %arg1, %arg2)
+// NARROW: ^bb0(%{{.+}}: f32, %{{.+}}: index, %{{.+}}: index):
+// NARROW: (tensor<4x40x16xf16>, tensor<4x40x16xf16>, tensor<4x40x16xf16>) -> tensor<4x40x16xf16>
+// NARROW-NOT: arith.truncf
+func.func @half(%q0: tensor<4x40x16xf16>, %k0: tensor<4x40x16xf16>, %v0: tensor<4x40x16xf16>) -> tensor<4x40x16xf16> {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %we = tensor.empty() : tensor<4x40x16xf32>
+  %q = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%q0 : tensor<4x40x16xf16>) outs(%we : tensor<4x40x16xf32>) {
+  ^bb0(%in: f16, %o: f32):
+    %r = arith.extf %in : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x16xf32>
+  %k = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%k0 : tensor<4x40x16xf16>) outs(%we : tensor<4x40x16xf32>) {
+  ^bb0(%in: f16, %o: f32):
+    %r = arith.extf %in : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x16xf32>
+  %v = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%v0 : tensor<4x40x16xf16>) outs(%we : tensor<4x40x16xf32>) {
+  ^bb0(%in: f16, %o: f32):
+    %r = arith.extf %in : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x16xf32>
+  %te = tensor.empty() : tensor<4x16x40xf32>
+  %t = linalg.transpose ins(%k : tensor<4x40x16xf32>) outs(%te : tensor<4x16x40xf32>) permutation = [0, 2, 1]
+  %se = tensor.empty() : tensor<4x40x40xf32>
+  %sz = linalg.fill ins(%zero : f32) outs(%se : tensor<4x40x40xf32>) -> tensor<4x40x40xf32>
+  %s = linalg.batch_matmul ins(%q, %t : tensor<4x40x16xf32>, tensor<4x16x40xf32>) outs(%sz : tensor<4x40x40xf32>) -> tensor<4x40x40xf32>
+  %me = tensor.empty() : tensor<4x40xf32>
+  %mi = linalg.fill ins(%low : f32) outs(%me : tensor<4x40xf32>) -> tensor<4x40xf32>
+  %top = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%s : tensor<4x40x40xf32>) outs(%mi : tensor<4x40xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %r = arith.maximumf %in, %o : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40xf32>
+  %p = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%s, %top : tensor<4x40x40xf32>, tensor<4x40xf32>) outs(%se : tensor<4x40x40xf32>) {
+  ^bb0(%in: f32, %x: f32, %o: f32):
+    %d = arith.subf %in, %x : f32
+    %r = math.exp %d : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x40xf32>
+  %ui = linalg.fill ins(%zero : f32) outs(%me : tensor<4x40xf32>) -> tensor<4x40xf32>
+  %u = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%p : tensor<4x40x40xf32>) outs(%ui : tensor<4x40xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %r = arith.addf %in, %o : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40xf32>
+  %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%p, %u : tensor<4x40x40xf32>, tensor<4x40xf32>) outs(%se : tensor<4x40x40xf32>) {
+  ^bb0(%in: f32, %x: f32, %o: f32):
+    %r = arith.divf %in, %x : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x40xf32>
+  %oe = tensor.empty() : tensor<4x40x16xf32>
+  %oz = linalg.fill ins(%zero : f32) outs(%oe : tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+  %o = linalg.batch_matmul ins(%w, %v : tensor<4x40x40xf32>, tensor<4x40x16xf32>) outs(%oz : tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+  %ne = tensor.empty() : tensor<4x40x16xf16>
+  %n = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%o : tensor<4x40x16xf32>) outs(%ne : tensor<4x40x16xf16>) {
+  ^bb0(%in: f32, %x: f16):
+    %r = arith.truncf %in : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<4x40x16xf16>
+  return %n : tensor<4x40x16xf16>
+}
+
+// Queries alone in 16 bits stay widened.
+// NARROW-LABEL: func.func @mixed
+// NARROW: arith.extf
+// NARROW: "tilewright.attention"
+// NARROW: tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+func.func @mixed(%q0: tensor<4x40x16xf16>, %k0: tensor<4x40x16xf32>, %v0: tensor<4x40x16xf32>) -> tensor<4x40x16xf16> {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %we = tensor.empty() : tensor<4x40x16xf32>
+  %q = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%q0 : tensor<4x40x16xf16>) outs(%we : tensor<4x40x16xf32>) {
+  ^bb0(%in: f16, %o: f32):
+    %r = arith.extf %in : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x16xf32>
+  %k = tensor.cast %k0 : tensor<4x40x16xf32> to tensor<4x40x16xf32>
+  %v = tensor.cast %v0 : tensor<4x40x16xf32> to tensor<4x40x16xf32>
+  %te = tensor.empty() : tensor<4x16x40xf32>
+  %t = linalg.transpose ins(%k : tensor<4x40x16xf32>) outs(%te : tensor<4x16x40xf32>) permutation = [0, 2, 1]
+  %se = tensor.empty() : tensor<4x40x40xf32>
+  %sz = linalg.fill ins(%zero : f32) outs(%se : tensor<4x40x40xf32>) -> tensor<4x40x40xf32>
+  %s = linalg.batch_matmul ins(%q, %t : tensor<4x40x16xf32>, tensor<4x16x40xf32>) outs(%sz : tensor<4x40x40xf32>) -> tensor<4x40x40xf32>
+  %me = tensor.empty() : tensor<4x40xf32>
+  %mi = linalg.fill ins(%low : f32) outs(%me : tensor<4x40xf32>) -> tensor<4x40xf32>
+  %top = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%s : tensor<4x40x40xf32>) outs(%mi : tensor<4x40xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %r = arith.maximumf %in, %o : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40xf32>
+  %p = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%s, %top : tensor<4x40x40xf32>, tensor<4x40xf32>) outs(%se : tensor<4x40x40xf32>) {
+  ^bb0(%in: f32, %x: f32, %o: f32):
+    %d = arith.subf %in, %x : f32
+    %r = math.exp %d : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x40xf32>
+  %ui = linalg.fill ins(%zero : f32) outs(%me : tensor<4x40xf32>) -> tensor<4x40xf32>
+  %u = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%p : tensor<4x40x40xf32>) outs(%ui : tensor<4x40xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %r = arith.addf %in, %o : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40xf32>
+  %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%p, %u : tensor<4x40x40xf32>, tensor<4x40xf32>) outs(%se : tensor<4x40x40xf32>) {
+  ^bb0(%in: f32, %x: f32, %o: f32):
+    %r = arith.divf %in, %x : f32
+    linalg.yield %r : f32
+  } -> tensor<4x40x40xf32>
+  %oe = tensor.empty() : tensor<4x40x16xf32>
+  %oz = linalg.fill ins(%zero : f32) outs(%oe : tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+  %o = linalg.batch_matmul ins(%w, %v : tensor<4x40x40xf32>, tensor<4x40x16xf32>) outs(%oz : tensor<4x40x16xf32>) -> tensor<4x40x16xf32>
+  %ne = tensor.empty() : tensor<4x40x16xf16>
+  %n = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%o : tensor<4x40x16xf32>) outs(%ne : tensor<4x40x16xf16>) {
+  ^bb0(%in: f32, %x: f16):
+    %r = arith.truncf %in : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<4x40x16xf16>
+  return %n : tensor<4x40x16xf16>
+}
