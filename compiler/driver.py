@@ -31,7 +31,8 @@ def compile(
 
     `model` is an `nn.Module`, `torch.export.ExportedProgram`, `onnx.ModelProto`, or the path of an `.onnx` or
     `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
-    `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands. Raises
+    `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
+    may use a GPU's matrix units. Raises
     UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
@@ -78,6 +79,10 @@ def compile_imported(
 
 def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Package:
     """All phases, or the cache; dumps and overrides of phases ask for the phases to run."""
+    if options.get("precision") == "tf32" and not target.is_cuda:
+        raise TilewrightError(
+            f"precision: tf32 is what matrix units of NVIDIA GPUs round to, found target `{target.name}`; use f32 or bf16"
+        )
     asked = settings()
     start = time.perf_counter()
     key = None if asked.dump or asked.override else package_cache.package_key(module, target, options)

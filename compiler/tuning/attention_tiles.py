@@ -32,7 +32,7 @@ def attention_candidates(
     )
     item = BITS[dtype] // 8
     found = []
-    for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (4, 8, 2)):
+    for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (4, 8, 2, 1)):
         if instruction and rows != 16 * warps and rows != 32 * warps:
             continue
         if rows >= 2 * max(16, shape.rows) or columns >= 2 * max(16, shape.columns):

@@ -136,3 +136,16 @@ func.func @dont_lower_unasked(%a: tensor<3x4xf32> {tilewright.role = "input"}, %
   %y = linalg.matmul ins(%a, %b : tensor<3x4xf32>, tensor<4x8xf32>) outs(%c : tensor<3x8xf32>) -> tensor<3x8xf32>
   return %y : tensor<3x8xf32>
 }
+
+// -----
+
+// Matrix units round to tf32 themselves.
+// CHECK-LABEL: func.func @dont_lower_to_tf32
+// CHECK-NOT: truncf
+// CHECK: linalg.matmul ins({{.*}} : tensor<3x4xf32>, tensor<4x8xf32>)
+module attributes {tilewright.precision = "tf32"} {
+  func.func @dont_lower_to_tf32(%a: tensor<3x4xf32> {tilewright.role = "input"}, %b: tensor<4x8xf32> {tilewright.role = "weight"}, %c: tensor<3x8xf32> {tilewright.role = "input"}) -> tensor<3x8xf32> {
+    %y = linalg.matmul ins(%a, %b : tensor<3x4xf32>, tensor<4x8xf32>) outs(%c : tensor<3x8xf32>) -> tensor<3x8xf32>
+    return %y : tensor<3x8xf32>
+  }
+}

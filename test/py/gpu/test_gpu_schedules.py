@@ -1,0 +1,299 @@
+"""Schedules for NVIDIA GPUs: every one constructed keeps the device's limits, whatever the shape; model and rules hold."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.bench.roller_construct import workload_of
+from tilewright.bench.suites import roller_rows
+from tilewright.compiler.schedule import GpuTile, Schedule
+from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.tuning.attention_cut import AttentionShape
+from tilewright.compiler.tuning.attention_tiles import attention_candidates
+from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.tuning.gemm_candidates import GemmChoice, gemm_choices
+from tilewright.compiler.tuning.gemm_model import estimate
+from tilewright.compiler.tuning.gemm_shape import Gemm, gemm_of, plain_gemm
+from tilewright.compiler.tuning.gemm_tiles import aligned_tiles, kinds
+from tilewright.compiler.tuning.gpu_candidates import WINDOWS, workload_candidates
+from tilewright.compiler.tuning.occupancy import occupancy, register_limit, resident_blocks
+from tilewright.compiler.tuning.operators import (
+    batch_matmul,
+    conv2d,
+    depthwise_conv2d,
+    matmul,
+    pool2d,
+    reduction,
+)
+from tilewright.compiler.tuning.roller.options import ConstructOptions
+
+TARGETS = ("v100", "a100", "h100", "h200")
+extents = st.one_of(st.integers(1, 70), st.sampled_from([127, 128, 197, 512, 1000, 1024, 4096, 4097, 8192]))
+gemms = st.builds(
+    plain_gemm,
+    st.sampled_from([1, 1, 12]),
+    extents,
+    extents,
+    extents,
+    st.sampled_from(["f32", "f16", "bf16", "i8", "f64"]),
+    transposed_b=st.booleans(),
+)
+
+
+def check_limits(gemm: Gemm, choice: GemmChoice, target: Target) -> None:
+    """What any kernel must keep to on the target, from the tile alone."""
+    tile = choice.tile
+    bm, bn, bk = tile.block
+    wm, wn = tile.warp
+    assert tile.threads % 32 == 0 and 32 <= tile.threads <= target.block_threads
+    assert choice.shared_bytes <= target.level("shared").capacity_bytes
+    assert choice.registers <= register_limit(target, tile.threads)
+    assert resident_blocks(target, tile.threads, choice.registers, choice.shared_bytes) >= 1
+    assert bm % wm == 0 and bn % wn == 0
+    assert tile.split_k >= 1 and tile.split_k <= max(1, gemm.k)
+    if tile.kernel == "wgmma":
+        assert target.arch == "sm_90a"
+        assert bm in (64, 128) and bn % 16 == 0 and bn <= 256
+        assert tile.threads == 128 * (bm // 64 + 1)
+        assert tile.instruction.startswith(f"wgmma.m64n{bn}k")
+    else:
+        assert tile.threads == 32 * (bm // wm) * (bn // wn)
+    if tile.kernel == "mma":
+        m, n, k = (16, 16, 4) if tile.instruction == "mma.m8n8k4" else (16, 8, 16)
+        assert wm % m == 0 and wn % n == 0 and bk % min(k, 8 if "tf32" in tile.instruction else k) == 0
+    if tile.kernel == "simt":
+        assert tile.instruction == ""
+        tm, tn = tile.thread
+        assert wm * wn == 32 * tm * tn and bm * bn == tile.threads * tm * tn
+    if target.arch == "sm_70":
+        assert tile.stages == 2
+    assert Schedule.from_dict(Schedule(gpu=tile).as_dict()).gpu == tile
+
+
+@settings(max_examples=60, deadline=None)
+@given(gemms, st.sampled_from(TARGETS), st.sampled_from(["f32", "tf32"]))
+def test_every_tile_of_a_product_keeps_the_limits(gemm, name, precision):
+    target = resolve(name)
+    choices = gemm_choices(gemm, target, precision=precision)
+    assert choices
+    for choice in choices:
+        check_limits(gemm, choice, target)
+        assert choice.us >= target.start_us and math.isfinite(choice.us)
+    assert [c.us for c in choices] == sorted(c.us for c in choices)
+    assert len({c.tile for c in choices}) == len(choices)
+    if gemm.dtype == "f32" and precision == "f32":
+        assert {c.tile.kernel for c in choices} == {"simt"}, "f32 is exact unless tf32 is asked for"
+
+
+@settings(max_examples=25, deadline=None)
+@given(gemms, st.sampled_from(TARGETS))
+def test_no_time_is_below_the_roofline(gemm, name):
+    target = resolve(name)
+    (best, *_) = gemm_choices(gemm, target)
+    peak = max(target.peak_gflops.values())
+    bandwidth = target.memory[0].bandwidth_gbps
+    assert best.us * 1e3 >= gemm.flops / peak
+    assert best.us * 1e3 >= gemm.nbytes / bandwidth
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_all_operators_of_the_suite_get_schedules_in_milliseconds(name):
+    target = resolve(name)
+    slowest = 0.0
+    for row in roller_rows():
+        workload = workload_of(row)
+        start = time.process_time()
+        candidates = workload_candidates(workload, target)
+        slowest = max(slowest, time.process_time() - start)
+        assert candidates, row["name"]
+        for candidate in candidates:
+            check_blocks(workload, candidate, target)
+    assert slowest < 0.25
+
+
+def check_blocks(workload, candidate: Candidate, target: Target) -> None:
+    gpu = candidate.schedule.gpu
+    assert gpu is not None and gpu.kernel
+    assert gpu.threads % 32 == 0 and 32 <= gpu.threads <= target.block_threads
+    tile = candidate.schedule.tile
+    parallel = [workload.extents[axis] for axis in workload.parallel]
+    assert len(tile) in (0, len(parallel))
+    assert all(0 <= size <= extent for size, extent in zip(tile, parallel))
+    if gpu.kernel in ("elementwise", "windows", "rows"):
+        assert gpu.vector in (1, 2, 4, 8)
+        assert not gpu.block
+    else:
+        assert len(gpu.block) == 3 and not any(tile)
+    assert math.isfinite(candidate.us) and candidate.us > 0
+    lengths = {len(sizes) for _, sizes in candidate.schedule.levels}
+    assert len(lengths) == 1
+
+
+def test_small_operators_are_spread_over_the_device():
+    """Blocks shrink, and K is divided, until multiprocessors have work."""
+    target = resolve("h200")
+    (best, *_) = gemm_choices(plain_gemm(1, 128, 128, 8192, "f32"), target)
+    assert best.tile.split_k > 1
+    whole = ConstructOptions(shrink=False)
+    (undivided, *_) = gemm_choices(plain_gemm(1, 128, 128, 8192, "f32"), target, whole)
+    assert undivided.tile.split_k == 1 and undivided.us > best.us
+    candidates = workload_candidates(reduction((512, 1024), (1,)), target)
+    schedule = candidates[0].schedule
+    assert schedule.num_tasks((512,)) >= target.num_cores
+
+
+def test_large_products_get_the_large_tiles():
+    target = resolve("h200")
+    (half, *_) = gemm_choices(plain_gemm(1, 8192, 8192, 8192, "f16", "f16"), target)
+    assert half.tile.kernel == "wgmma" and half.tile.block == (128, 256, 64) and half.tile.cluster == 2
+    assert half.tile.stages >= 4
+    (single, *_) = gemm_choices(plain_gemm(1, 8192, 8192, 8192, "f32"), target)
+    assert math.prod(single.tile.block[:2]) >= 128 * 128 and math.prod(single.tile.thread) >= 64
+
+
+def test_what_tma_cannot_load_goes_to_mma_sync():
+    """Rows of 1001 elements start at no multiple of 16 bytes."""
+    target = resolve("h200")
+    odd = plain_gemm(1, 1024, 1024, 1001, "f16")
+    assert not odd.tensor_maps
+    assert {c.tile.kernel for c in gemm_choices(odd, target)} == {"mma"}
+
+
+def test_tf32_warpgroups_want_both_factors_along_k():
+    target = resolve("h200")
+    for transposed, kernels in ((True, "wgmma"), (False, "mma")):
+        gemm = plain_gemm(1, 4096, 4096, 4096, "f32", transposed_b=transposed)
+        (best, *_) = gemm_choices(gemm, target, precision="tf32")
+        assert best.tile.kernel == kernels
+        assert best.tile.instruction.endswith(".tf32")
+
+
+def test_emitters_have_the_last_word():
+    target = resolve("h200")
+    gemm = plain_gemm(1, 4096, 4096, 4096, "f16")
+    refused = lambda tile: tile.kernel != "wgmma"  # noqa: E731
+    assert {c.tile.kernel for c in gemm_choices(gemm, target, fits=refused)} == {"mma"}
+
+
+def test_a_faster_machine_is_predicted_to_be_faster():
+    gemm = plain_gemm(1, 4096, 4096, 4096, "f16")
+    times = [gemm_choices(gemm, resolve(name))[0].us for name in TARGETS]
+    assert times[0] > times[1] > times[2] >= times[3]
+
+
+def test_more_multiprocessors_never_cost_time():
+    a100 = resolve("a100")
+    gemm = plain_gemm(1, 2048, 2048, 2048, "f32")
+    fewer = replace(a100, num_cores=54, peak_gflops={k: v / 2 for k, v in a100.peak_gflops.items()})
+    assert gemm_choices(gemm, fewer)[0].us > gemm_choices(gemm, a100)[0].us
+
+
+def test_partial_waves_cost_a_whole_one():
+    """One block more than a wave takes nearly as long as two waves."""
+    target = resolve("a100")
+    tiles = aligned_tiles("simt", "f32", target, "k", "n")
+    chosen = np.flatnonzero(
+        (tiles.block_m == 128) & (tiles.block_n == 128) & (tiles.block_k == 16) & (tiles.stages == 3)
+    )[:1]
+    one = tiles.take(chosen)
+    resident = int(resident_blocks(target, one.threads, one.registers, one.shared_bytes)[0])
+    wave = target.num_cores * resident
+    splits = np.ones(1, dtype=np.int64)
+    us = [
+        float(estimate(plain_gemm(1, 128 * n, 128, 4096, "f32"), "simt", "f32", one, splits, target).us[0])
+        for n in (wave, wave + 1, 2 * wave)
+    ]
+    assert us[0] < us[1] < us[2]
+    assert us[1] - us[0] > 0.4 * (us[2] - us[0]) / resident
+
+
+def test_occupancy_of_known_kernels():
+    """Figures of the CUDA occupancy calculator."""
+    a100 = resolve("a100")
+    assert occupancy(a100, 256, 128, 64 << 10) == pytest.approx(0.25)
+    assert occupancy(a100, 256, 32, 0) == 1.0
+    assert occupancy(resolve("v100"), 1024, 64, 0) == 0.5
+    assert occupancy(resolve("h200"), 384, 168, 229_440) == pytest.approx(12 / 64)
+    assert occupancy(a100, 256, 128, 200 << 10) == 0.0
+
+
+def test_registers_are_shared_by_the_threads_of_a_block():
+    h200 = resolve("h200")
+    assert register_limit(h200, 128) == 255
+    assert register_limit(h200, 384) == 168
+    assert register_limit(h200, 1024) == 64
+
+
+def test_the_product_of_a_workload():
+    gemm = gemm_of(matmul(30, 40, 50))
+    assert gemm is not None
+    assert (gemm.batch, gemm.m, gemm.n, gemm.k, gemm.a_major, gemm.b_major) == (1, 30, 40, 50, "k", "n")
+    assert (gemm.a_vector, gemm.b_vector) == (2, 4)
+    gemm = gemm_of(batch_matmul(3, 30, 40, 50))
+    assert gemm is not None and (gemm.batch, gemm.m, gemm.n, gemm.k) == (3, 30, 40, 50)
+    # Results of a convolution in NCHW lie along pixels: filters are the rows.
+    gemm = gemm_of(conv2d(2, 16, 14, 14, 32, 3))
+    assert gemm is not None and (gemm.m, gemm.n, gemm.k) == (32, 2 * 14 * 14, 16 * 9)
+    assert not gemm.tensor_maps
+    assert gemm_of(reduction((8, 8), (1,))) is None
+
+
+@pytest.mark.parametrize("workload", [depthwise_conv2d(2, 16, 14, 14, 3), pool2d(2, 16, 14, 14, 3, 1)])
+def test_windows_are_no_products(workload):
+    assert workload.op in WINDOWS
+    for candidate in workload_candidates(workload, resolve("h200")):
+        assert candidate.schedule.gpu is not None and candidate.schedule.gpu.kernel == "windows"
+
+
+def test_rows_stay_whole():
+    schedule = workload_candidates(reduction((333, 77), (1,)), resolve("a100"))[0].schedule
+    assert len(schedule.tile) == 1
+    assert schedule.gpu is not None and schedule.gpu.kernel == "rows"
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.builds(
+        AttentionShape,
+        st.sampled_from([1, 12, 96]),
+        st.integers(1, 2048),
+        st.integers(1, 2048),
+        st.sampled_from([32, 40, 64, 80, 128]),
+        st.sampled_from([32, 64, 128]),
+        st.booleans(),
+    ),
+    st.sampled_from(["f32", "f16", "bf16"]),
+    st.sampled_from(TARGETS),
+)
+def test_attention_blocks_keep_the_limits(shape, dtype, name):
+    target = resolve(name)
+    if dtype not in target.peak_gflops:
+        dtype = "f32"
+    candidates = attention_candidates(shape, dtype, target)
+    assert candidates
+    for candidate in candidates:
+        gpu = candidate.schedule.gpu
+        assert gpu is not None and gpu.kernel == "attention" and len(gpu.block) == 2
+        rows, columns = gpu.block
+        item = {"f32": 4}.get(dtype, 2)
+        held = item * (rows * shape.inner + 2 * columns * (shape.inner + shape.width))
+        assert held <= target.level("shared").capacity_bytes
+        if gpu.instruction:
+            assert rows % 16 == 0 and rows in (gpu.threads // 2, gpu.threads)
+            assert dtype in ("f16", "bf16") and target.arch != "sm_70"
+
+
+def test_matrix_units_are_those_of_the_architecture():
+    assert kinds(resolve("v100"), "f16") == ("volta",)
+    assert kinds(resolve("v100"), "bf16") == ("simt",)
+    assert kinds(resolve("a100"), "bf16") == ("mma",)
+    assert kinds(resolve("h100"), "bf16") == ("wgmma", "mma")
+    assert kinds(resolve("h100"), "f32") == ("simt",)
+    assert isinstance(gemm_choices(plain_gemm(1, 64, 64, 64, "i8"), resolve("a100"))[0].tile, GpuTile)
