@@ -15,6 +15,8 @@ from tilewright.compiler.pipeline import OnPass, run_pipeline
 NARROW_BYTES = (1 << 31) - (1 << 24)
 """Buffers below this are indexed in 32 bits; what is left of 2^31 is for positions past the end of a ragged tile."""
 TENSOR_MAP_BYTES = 128
+_EXPANDED = "clampf"
+"""Mathematical operations that become simpler ones before anything else, as no library has them."""
 _CONVERGENT, _PURE = "#9999", "#9998"
 
 
@@ -43,6 +45,9 @@ def index_bits(kernel: ir.Operation) -> int:
             return 64
     if walk(kernel, "memref.extract_aligned_pointer_as_index"):
         return 64
+    if any(op.name.startswith("nvgpu.") for op in walk(kernel)):
+        # Their conversion describes memory with 64-bit sizes, whatever the others are told.
+        return 64
     return 32
 
 
@@ -60,13 +65,19 @@ def pipeline(arch: str, bits: int) -> str:
     primitives = LowerPrimitives(arch).spec()
     return f"""builtin.module(gpu.module(
         convert-vector-to-scf{{full-unroll=true}},
+        memref-expand,
         lower-affine,expand-strided-metadata,lower-affine,
-        math-extend-to-supported-types{{extra-types=f64 target-type=f32}},
+        convert-complex-to-standard,
+        math-expand-ops{{ops={_EXPANDED}}},
+        widen-shuffles,
         canonicalize,cse,
         convert-scf-to-cf,
         convert-nvgpu-to-nvvm,
         convert-gpu-to-nvvm{{index-bitwidth={bits} use-bare-ptr-memref-call-conv=true}},
         {primitives},
+        convert-vector-to-llvm,
+        convert-complex-to-llvm,
+        convert-math-to-llvm,convert-ub-to-llvm,
         canonicalize,cse,
         reconcile-unrealized-casts))""".replace("\n", "").replace("        ", "")
 
@@ -82,6 +93,7 @@ def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Mod
     for op in module.body.operations:
         copy.body.append(op.operation.clone())
     run_pipeline(copy.operation, pipeline(arch, bits), on_pass)
+    refuse_unconverted(copy.operation, arch)
     plain = parse("module {}")
     for gpu_module in walk(copy.operation, "gpu.module"):
         for op in list(gpu_module.regions[0].blocks[0].operations):
@@ -93,6 +105,18 @@ def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Mod
     with plain.context, ir.Location.unknown():
         _finish(plain, function, launch)
     return plain
+
+
+def refuse_unconverted(op: ir.Operation, arch: str) -> None:
+    """Raises PassError for the first operation outside of the LLVM dialects: translating it would end the process."""
+    for inner in walk(op):
+        dialect = inner.name.partition(".")[0]
+        if dialect not in ("llvm", "nvvm", "rocdl") and inner.name not in ("builtin.module", "gpu.module"):
+            types = ", ".join(str(v.type) for v in (*inner.operands, *inner.results))
+            raise PassError(
+                f"no lowering to {arch} for `{inner.name}` on ({types}); write the kernel without it",
+                inner.location,
+            )
 
 
 def _finish(module: ir.Module, function: ir.Operation, launch: ir.DictAttr | None) -> None:
