@@ -21,8 +21,8 @@ PREDICTED = "tilewright.predicted"
 UNSCHEDULED = "tilewright.unscheduled"
 """Why a dispatch was given an empty schedule."""
 
-KERNELS = ("simt", "mma", "wgmma", "attention", "elementwise", "rows", "windows")
-"""Families of GPU kernels: three ways to contract, fused attention, and what is distributed over threads loop by loop."""
+KERNELS = ("simt", "mma", "wgmma", "skinny", "attention", "elementwise", "rows", "windows")
+"""Families of GPU kernels: four ways to contract, fused attention, and what is distributed over threads loop by loop."""
 
 WARP = 32
 BLOCK_THREADS = 1024
@@ -40,7 +40,7 @@ class GpuTile:
     K the reductions, and axes that all three have are a batch. `block` is (block_m, block_n, block_k), what one
     block of threads holds; for `attention` (block_q, block_k), rows of queries and of keys. `warp` is (warp_m, warp_n)
     of that block, for `wgmma` what one warpgroup takes; `thread` is (thread_m, thread_n), the results of one thread
-    of `simt`. `instruction` is the matrix instruction ("mma.m16n8k16", "mma.m16n8k8.tf32", "wgmma.m64n128k16"),
+    of `simt`; `skinny` streams the second factor past a few rows and chooses sizes itself. `instruction` is the matrix instruction ("mma.m16n8k16", "mma.m16n8k8.tf32", "wgmma.m64n128k16"),
     `stages` how many parts of K lie in shared memory at once, `split_k` among how many blocks K is divided, `cluster` how
     many blocks load together, `raster` how many rows of blocks are walked column by column. Rows of shared memory are
     `padding` elements longer than they hold, or swizzled in `swizzle` bytes. `threads` is the size of a block,

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
+from tilewright.compiler.gpu.kernels import contraction_tiles, skinny_gemm
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import tile_of
 from tilewright.compiler.gpu.kernels.hopper_gemm import operand_type
 from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, majors, make_plan
 from tilewright.compiler.gpu.kernels.hopper_tile import HopperTile
 from tilewright.compiler.gpu.kernels.operand_copies import k_contiguous
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, shared_bytes
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.gemm_shape import ACCESS_BYTES, Gemm
-from tilewright.compiler.tuning.gemm_tiles import architecture
-from tilewright.compiler.tuning.occupancy import shared_limit
 from tilewright.compiler.workload import BITS
 
 
@@ -89,7 +87,13 @@ def takes(product: Product, target: Target) -> Callable[[GpuTile], bool]:
     def fits(tile: GpuTile) -> bool:
         if tile.kernel == "wgmma":
             return _takes_wgmma(product, tile)
-        return tile.kernel != "simt" or _takes_simt(product, tile, target)
+        if tile.kernel == "skinny":
+            return skinny_gemm.suits(product.contraction)
+        try:
+            contraction_tiles.choose(product.contraction, tile, target)
+        except ScheduleError:
+            return False
+        return True
 
     return fits
 
@@ -104,10 +108,3 @@ def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
     except (NotHopper, TilewrightError):
         return False
     return wanted.broken_rule(b_major, plan.panels) is None and tile.block[2] == plan.depth
-
-
-def _takes_simt(product: Product, tile: GpuTile, target: Target) -> bool:
-    contraction = product.contraction
-    deferred = architecture(target) >= 80
-    wanted = SimtTile(*tile.block, *tile.thread, tile.stages, max(1, tile.split_k), deferred=deferred)
-    return shared_bytes(contraction, wanted) <= shared_limit(target)

@@ -76,11 +76,13 @@ def block_candidates(
 
 def _choices(space: BlockSpace, target: Target, options: ConstructOptions):
     vector = _vector(space)
+    # Shorter accesses than 16 bytes are the emitter's to choose: it sees which operands are broadcast or turned.
+    full = vector * space.item_bytes == ACCESS_BYTES
     shared = [t for t in THREADS if t <= (target.block_threads or 1024)]
     if space.family == "rows" and space.row > 1:
         for threads in _row_threads(space, shared):
             for rows in _rows_per_block(space, threads, target, options):
-                yield _box(space, rows), GpuTile("rows", threads, vector=vector)
+                yield _box(space, rows), GpuTile("rows", threads)
         return
     for threads in shared:
         for each in _PER_THREAD:
@@ -89,7 +91,7 @@ def _choices(space: BlockSpace, target: Target, options: ConstructOptions):
                 points = _shrunk(space.points, points, vector, target)
             tile = _box(space, points)
             own = min(threads, _warps(-(-math.prod(_whole(space, tile)) // vector)))
-            yield tile, GpuTile(space.family, own, vector=vector)
+            yield tile, GpuTile(space.family, own, vector=vector if full else 0)
 
 
 def _shrunk(points: int, wanted: int, vector: int, target: Target) -> int:
@@ -228,5 +230,5 @@ def _levels(
     for loop in cut.loops:
         block[cut.axes[loop]] = int(tile[loop])
     if space.inner is not None:
-        thread[cut.axes[space.inner]] = min(gpu.vector, block[cut.axes[space.inner]])
+        thread[cut.axes[space.inner]] = min(max(1, gpu.vector), block[cut.axes[space.inner]])
     return (("registers", tuple(thread)), ("shared", tuple(block)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 
@@ -23,6 +24,9 @@ _WORTH = 1.6
 """Tiles predicted slower than the first by more than this factor are not worth a measurement."""
 _TRIED = 200
 """Tiles shown to code generation before a kind of kernel is given up."""
+
+SKINNY_ROWS = 16
+"""Rows up to which all of them are kept in one thread's registers."""
 
 Fits = Callable[[GpuTile], bool]
 
@@ -59,10 +63,27 @@ def gemm_choices(
         if kind == "wgmma" and not _feeds_wgmma(gemm, dtype):
             continue
         found += _of_kind(gemm, kind, dtype, target, options, fits)
-    if not found and dtype != gemm.dtype:
-        return gemm_choices(gemm, target, options, "f32", fits)
+    if not found:
+        found = _of_kind(gemm, "simt", gemm.dtype, target, options, fits)
     found.sort(key=lambda choice: choice.us)
+    skinny = _skinny(gemm, target)
+    if (
+        fits(skinny.tile)
+        and gemm.m <= SKINNY_ROWS
+        and skinny.us <= _ALIKE * min((c.us for c in found), default=math.inf)
+    ):
+        found.insert(0, skinny)
     return found[: options.top_k]
+
+
+def _skinny(gemm: Gemm, target: Target) -> GemmChoice:
+    """Streaming the second factor past a few rows: every byte once, at what DRAM gives or lanes multiply."""
+    dram = target.memory[0]
+    memory = gemm.nbytes / (dram.copy_gbps or dram.bandwidth_gbps)
+    compute = gemm.flops / target.peak_gflops["f32"]
+    us = (max(memory, compute) + 2 * dram.latency_ns) / 1e3 + target.start_us
+    bound = dram.name if memory >= compute else "compute"
+    return GemmChoice(GpuTile("skinny"), round(us, 3), bound, 0, 0.0, 0, 0, float(gemm.nbytes))
 
 
 def _feeds_wgmma(gemm: Gemm, dtype: str) -> bool:

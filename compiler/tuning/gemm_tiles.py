@@ -145,7 +145,8 @@ def _simt(item: int, asynchronous: bool, a_rows: bool, b_rows: bool) -> list[tup
 def _mma(shape: tuple[int, int, int], item: int, asynchronous: bool) -> list[tuple[int, ...]]:
     _, columns, depth = shape
     found = []
-    warp_n = [n for n in (8, 16, 32, 64, 128) if n % columns == 0]
+    # Pairs of instructions side by side: ldmatrix loads four fragments at once.
+    warp_n = [n for n in (16, 32, 64, 128) if n % columns == 0]
     steps = (32, 64, 128) if item == 1 else (16, 32, 64) if item == 2 else (16, 32)
     for wm, wn, (gm, gn), bk in product((16, 32, 64), warp_n, _grids((1, 2, 4)), steps):
         bm, bn, warps = wm * gm, wn * gn, gm * gn

@@ -30,6 +30,8 @@ def product_candidates(
 def levels(choice: GemmChoice) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """What registers (of a thread, or of a warp with matrix instructions) and shared memory hold: [batch, m, n, k]."""
     tile = choice.tile
+    if not tile.block:
+        return ()
     depth = 1 if tile.kernel == "simt" else tile.block[2]
     return (("registers", (1, *(tile.thread or tile.warp), depth)), ("shared", (1, *tile.block)))
 

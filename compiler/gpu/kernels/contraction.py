@@ -17,7 +17,7 @@ def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modul
     """
     name = ir.StringAttr(function.attributes["sym_name"]).value
     asked = schedule.gpu
-    if asked is not None and asked.kernel not in ("", "simt", "mma", "wgmma"):
+    if asked is not None and asked.kernel not in ("", "simt", "mma", "wgmma", "skinny"):
         debug.log(2, f"{name}: its schedule asks for kernel {asked.kernel}, no contraction")
         return None
     with function.context, ir.Location.unknown(function.context):

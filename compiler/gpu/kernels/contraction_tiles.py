@@ -38,7 +38,8 @@ def choose(contraction: Contraction, asked: GpuTile | None, target: Target) -> K
     """The kernel and its sizes; raises ScheduleError for a schedule that no kernel here can follow."""
     if asked is not None and asked.kernel in ("simt", "mma"):
         return _asked(contraction, asked, target)
-    if skinny_gemm.suits(contraction):
+    asks_skinny = asked is not None and asked.kernel == "skinny"
+    if asks_skinny or skinny_gemm.suits(contraction):
         return skinny_gemm.choose(contraction, target)
     instruction = matching(contraction, "", target)
     if instruction is not None:
@@ -114,8 +115,8 @@ def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTi
             asked.raster or 8,
             asked.padding,
         )
-        if warp_m % 16 or warp_n % 16 or m % warp_m or n % warp_n:
-            refuse(f"warps take multiples of 16 that divide the block, found {warp_m}x{warp_n} of {m}x{n}")
+        if warp_m % 16 or warp_n % 8 or m % warp_m or n % warp_n:
+            refuse(f"warps take multiples of 16x8 that divide the block, found {warp_m}x{warp_n} of {m}x{n}")
         if k % instruction.depth:
             refuse(f"block_k is a multiple of {instruction.depth} for {instruction.name}, found {k}")
     else:

@@ -85,7 +85,7 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
 // CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, tile = [128, 0]
-// V100-SAME: gpu = {kernel = "rows", threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = [1, 0]
+// V100-SAME: gpu = {kernel = "rows", threads = 128 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = [1, 0]
 // IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
   %z = arith.constant 0.0 : f32
@@ -121,7 +121,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
 // CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, tile = [14, 28, 0, 0, 0]
-// V100-SAME: gpu = {kernel = "windows", threads = 256 : i64, vector = 1 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = [1, {{[0-9]+}}, 0, 0, 0]
+// V100-SAME: gpu = {kernel = "windows", threads = 256 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = [1, {{[0-9]+}}, 0, 0, 0]
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
@@ -153,9 +153,7 @@ func.func private @prime_columns(%x: tensor<64x10007xf32>) -> tensor<10007xf32> 
   return %r : tensor<10007xf32>
 }
 
-// Of half precision the tensor cores take: a warp's instruction on Volta, a warpgroup's on Hopper; f32 next to it does not.
-// V100-LABEL: func.func private @half
-// V100-SAME: instruction = "mma.m8n8k4", kernel = "mma"
+// Half precision takes the tensor cores: a warpgroup's instruction on Hopper, fed by TMA.
 // HOPPER-LABEL: func.func private @half
 // HOPPER-SAME: gpu = {block = [128, 256, 64], cluster = 2 : i64, instruction = "wgmma.m64n256k16", kernel = "wgmma", {{.*}}stages = 4 : i64, swizzle = 128 : i64, threads = 384 : i64, warp = [64, 256]}
 func.func private @half(%x: tensor<4096x4096xf16>, %w: tensor<4096x4096xf16>) -> tensor<4096x4096xf16> attributes {tilewright.operator = "matmul"} {
