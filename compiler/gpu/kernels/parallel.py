@@ -1,4 +1,4 @@
-"""Element-wise kernels: every element of a dispatch's results is computed by one thread from the dispatch's buffers.
+"""Element-wise and windowed kernels: every element of the results is computed by one thread from the dispatch's buffers.
 
     grid of blocks x threads x vectors per thread x lanes covers the points of a result in the order of memory
 
@@ -18,8 +18,11 @@ from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
 from tilewright.compiler.gpu.kernels import parallel_views as parallel_views
 from tilewright.compiler.gpu.kernels.parallel_access import Access, Buffer, cost, store_lanes
 from tilewright.compiler.gpu.kernels.parallel_elements import Elements
-from tilewright.compiler.gpu.kernels.parallel_positions import Flat, loop_digits
+from tilewright.compiler.gpu.kernels.parallel_positions import Flat, Position, loop_digits
 from tilewright.compiler.gpu.kernels.parallel_scalars import Unwritable
+from tilewright.compiler.gpu.kernels.transpose import Boxes, boxes
+from tilewright.compiler.gpu.kernels.transpose_boxes import Box, write_box
+from tilewright.compiler.gpu.kernels.window import ONE_POINT, Tile, is_window, sums_along_rows, tile
 from tilewright.compiler.ir import ir, memref, static_shape
 from tilewright.compiler.placement import STRIDES, dense_strides
 from tilewright.compiler.plan import dtype_name
@@ -29,12 +32,14 @@ from tilewright.compiler.target import Target
 from tilewright.runtime.program import ITEM_BYTES
 
 _THREADS = 256
+_MOST_STAGED = 2
+"""Results that go through shared memory at once: more would need more of it than a block may have by default."""
 _MOST_VECTORS = 4
 """Vectors per thread: 64 bytes of every operand under way."""
 
 
 def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module | None:
-    """The kernel of a dispatch without reductions; None for other dispatches."""
+    """The kernel of a dispatch whose only reductions run over small windows; None for other dispatches."""
     with function.context, function.location:
         try:
             return _emit(function, schedule, target)
@@ -44,11 +49,15 @@ def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modul
 
 @dataclass(frozen=True)
 class Part:
-    """Points that are computed together: the extents of their loops, results stored, operations run for their checks."""
+    """Points that are computed together: the extents of their loops, results stored, operations run for their checks.
+
+    `window` is the reduction that they are computed from, if there is one.
+    """
 
     extents: tuple[int, ...]
     results: tuple[int, ...] = ()
     checked: Structured | None = None
+    window: Structured | None = None
 
     @property
     def points(self) -> int:
@@ -57,12 +66,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Cover:
-    """How a part is dealt out: blocks of `threads`, each with `vectors` times `lanes` points; `rest` points follow."""
+    """How a part is dealt out: blocks of `threads`, each with `vectors` times `lanes` tiles; `rest` tiles follow.
+
+    `points` counts tiles, of one point each unless windows overlap.
+    """
 
     lanes: int
     vectors: int
     threads: int
     points: int
+    tile: Tile = ONE_POINT
 
     @property
     def groups(self) -> int:
@@ -109,6 +122,9 @@ class Dispatch:
 def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
     dispatch = read(function)
     messages, accesses = trace(dispatch)
+    boxed = _boxed(dispatch, accesses)
+    if boxed is not None:
+        return _emit_boxes(dispatch, boxed, schedule, messages)
     covers = [cover(part, own, schedule, target) for part, own in zip(dispatch.parts, accesses)]
     name = ir.StringAttr(function.attributes["sym_name"]).value
     threads = max(own.threads for own in covers)
@@ -123,13 +139,41 @@ def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modu
     return kernel.module
 
 
+def _boxed(dispatch: Dispatch, accesses: Sequence[Sequence[Access]]) -> Boxes | None:
+    """The boxes of a dispatch whose results cross its operands in memory; None for others."""
+    if len(dispatch.parts) > 1 or not dispatch.parts[0].results:
+        return None
+    results = [a.buffer for a in accesses[0] if a.writes]
+    found = boxes(dispatch.parts[0].extents, accesses[0], results[0])
+    same = all(b.strides == results[0].strides for b in results)
+    return found if found is not None and same and len(results) <= _MOST_STAGED else None
+
+
+def _emit_boxes(dispatch: Dispatch, boxed: Boxes, schedule: Schedule, messages: Sequence[str]) -> ir.Module:
+    name = ir.StringAttr(dispatch.function.attributes["sym_name"]).value
+    threads = (schedule.gpu.threads if schedule.gpu is not None else 0) or _THREADS
+    with builder.kernel(
+        name, dispatch.types, grid=boxed.blocks, block=threads, asserts=list(messages)
+    ) as kernel:
+        buffers = dispatch.buffers(kernel.buffers)
+        results = list(zip(dispatch.results, buffers[len(dispatch.inputs) :]))
+        write_box(
+            Box(boxed, builder.block_id()),
+            threads,
+            results,
+            lambda lanes: _elements(dispatch, buffers, lanes, list(messages), kernel.status),
+        )
+    return kernel.module
+
+
 def read(function: ir.Operation) -> Dispatch:
     """Takes a dispatch apart; raises Unwritable where it is none of this family."""
     block = function.regions[0].blocks[0]
     *ops, terminator = (view.operation for view in block.operations)
     inputs, results = list(block.arguments), list(terminator.operands)
     structured = [Structured.read(op) if op.name == "linalg.generic" else None for op in ops]
-    if any(s is not None and not s.is_elementwise for s in structured):
+    windows = [s for s in structured if s is not None and not s.is_elementwise]
+    if len(windows) > 1 or not all(map(is_window, windows)):
         raise Unwritable("a reduction")
     strides, types = [], []
     attributes = [
@@ -153,7 +197,10 @@ def read(function: ir.Operation) -> Dispatch:
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for number, value in enumerate(results):
         by_shape.setdefault(static_shape(value.type), []).append(number)
-    dispatch.parts += [Part(shape, tuple(numbers)) for shape, numbers in by_shape.items()]
+    window = windows[0] if windows else None
+    dispatch.parts += [Part(shape, tuple(numbers), None, window) for shape, numbers in by_shape.items()]
+    if window is not None and any(_repeats(part, window) for part in dispatch.parts):
+        raise Unwritable("a reduction that several results need")
     dispatch.parts += [
         Part(s.extents, checked=s) for s in structured if s is not None and not len(s.op.results)
     ]
@@ -161,6 +208,12 @@ def read(function: ir.Operation) -> Dispatch:
     if not dispatch.parts:
         raise Unwritable("a dispatch of no points")
     return dispatch
+
+
+def _repeats(part: Part, window: Structured) -> bool:
+    """Whether there are more points than sums."""
+    sums = math.prod(n for n, kind in zip(window.extents, window.kinds) if kind == "parallel")
+    return part.points > sums
 
 
 def trace(dispatch: Dispatch) -> tuple[list[str], list[list[Access]]]:
@@ -174,7 +227,9 @@ def trace(dispatch: Dispatch) -> tuple[list[str], list[list[Access]]]:
             point = builder.thread_id().value
             with builder.if_(True):
                 elements.bases[0] = point
-                _stores(dispatch, part, elements, buffers, [Flat(0, part.points, 1)])
+                _stores(
+                    dispatch, part, elements, buffers, [loop_digits(Flat(0, part.points, 1), part.extents)]
+                )
             found.append(elements.accesses)
     return messages, found
 
@@ -187,12 +242,24 @@ def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Ta
     groups = max(1, part.points // lanes)
     while threads > 64 and groups < threads * target.num_cores and not (given and given.threads):
         threads //= 2
+    if part.window is not None:
+        small = _tile(part, lanes, target)
+        return Cover(lanes, 1, threads, part.points // small.size, small)
     widest = max((lanes * a.buffer.item_bytes for a in accesses), default=FULL_BYTES)
     most = max(1, _MOST_VECTORS * FULL_BYTES // max(FULL_BYTES, widest)) if lanes > 1 else 2 * _MOST_VECTORS
     vectors = 1
     while vectors < most and groups >= 2 * vectors * threads * target.num_cores * 2:
         vectors *= 2
     return Cover(lanes, vectors, threads, part.points)
+
+
+def _tile(part: Part, lanes: int, target: Target) -> Tile:
+    """The tile of a windowed part; none where its results do not lie as the window's sums do."""
+    window = part.window
+    if window is None or part.points % lanes:
+        return Tile()
+    shape = static_shape(window.op.results[0].type)
+    return tile(window, shape, lanes, target.num_cores) if shape == part.extents else Tile()
 
 
 def _lanes(part: Part, accesses: Sequence[Access]) -> int:
@@ -222,21 +289,25 @@ def _write_part(
         if main:
             elements = _elements(dispatch, buffers, own.lanes, messages, status)
             start = number * (own.threads * own.vectors) + builder.thread_id()
-            flats, alive = [], []
+            points, alive = [], []
             for vector in range(own.vectors):
                 group = start + vector * own.threads
                 alive.append(True if own.is_exact else group < own.groups)
                 group = group if own.is_exact else builder.minimum(group, own.groups - 1)
                 elements.bases[vector] = builder.raw(group * own.lanes)
-                flats.append(Flat(vector, part.points, own.lanes))
-            _stores(dispatch, part, elements, buffers, flats, alive)
+                tiles = own.tile.loops(Flat(vector, own.points, own.lanes), part.extents)
+                points += tiles
+                alive += [alive.pop()] * len(tiles)
+            _stores(dispatch, part, elements, buffers, points, alive)
     if own.rest:
         with builder.if_(among(first_block + main, first_block + own.blocks)):
             elements = _elements(dispatch, buffers, 1, messages, status)
             point = (number - main) * own.threads + builder.thread_id()
             alive = [point < own.rest]
             elements.bases[0] = builder.raw(builder.minimum(point, own.rest - 1) + (part.points - own.rest))
-            _stores(dispatch, part, elements, buffers, [Flat(0, part.points, 1)], alive)
+            _stores(
+                dispatch, part, elements, buffers, own.tile.loops(Flat(0, own.points, 1), part.extents), alive
+            )
 
 
 def _stores(
@@ -244,13 +315,12 @@ def _stores(
     part: Part,
     elements: Elements,
     buffers: list[Buffer],
-    flats: Sequence[Flat],
+    points: Sequence[list[Position]],
     alive: Sequence[builder.Operand] = (True,),
 ) -> None:
-    """Computes everything at the points of all `flats`, then stores what is `alive`."""
+    """Computes everything at all `points`, given by their loops, then stores what is `alive`."""
     pending = []
-    for flat in flats:
-        loops = loop_digits(flat, part.extents)
+    for loops in points:
         if part.checked is not None:
             elements.body(part.checked, loops)
         own = []
@@ -271,7 +341,9 @@ def _stores(
 def _elements(
     dispatch: Dispatch, buffers: list[Buffer], lanes: int, messages: list[str], status: ir.Value | None
 ) -> Elements:
-    return Elements(dict(zip(dispatch.inputs, buffers)), lanes, messages, status)
+    elements = Elements(dict(zip(dispatch.inputs, buffers)), lanes, messages, status)
+    elements.reads_neighbours = any(part.window and sums_along_rows(part.window) for part in dispatch.parts)
+    return elements
 
 
 def _flat(argument: ir.Value, shape: Sequence[int], strides: Sequence[int]) -> ir.Value:

@@ -84,6 +84,14 @@ def load_lanes(elements: Elements, buffer: Buffer, index: Sequence[Position]) ->
 
 
 def _load(elements: Elements, buffer: Buffer, position: Position) -> ir.Value:
+    if elements.reads_neighbours:
+        size = FULL_BYTES // buffer.item_bytes
+        lane = position.constant % size
+        first = position.shifted(-lane)
+        whole = ir.MemRefType(buffer.memory.type).shape[0] % size == 0
+        if whole and size > 1 and piece(buffer, first, size) == size:
+            return _load_vector(elements, buffer, first, size)[lane]
+
     def make() -> ir.Value:
         value = memref.load(buffer.memory, [elements.scalar(position)])
         return arith.trunci(buffer.element, value) if buffer.is_boolean else value
@@ -149,12 +157,21 @@ def cost(access: Access, lanes: int) -> float:
         not isinstance(a, Digit) and any(not is_uniform(with_lanes(d, lanes)) for d in a.digits)
         for a, _ in position.terms
     )
-    steps = None if from_data else position.lane_steps(lanes)
-    if steps is not None and not any(steps):
+    # A single lane moves like the next thread's would.
+    steps = (
+        None
+        if from_data
+        else (position if lanes > 1 else access.position.with_lanes(2)).lane_steps(max(2, lanes))
+    )
+    if steps is None:
+        return 8.5
+    stride = abs(steps[1])
+    if steps != tuple(steps[1] * lane for lane in range(len(steps))):
+        stride = 1
+    if not any(steps):
         return 0.25 / lanes
-    if steps is not None and tuple(map(abs, steps)) == tuple(range(lanes)):
-        first = position.at_lane(0 if steps[-1] > 0 or lanes == 1 else lanes - 1)
-        pieces = lanes // piece(buffer, first, lanes)
-        width = min(32.0, lanes * buffer.item_bytes / 4)
-        return pieces * (width + 0.5) / lanes
-    return 8.0 + 0.5
+    pieces = lanes
+    if stride == 1 and steps[-1] in (lanes - 1, 1 - lanes):
+        pieces = lanes // piece(buffer, position.at_lane(0 if steps[-1] > 0 else lanes - 1), lanes)
+    width = min(32.0, lanes * max(1, stride) * buffer.item_bytes / 4)
+    return pieces * (width + 0.5) / lanes

@@ -24,14 +24,15 @@ from tilewright.compiler.structure import Structured
 Element = Position | list[ir.Value]
 """An integer known as a position, or one value for all lanes, or one per lane."""
 
-_UNROLLED = 32
+_UNROLLED = 64
 """Steps of a reduction that are written out; more become loops."""
 
 
 class Elements:
     """Writes elements at the current insertion point; `lanes` points at once.
 
-    `bases` are the numbers of points by the `Flat` they belong to; `accesses` collects how buffers were read.
+    `bases` are the numbers of points by the `Flat` they belong to; `accesses` collects how buffers were read. Where an
+    element's neighbours are sure to be read too, `reads_neighbours`, the vector around it is.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Elements:
         self.depends: dict[ir.Value, tuple[Digit, ...]] = {}
         self.accesses: list[Access] = []
         self.index = ir.IndexType.get()
+        self.reads_neighbours = False
         self._scopes: list[dict] = [{}]
 
     # What is known, by region.
@@ -108,12 +110,14 @@ class Elements:
             value = arith.remui(value, self.constant(self.index, digit.modulus))
         return value
 
-    def opaque(self, value: ir.Value, low: int, high: int, digits: tuple[Digit, ...]) -> Position:
+    def opaque(
+        self, value: ir.Value, low: int, high: int, digits: tuple[Digit, ...], multiple: int = 1
+    ) -> Position:
         """A position for an index value within bounds, the same for all lanes."""
 
         def make() -> Position:
             self.opaques[len(self.opaques)] = value
-            return Position.of(Opaque(len(self.opaques) - 1, low, high, 1, digits))
+            return Position.of(Opaque(len(self.opaques) - 1, low, high, multiple, digits))
 
         return Position((), low) if low == high else self.remembered(("opaque", value, low, high), make)
 

@@ -1,0 +1,228 @@
+"""Kernels whose operands lie across their results in memory: boxes of results go through shared memory.
+
+    y[c, p] = x[p, c]     a block takes a box of 64 p x 64 c
+      reads x along c, 16 bytes per thread, computes, and writes results into shared memory, a bank apart per row
+      barrier
+      reads shared memory along p and writes y, 16 bytes per thread
+
+Both sides of memory see whole lines. Boxes that do not divide an axis overlap at its end: some results are computed
+twice, none is computed out of bounds. Source: Harris, "An Efficient Matrix Transpose in CUDA C/C++", 2013.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tilewright.compiler.gpu.alignment import FULL_BYTES
+from tilewright.compiler.gpu.kernels.parallel_access import Access, Buffer
+from tilewright.compiler.gpu.kernels.parallel_positions import Digit
+
+LINE_BYTES = 128
+"""What one read of memory brings, and how long the runs of a box are in bytes at least."""
+_MOST_ELEMENTS = 4096
+_FEWEST_POINTS = 2048
+"""Fewer points lie in the nearest cache anyway."""
+_BANK_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """How results are cut into boxes.
+
+    `axes` are extents of the loops, split where an operand's index takes them apart, in the order of the results'
+    memory; `loops[l]` says which axes loop l is made of. `box` are extents of a box, `order` the axes from the outermost to
+    the innermost in the order in which operands are read. Threads read `read_lanes` points at once, and write
+    `write_lanes`.
+    """
+
+    axes: tuple[int, ...]
+    loops: tuple[tuple[int, ...], ...]
+    box: tuple[int, ...]
+    order: tuple[int, ...]
+    read_lanes: int
+    write_lanes: int
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Boxes along every axis."""
+        return tuple(-(-n // b) for n, b in zip(self.axes, self.box))
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.counts)
+
+    @property
+    def points(self) -> int:
+        """Points of a box."""
+        return math.prod(self.box)
+
+    def shared_strides(self, item_bytes: int) -> tuple[tuple[int, ...], int]:
+        """Strides of the axes of a box in shared memory, and its elements: rows of a line or more end in a gap of a bank."""
+        strides, size, padded = [0] * len(self.box), 1, False
+        for axis in reversed(range(len(self.box))):
+            if not padded and size * item_bytes >= LINE_BYTES:
+                size, padded = size + max(1, _BANK_BYTES // item_bytes), True
+            strides[axis] = size
+            size *= self.box[axis]
+        return tuple(strides), size
+
+
+def boxes(extents: Sequence[int], accesses: Sequence[Access], result: Buffer) -> Boxes | None:
+    """The boxes of results of these extents; None where operands are read well in the order of the results' memory."""
+    if math.prod(extents) < _FEWEST_POINTS or any(n == 0 for n in extents):
+        return None
+    axes, loops = _axes(extents, accesses) or (None, None)
+    if axes is None or loops is None:
+        return None
+    reads = [own for a in accesses if not a.writes and (own := _strides(a, axes)) is not None]
+    crossing = [(a, s) for a, s in reads if _crosses(a, s, axes)]
+    if not crossing:
+        return None
+    main, strides = max(crossing, key=lambda own: (own[0].buffer.item_bytes, math.prod(_moved(own[1], axes))))
+    if any(_is_along(a, s, axes) and math.prod(_moved(s, axes)) > math.prod(axes) // 2 for a, s in reads):
+        return None  # As much is read in the order of the results: the nearest cache serves the rest.
+    # Axes that the operand does not move along stay outermost.
+    order = tuple(sorted(range(len(axes)), key=lambda i: (-strides[i] if strides[i] else -(1 << 62), i)))
+    written = _result_strides(extents, loops, axes, result)
+    box = _box(axes, order, strides, main.buffer.item_bytes, written, result.item_bytes)
+    if box is None:
+        return None
+    read_lanes = _lanes(order[-1], axes, box, strides, main.buffer)
+    write_lanes = _lanes(len(axes) - 1, axes, box, written, result)
+    return Boxes(axes, loops, box, order, read_lanes, write_lanes)
+
+
+def _box(
+    axes: Sequence[int],
+    order: Sequence[int],
+    strides: Sequence[int],
+    item_bytes: int,
+    written: Sequence[int],
+    written_bytes: int,
+) -> tuple[int, ...] | None:
+    """The largest box whose runs are two lines, one or half of one long and that fits; None where none does."""
+    for run_bytes in (2 * LINE_BYTES, LINE_BYTES, LINE_BYTES // 2):
+        box = [1] * len(axes)
+        _extend(box, axes, list(reversed(order)), strides, run_bytes // item_bytes)
+        _extend(box, axes, list(reversed(range(len(axes)))), written, run_bytes // written_bytes)
+        if math.prod(box) <= _MOST_ELEMENTS and math.prod(box) * written_bytes <= 4 * _MOST_ELEMENTS:
+            return tuple(box)
+    return None
+
+
+def _axes(
+    extents: Sequence[int], accesses: Sequence[Access]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]] | None:
+    """Extents of axes, outermost first, and the axes of every loop; None where indices cut loops at odd places."""
+    cuts = {1}
+    for extent in reversed(extents):
+        cuts.add(max(cuts) * extent)
+    for access in accesses:
+        for digit in access.position.digits():
+            cuts |= {digit.divisor, digit.divisor * digit.modulus}
+    chain = sorted(cuts)
+    if any(b % a for a, b in pairwise(chain)) or chain[-1] != math.prod(extents):
+        return None
+    axes = [b // a for a, b in pairwise(chain)][::-1]
+    loops, at = [], 0
+    for extent in extents:
+        own: list[int] = []
+        while math.prod(axes[i] for i in own) < extent:
+            own.append(at)
+            at += 1
+        if math.prod(axes[i] for i in own) != extent:
+            return None
+        loops.append(tuple(own))
+    return tuple(axes), tuple(loops)
+
+
+def _strides(access: Access, axes: Sequence[int]) -> tuple[Access, tuple[int, ...]] | None:
+    """Elements that an access moves by along every axis; None where part of its position is known at run time only."""
+    found = []
+    if any(not isinstance(atom, Digit) for atom, _ in access.position.terms):
+        return None
+    divisor = math.prod(axes)
+    for extent in axes:
+        divisor //= extent
+        stride = 0
+        for atom, coefficient in access.position.terms:
+            if isinstance(atom, Digit) and atom.divisor <= divisor < atom.divisor * atom.modulus:
+                stride += coefficient * (divisor // atom.divisor)
+        found.append(stride if extent > 1 else 0)
+    return access, tuple(found)
+
+
+def _result_strides(
+    extents: Sequence[int], loops: Sequence[Sequence[int]], axes: Sequence[int], result: Buffer
+) -> tuple[int, ...]:
+    found = [0] * len(axes)
+    for own, stride in zip(loops, result.strides):
+        for axis in reversed(own):
+            found[axis] = stride
+            stride *= axes[axis]
+    return tuple(found)
+
+
+def _innermost(strides: Sequence[int], axes: Sequence[int]) -> int | None:
+    """The axis of stride 1."""
+    return next((i for i, (s, n) in enumerate(zip(strides, axes)) if s == 1 and n > 1), None)
+
+
+def _crosses(access: Access, strides: Sequence[int], axes: Sequence[int]) -> bool:
+    """Whether an access runs through memory along another axis than the results do, which it jumps along."""
+    own = _innermost(strides, axes)
+    if any(stride < 0 for stride in strides):
+        return False
+    last = max((i for i, n in enumerate(axes) if n > 1), default=0)
+    return own is not None and own != last and abs(strides[last]) * access.buffer.item_bytes >= FULL_BYTES
+
+
+def _is_along(access: Access, strides: Sequence[int], axes: Sequence[int]) -> bool:
+    last = max((i for i, n in enumerate(axes) if n > 1), default=0)
+    return abs(strides[last]) == 1
+
+
+def _moved(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """Extents of the axes that an access moves along."""
+    return [n for s, n in zip(strides, axes) if s]
+
+
+def _extend(
+    box: list[int], axes: Sequence[int], inner_first: Sequence[int], strides: Sequence[int], run: int
+) -> None:
+    """Grows a box along axes that follow each other in memory until its runs have `run` elements."""
+    length = 1
+    for axis in inner_first:
+        if axes[axis] == 1:
+            continue
+        if strides[axis] != length or length >= run:
+            break
+        size = _share(axes[axis], -(-run // length))
+        box[axis] = max(box[axis], size)
+        length *= axes[axis]
+        if size != axes[axis]:
+            break
+
+
+def _share(extent: int, wanted: int) -> int:
+    """How much of an axis a box takes: all of a short one, a divisor of at least `wanted`, or just that."""
+    if extent < 2 * wanted:
+        return extent
+    return next((size for size in range(wanted, 2 * wanted) if extent % size == 0), wanted)
+
+
+def _lanes(axis: int, axes: Sequence[int], box: Sequence[int], strides: Sequence[int], buffer: Buffer) -> int:
+    """Elements of the vectors along an axis of stride 1: 16 bytes, or what divides everything that moves them."""
+    if strides[axis] != 1:
+        return 1
+    others = [s for i, s in enumerate(strides) if i != axis and axes[i] > 1]
+    return math.gcd(
+        FULL_BYTES // buffer.item_bytes,
+        max(1, buffer.alignment_bytes // buffer.item_bytes),
+        box[axis],
+        axes[axis] - box[axis],
+        *others,
+    )
