@@ -56,7 +56,7 @@ class HopperTile:
         if self.warpgroups == 1:
             return None
         pool = REGISTERS // self.threads // 8 * 8 * (self.warpgroups + 1)
-        producer = 24
+        producer = 40
         return producer, min(240, (pool - producer) // self.warpgroups // 8 * 8)
 
     def a_bytes(self) -> int:

@@ -1,0 +1,227 @@
+"""Dispatches for tests of wgmma kernels: products and convolutions with epilogues, as text, and the same in numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+EPILOGUES = ("none", "bias_relu", "residual_gelu", "scaled")
+
+
+@dataclass(frozen=True)
+class Product:
+    """[batch, m, k] x [batch, k, n] in `dtype`; `a` and `b` are how factors lie, `result` the type that is returned."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "f16"
+    a: str = "mk"
+    b: str = "nk"
+    result: str = "f16"
+    epilogue: str = "none"
+    batch: int = 0
+
+    @property
+    def total(self) -> str:
+        return "i32" if self.dtype == "i8" else "f32"
+
+    def shape(self, letters: str) -> list[int]:
+        sizes = {"m": self.m, "n": self.n, "k": self.k, "b": self.batch}
+        return [sizes[letter] for letter in (["b"] if self.batch else []) + list(letters)]
+
+    def text(self) -> str:
+        """The dispatch as MLIR."""
+        batch = ["b"] if self.batch else []
+        loops = ", ".join([*batch, "m", "n", "k"])
+        maps = [f"affine_map<({loops}) -> ({', '.join([*batch, *own])})>" for own in (self.a, self.b, "mn")]
+        kinds = ", ".join(['"parallel"'] * (2 + len(batch)) + ['"reduction"'])
+        a, b = (_tensor(self.shape(own), self.dtype) for own in (self.a, self.b))
+        total, out = _tensor(self.shape("mn"), self.total), _tensor(self.shape("mn"), self.result)
+        integer = self.total == "i32"
+        widen = "arith.extsi" if integer else "arith.extf"
+        multiply, add = ("arith.muli", "arith.addi") if integer else ("arith.mulf", "arith.addf")
+        same = self.dtype == self.total
+        factors = ("%x", "%y") if same else ("%x1", "%y1")
+        widening = (
+            ""
+            if same
+            else f"""
+    %x1 = {widen} %x : {self.dtype} to {self.total}
+    %y1 = {widen} %y : {self.dtype} to {self.total}"""
+        )
+        arguments, epilogue = self._epilogue(out)
+        zero = "0" if integer else "0.0"
+        return f"""
+func.func @product(%a: {a}, %b: {b}{arguments}) -> {out} attributes {{tilewright.operator = "matmul"}} {{
+  %zero = arith.constant {zero} : {self.total}
+  %empty = tensor.empty() : {total}
+  %start = linalg.fill ins(%zero : {self.total}) outs(%empty : {total}) -> {total}
+  %sum = linalg.generic {{indexing_maps = [{", ".join(maps)}], iterator_types = [{kinds}]}}
+      ins(%a, %b : {a}, {b}) outs(%start : {total}) {{
+  ^bb0(%x: {self.dtype}, %y: {self.dtype}, %z: {self.total}):{widening}
+    %p = {multiply} {factors[0]}, {factors[1]} : {self.total}
+    %q = {add} %z, %p : {self.total}
+    linalg.yield %q : {self.total}
+  }} -> {total}
+{epilogue}
+}}"""
+
+    def _epilogue(self, out: str) -> tuple[str, str]:
+        """(further arguments, operations from the sum to the return)."""
+        if self.epilogue == "none" and self.result == self.total:
+            return "", f"  return %sum : {out}"
+        batch = ["b"] if self.batch else []
+        loops = ", ".join([*batch, "m", "n"])
+        full, row = f"affine_map<({loops}) -> ({loops})>", f"affine_map<({loops}) -> (n)>"
+        total = _tensor(self.shape("mn"), self.total)
+        narrow = f"    %t = arith.truncf %v : f32 to {self.result}" if self.result != "f32" else ""
+        last = "%t" if narrow else "%v"
+        extra, values, maps = self._operands(out, full, row)
+        body = {
+            "none": "    %v = arith.addf %x, %none : f32",
+            "bias_relu": "    %s = arith.addf %x, %y : f32\n    %v = arith.maximumf %s, %none : f32",
+            "residual_gelu": "    %s = arith.addf %x, %w : f32\n    %r = arith.mulf %s, %half : f32\n"
+            "    %e = math.erf %s : f32\n    %u = arith.addf %e, %one : f32\n    %v = arith.mulf %r, %u : f32",
+            "scaled": "    %v = arith.sitofp %x : i32 to f32",
+        }[self.epilogue]
+        widen = "    %w = arith.extf %y : f16 to f32\n" if self.epilogue == "residual_gelu" else ""
+        operands, types = (
+            ", ".join(["%sum", *(name for name, _ in values)]),
+            ", ".join([total, *(t for _, t in values)]),
+        )
+        names = {"bias_relu": ", %y: f32", "residual_gelu": ", %y: f16"}.get(self.epilogue, "")
+        return (
+            extra,
+            f"""
+  %none = arith.constant 0.0 : f32
+  %half = arith.constant 0.5 : f32
+  %one = arith.constant 1.0 : f32
+  %place = tensor.empty() : {out}
+  %result = linalg.generic {{indexing_maps = [{", ".join([full, *maps, full])}],
+      iterator_types = [{", ".join(['"parallel"'] * (2 + len(batch)))}]}}
+      ins({operands} : {types}) outs(%place : {out}) {{
+  ^bb0(%x: {self.total}{names}, %o: {self.result}):
+{widen}{body}
+{narrow}
+    linalg.yield {last} : {self.result}
+  }} -> {out}
+  return %result : {out}""",
+        )
+
+    def _operands(self, out: str, full: str, row: str) -> tuple[str, list[tuple[str, str]], list[str]]:
+        if self.epilogue == "bias_relu":
+            type_ = _tensor([self.n], "f32")
+            return f", %bias: {type_}", [("%bias", type_)], [row]
+        if self.epilogue == "residual_gelu":
+            type_ = _tensor(self.shape("mn"), "f16")
+            return f", %other: {type_}", [("%other", type_)], [full]
+        return "", [], []
+
+    def extra_shape(self) -> tuple[list[int], str] | None:
+        """Shape and type of the epilogue's operand."""
+        return {"bias_relu": ([self.n], "f32"), "residual_gelu": (self.shape("mn"), "f16")}.get(self.epilogue)
+
+    def expected(self, a: np.ndarray, b: np.ndarray, extra: np.ndarray | None) -> np.ndarray:
+        """The result in float64 (or exact integers), before it is rounded to the result's type."""
+        exact = np.int64 if self.dtype == "i8" else np.float64
+        left, right = a.astype(exact), b.astype(exact)
+        left = left if self.a == "mk" else np.swapaxes(left, -1, -2)
+        right = right if self.b == "kn" else np.swapaxes(right, -1, -2)
+        total = left @ right
+        if self.epilogue == "bias_relu":
+            return np.maximum(total + extra.astype(np.float64), 0)
+        if self.epilogue == "residual_gelu":
+            from math import erf
+
+            value = total + extra.astype(np.float64)
+            return value * 0.5 * (1 + np.vectorize(erf)(value))
+        return total
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """NHWC data, filters [window, window, channels, filters] or [filters, window, window, channels], no padding."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    filters: int
+    window: int = 3
+    stride: int = 1
+    dilation: int = 1
+    filters_first: bool = False
+    channels_first_result: bool = False
+
+    @property
+    def out(self) -> tuple[int, int]:
+        reach = self.dilation * (self.window - 1) + 1
+        return tuple((size - reach) // self.stride + 1 for size in (self.height, self.width))
+
+    @property
+    def filter_shape(self) -> list[int]:
+        if self.filters_first:
+            return [self.filters, self.window, self.window, self.channels]
+        return [self.window, self.window, self.channels, self.filters]
+
+    def text(self) -> str:
+        """The dispatch as MLIR: f16 factors, f32 sums, f16 result with a relu."""
+        h, w = self.out
+        loops = "n, h, w, f, i, j, c"
+        at = lambda loop, step: f"{loop} * {self.stride} + {step} * {self.dilation}"  # noqa: E731
+        x = _tensor([self.batch, self.height, self.width, self.channels], "f16")
+        f = _tensor(self.filter_shape, "f16")
+        filters = "f, i, j, c" if self.filters_first else "i, j, c, f"
+        total = _tensor([self.batch, h, w, self.filters], "f32")
+        order, shape = ("n, h, w, f", [self.batch, h, w, self.filters])
+        if self.channels_first_result:
+            order, shape = ("n, f, h, w", [self.batch, self.filters, h, w])
+        out = _tensor(shape, "f16")
+        return f"""
+func.func @product(%x: {x}, %f: {f}) -> {out} attributes {{tilewright.operator = "conv"}} {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : {total}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {total}) -> {total}
+  %sum = linalg.generic {{
+      indexing_maps = [affine_map<({loops}) -> (n, {at("h", "i")}, {at("w", "j")}, c)>,
+                       affine_map<({loops}) -> ({filters})>, affine_map<({loops}) -> (n, h, w, f)>],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
+      ins(%x, %f : {x}, {f}) outs(%start : {total}) {{
+  ^bb0(%a: f16, %b: f16, %s: f32):
+    %a1 = arith.extf %a : f16 to f32
+    %b1 = arith.extf %b : f16 to f32
+    %p = arith.mulf %a1, %b1 : f32
+    %q = arith.addf %s, %p : f32
+    linalg.yield %q : f32
+  }} -> {total}
+  %place = tensor.empty() : {out}
+  %result = linalg.generic {{indexing_maps = [affine_map<(n, h, w, f) -> (n, h, w, f)>, affine_map<(n, h, w, f) -> ({order})>],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel"]}} ins(%sum : {total}) outs(%place : {out}) {{
+  ^bb0(%s: f32, %o: f16):
+    %r = arith.maximumf %s, %zero : f32
+    %t = arith.truncf %r : f32 to f16
+    linalg.yield %t : f16
+  }} -> {out}
+  return %result : {out}
+}}"""
+
+    def expected(self, x: np.ndarray, f: np.ndarray) -> np.ndarray:
+        """The result in float64."""
+        h, w = self.out
+        x, f = x.astype(np.float64), f.astype(np.float64)
+        if self.filters_first:
+            f = np.moveaxis(f, 0, -1)
+        total = np.zeros((self.batch, h, w, self.filters))
+        for i in range(self.window):
+            for j in range(self.window):
+                rows = slice(i * self.dilation, i * self.dilation + (h - 1) * self.stride + 1, self.stride)
+                columns = slice(j * self.dilation, j * self.dilation + (w - 1) * self.stride + 1, self.stride)
+                total += x[:, rows, columns] @ f[i, j]
+        total = np.maximum(total, 0)
+        return np.moveaxis(total, 3, 1) if self.channels_first_result else total
+
+
+def _tensor(shape: list[int], dtype: str) -> str:
+    return f"tensor<{'x'.join(map(str, shape))}x{dtype}>"
