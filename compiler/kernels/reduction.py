@@ -115,17 +115,20 @@ class Combination:
 
     def neutral(self, type_: ir.VectorType) -> ir.Value:
         """A vector of what changes nothing."""
-        element = type_.element_type
-        if self.op.name in ("arith.maxsi", "arith.minsi"):
-            half = 1 << (element.width - 1)
-            number: float = -half if self.op.name == "arith.maxsi" else half - 1
-        else:
-            number = _NEUTRAL[self.op.name]
-        if isinstance(element, ir.IntegerType):
-            scalar: ir.Attribute = ir.IntegerAttr.get(element, int(number))
-        else:
-            scalar = ir.FloatAttr.get(element, number)
+        scalar = neutral_attribute(self.op.name, type_.element_type)
         return arith.constant(type_, ir.DenseElementsAttr.get_splat(type_, scalar))
+
+
+def neutral_attribute(name: str, element: ir.Type) -> ir.Attribute:
+    """What changes nothing when combined by an operation that may be regrouped."""
+    if name in ("arith.maxsi", "arith.minsi"):
+        half = 1 << (element.width - 1)
+        number: float = -half if name == "arith.maxsi" else half - 1
+    else:
+        number = _NEUTRAL[name]
+    if isinstance(element, ir.IntegerType):
+        return ir.IntegerAttr.get(element, int(number) & 1 if element.width == 1 else int(number))
+    return ir.FloatAttr.get(element, number)
 
 
 def is_regroupable(name: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.compiler import debug
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import ScheduleError, TilewrightError
+from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.passes.apply_schedule import Loops, sink_of
 from tilewright.compiler.passes.distribute_loops import DistributeLoops
@@ -29,22 +29,24 @@ _BLOCKS_PER_CORE = 4
 
 
 def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
-    """The dispatch as gpu-level IR, cut as its schedule says; whole where that is not possible.
+    """The dispatch as gpu-level IR, cut as its schedule says; where that is not possible in another way, or whole.
 
-    Raises ScheduleError for an illegal schedule, TilewrightError for what cannot be lowered at all.
+    A schedule may have been made for a family that looks at the dispatch differently, so none is an error here.
+    Raises TilewrightError for what cannot be lowered at all.
     """
     module = _prepared(function)
     (prepared,) = functions(module)
-    given = schedule is not None and any(schedule.tile)
-    tile = schedule.tile if schedule is not None and given else choose_tile(prepared, target)
+    tiles = [choose_tile(prepared, target), ()]
+    if schedule is not None and any(schedule.tile):
+        tiles.insert(0, schedule.tile)
     threads = schedule.gpu.threads if schedule is not None and schedule.gpu is not None else 0
-    for attempt in [tile, ()] if any(tile) else [()]:
+    for number, tile in enumerate(tiles):
         try:
-            return _lower(prepared, attempt, threads or choose_threads(prepared, attempt, target), target)
+            return _lower(prepared, tile, threads or choose_threads(prepared, tile, target), target)
         except TilewrightError as error:
-            if not any(attempt) or (given and isinstance(error, ScheduleError)):
+            if number == len(tiles) - 1:
                 raise
-            debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
+            debug.log(1, f"{function.attributes['sym_name']} is not cut by {list(tile)}: {error}")
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -1,0 +1,85 @@
+"""Reductions along rows and columns with all that surrounds them: softmax, norms, statistics, means, greatest elements.
+
+A dispatch of this family reads every element once, keeps it in registers while the row is reduced, exchanges partial
+results by shuffles and shared memory, and writes what it computes from them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.compiler import debug
+from tilewright.compiler.gpu.alignment import buffer_alignments
+from tilewright.compiler.gpu.builder import kernel
+from tilewright.compiler.gpu.kernels.rows_access import Access
+from tilewright.compiler.gpu.kernels.rows_bodies import checks
+from tilewright.compiler.gpu.kernels.rows_kernel import Order, RowKernel, written_map
+from tilewright.compiler.gpu.kernels.rows_layout import RowShape, choose_layout
+from tilewright.compiler.gpu.kernels.rows_problem import NotRows, RowProblem, read_rows, stripped
+from tilewright.compiler.ir import ir
+from tilewright.compiler.passes.form_kernels import buffer_types
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import Target
+
+
+def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
+    """The dispatch's kernel; None where it is none of this family.
+
+    Raises ScheduleError for a number of threads that is not possible.
+    """
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    try:
+        problem = read_rows(function)
+    except NotRows as reason:
+        debug.log(3, f"{name} is not computed by rows: {reason}")
+        return None
+    with function.context, function.location:
+        types = buffer_types(function)
+        shape, order = shape_of(problem, types)
+        layout = choose_layout(shape, schedule or Schedule(), target)
+        grid = -(-problem.num_rows // layout.block_rows)
+        with kernel(name, types, grid=grid, block=layout.threads, asserts=checks(function)) as made:
+            RowKernel(problem, layout, order, made).write()
+        return made.module
+
+
+def shape_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[RowShape, Order]:
+    """What a layout is chosen by, and the order of axes: as the largest operand, or else result, lies in memory."""
+    reads, writes = accesses_of(problem, types)
+    main = max(reads or writes, key=lambda access: volume(problem, access))
+    strides = main.strides() or {}
+    far = max(map(abs, strides.values()), default=0) + 1
+
+    def by_stride(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(axes, key=lambda axis: -abs(strides.get(axis, 0) or far)))
+
+    order = Order(by_stride(problem.rows), by_stride(problem.columns))
+    near = [(abs(stride), axis) for axis, stride in strides.items() if axis >= 0 and stride]
+    contiguous = not near or min(near)[1] in problem.columns
+    fast = order.columns[-1] if contiguous else order.rows[-1]
+    found = [a for a in (*reads, *writes) if fast in a.depends()]
+    vector = max((a.vector(fast, problem.extents[fast]) for a in found), default=1)
+    widest = max(a.bytes for a in (*reads, *writes))
+    return RowShape(problem.num_rows, problem.num_columns, contiguous, vector, max(4, widest), False), order
+
+
+def accesses_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[list[Access], list[Access]]:
+    """Every access of the dispatch to its arguments, and to its results."""
+    arguments = list(problem.function.regions[0].blocks[0].arguments)
+    alignments = buffer_alignments(problem.function)
+    reads, writes = [], []
+    for step in problem.steps:
+        for operand, map_ in zip(step.op.operands, step.generic.maps):
+            if operand in arguments:
+                number = arguments.index(operand)
+                reads.append(Access(types[number], map_, step.axes, alignments[number]))
+    for number, value in enumerate(problem.results, len(arguments)):
+        step = problem.step_of(stripped(value))
+        assert step is not None
+        writes.append(Access(types[number], written_map(value, step), step.axes, alignments[number]))
+    return reads, writes
+
+
+def volume(problem: RowProblem, access: Access) -> int:
+    """Elements that an access goes over."""
+    return math.prod(problem.extents[axis] for axis in access.depends())
