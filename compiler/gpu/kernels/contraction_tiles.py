@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import NoReturn
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.kernels import mma_gemm, simt_gemm, skinny_gemm
+from tilewright.compiler.gpu.kernels import mma_gemm, simt_gemm, skinny_gemm, volta_gemm
 from tilewright.compiler.gpu.kernels.contraction_addresses import Grid
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
 from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, Instruction, MmaTile
 from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
 from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile
+from tilewright.compiler.gpu.kernels.volta_gemm import VoltaTile
 from tilewright.compiler.gpu.nvvm import compute_capability
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import BLOCK_THREADS, WARP, GpuTile
 from tilewright.compiler.target import Target
 
-KernelTile = SimtTile | MmaTile | SkinnyTile
+BlockTile = SimtTile | MmaTile | VoltaTile
+KernelTile = BlockTile | SkinnyTile
+
+VOLTA = "mma.m8n8k4"
+"""The matrix instruction before sm_80; later ones have it in software only."""
 
 _SIMT_SIZES = (
     (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (128, 32, 8, 4), (32, 128, 4, 8),
@@ -43,8 +49,12 @@ def choose(contraction: Contraction, asked: GpuTile | None, target: Target) -> K
         return skinny_gemm.choose(contraction, target)
     instruction = matching(contraction, "", target)
     if instruction is not None:
-        return min(_mma_tiles(contraction, instruction, target), key=lambda t: _cost(contraction, t, target))
-    return min(_simt_tiles(contraction, target), key=lambda t: _cost(contraction, t, target))
+        tiles: Iterator[BlockTile] = _mma_tiles(contraction, instruction, target)
+    elif has_volta(contraction, target):
+        tiles = _volta_tiles(contraction, target)
+    else:
+        tiles = _simt_tiles(contraction, target)
+    return min(tiles, key=lambda tile: _cost(contraction, tile, target))
 
 
 def emit(contraction: Contraction, tile: KernelTile) -> ir.Module:
@@ -53,6 +63,8 @@ def emit(contraction: Contraction, tile: KernelTile) -> ir.Module:
         return skinny_gemm.emit_skinny(contraction, tile)
     if isinstance(tile, MmaTile):
         return mma_gemm.emit_mma(contraction, tile)
+    if isinstance(tile, VoltaTile):
+        return volta_gemm.emit_volta(contraction, tile)
     return simt_gemm.emit_simt(contraction, tile)
 
 
@@ -75,6 +87,12 @@ def matching(contraction: Contraction, name: str, target: Target) -> Instruction
     return None
 
 
+def has_volta(contraction: Contraction, target: Target) -> bool:
+    """Whether Volta's matrix instruction computes the contraction: of f16, summed in f32."""
+    arch = compute_capability(target.arch)
+    return 70 <= arch < 80 and contraction.compute_dtype == "f32" and _fits(contraction, "f16")
+
+
 def _fits(contraction: Contraction, dtype: str) -> bool:
     """Whether both factors are `dtype` once loaded, unconverted."""
     if contraction.convert_a is not None or contraction.convert_b is not None:
@@ -85,7 +103,7 @@ def _fits(contraction: Contraction, dtype: str) -> bool:
 def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTile:
     """The kernel that a schedule describes; sizes that it leaves out are filled in."""
 
-    def refuse(rule: str):
+    def refuse(rule: str) -> NoReturn:
         raise ScheduleError(f"dispatch @{contraction.name} on {target.name}: [{asked.text()}]: {rule}")
 
     if asked.block and len(asked.block) != 3:
@@ -93,32 +111,9 @@ def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTi
             f"a contraction's block has 3 sizes, found {list(asked.block)}; give (block_m, block_n, block_k)"
         )
     deferred = compute_capability(target.arch) >= 80
-    made: SimtTile | MmaTile
+    made: BlockTile
     if asked.kernel == "mma":
-        instruction = matching(contraction, asked.instruction, target)
-        if instruction is None:
-            types = f"{contraction.a_dtype} and {contraction.b_dtype}"
-            refuse(f"no instruction `{asked.instruction or 'mma'}` multiplies {types}; use kernel simt")
-        assert instruction is not None
-        first = MmaTile(instruction, 128, 128, 2 * instruction.depth, 64, 64)
-        m, n, k = asked.block or (first.block_m, first.block_n, first.block_k)
-        warp_m, warp_n = asked.warp or (math.gcd(64, m), math.gcd(64, n))
-        made = MmaTile(
-            instruction,
-            m,
-            n,
-            k,
-            warp_m,
-            warp_n,
-            asked.stages or 3,
-            asked.split_k or 1,
-            asked.raster or 8,
-            asked.padding,
-        )
-        if warp_m % 16 or warp_n % 8 or m % warp_m or n % warp_n:
-            refuse(f"warps take multiples of 16x8 that divide the block, found {warp_m}x{warp_n} of {m}x{n}")
-        if k % instruction.depth:
-            refuse(f"block_k is a multiple of {instruction.depth} for {instruction.name}, found {k}")
+        made = _asked_mma(contraction, asked, target, refuse)
     else:
         m, n, k = asked.block or (64, 64, 16)
         thread_m, thread_n = asked.thread or (math.gcd(4, m), math.gcd(4, n))
@@ -144,9 +139,38 @@ def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTi
     return made
 
 
-def _shared_bytes(contraction: Contraction, tile: SimtTile | MmaTile) -> int:
-    module = mma_gemm if isinstance(tile, MmaTile) else simt_gemm
-    return module.shared_bytes(contraction, tile)  # type: ignore[arg-type]
+def _asked_mma(
+    contraction: Contraction, asked: GpuTile, target: Target, refuse: Callable[[str], NoReturn]
+) -> MmaTile | VoltaTile:
+    """The matrix instruction's kernel that a schedule describes."""
+    instruction = matching(contraction, asked.instruction, target)
+    volta = has_volta(contraction, target) and asked.instruction in ("", VOLTA)
+    if instruction is None and not volta:
+        types = f"{contraction.a_dtype} and {contraction.b_dtype} into {contraction.sum_dtype}"
+        refuse(
+            f"there is no instruction `{asked.instruction or 'mma'}` that multiplies {types}; use kernel simt"
+        )
+    name, depth, columns = (instruction.name, instruction.depth, 8) if instruction else (VOLTA, 4, 16)
+    m, n, k = asked.block or (128, 128, 32)
+    warp_m, warp_n = asked.warp or (math.gcd(64, m), math.gcd(64, n))
+    if warp_m % 16 or warp_n % columns or m % warp_m or n % warp_n:
+        refuse(
+            f"warps take multiples of 16x{columns} that divide the block, found {warp_m}x{warp_n} of {m}x{n}"
+        )
+    if k % depth:
+        refuse(f"block_k is a multiple of {depth} for {name}, found {k}")
+    parts, raster = asked.split_k or 1, asked.raster or 8
+    if instruction is None:
+        return VoltaTile(m, n, k, warp_m, warp_n, asked.stages or 2, parts, raster)
+    return MmaTile(instruction, m, n, k, warp_m, warp_n, asked.stages or 3, parts, raster, asked.padding)
+
+
+def _shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
+    if isinstance(tile, MmaTile):
+        return mma_gemm.shared_bytes(contraction, tile)
+    if isinstance(tile, VoltaTile):
+        return volta_gemm.shared_bytes(contraction, tile)
+    return simt_gemm.shared_bytes(contraction, tile)
 
 
 def _blocks_per_core(contraction: Contraction, tile: SimtTile) -> int:
@@ -187,6 +211,12 @@ def _mma_tiles(contraction: Contraction, instruction: Instruction, target: Targe
                 break
 
 
+def _volta_tiles(contraction: Contraction, target: Target) -> Iterator[VoltaTile]:
+    for m, n, warp_m, warp_n in _MMA_SIZES:
+        if m * n <= 128 * 128:
+            yield from _divided(contraction, VoltaTile(m, n, 32, warp_m, warp_n), target)
+
+
 def _divided(contraction: Contraction, tile, target: Target) -> Iterator:
     """The tile, and where it leaves cores idle the tile with K divided."""
     yield tile
@@ -197,14 +227,14 @@ def _divided(contraction: Contraction, tile, target: Target) -> Iterator:
         parts *= 2
 
 
-def _cost(contraction: Contraction, tile: SimtTile | MmaTile, target: Target) -> float:
+def _cost(contraction: Contraction, tile: BlockTile, target: Target) -> float:
     """Relative time: multiplications of the busiest core, more for small tiles, which load more for each, for few
     threads, which wait for memory, and for parts of K, whose sums go through memory."""
     grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k)
     per_core = -(-grid.blocks // target.num_cores)
     depth = grid.steps_k * tile.block_k
     # A core multiplies about `reuse` elements in the time that it loads one into shared memory.
-    reuse = 64 if isinstance(tile, MmaTile) else 16
+    reuse = 16 if isinstance(tile, SimtTile) else 64
     work = tile.block_m * tile.block_n * depth
     loads = (tile.block_m + tile.block_n) * depth
     busy = min(1.0, per_core * tile.threads / 256)

@@ -16,23 +16,20 @@ from dataclasses import dataclass
 from tilewright.compiler.gpu.builder import (
     Kernel,
     Value,
-    barrier,
     block_id,
     constant,
     if_,
     index,
     kernel,
-    load,
-    load_vector,
     raw,
     select,
     shared,
-    store_vector,
     thread_id,
 )
-from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses, Grid, Tile
+from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses, Grid
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
 from tilewright.compiler.gpu.kernels.epilogue import Epilogue
+from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Results, Warps
 from tilewright.compiler.gpu.kernels.k_loop import over_k
 from tilewright.compiler.gpu.kernels.operand_copies import (
     Copier,
@@ -45,10 +42,8 @@ from tilewright.compiler.gpu.kernels.operand_copies import (
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.ir import arith, ir, memref, nvgpu, vector
 
-ROWS, COLUMNS = 16, 8
-"""Rows and columns of one instruction's result."""
-_STAGED_LANES = 4
-"""Columns per store from which on sums are worth a way through shared memory."""
+COLUMNS = 8
+"""Columns of one instruction's result."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +89,12 @@ class MmaTile:
     padding: int = 0
 
     @property
-    def warps_m(self) -> int:
-        return self.block_m // self.warp_m
-
-    @property
-    def warps_n(self) -> int:
-        return self.block_n // self.warp_n
+    def warps(self) -> Warps:
+        return Warps(self.block_m, self.block_n, self.warp_m, self.warp_n)
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps_m * self.warps_n
-
-    @property
-    def staging_pitch(self) -> int:
-        """Sums from one row to the next in shared memory: 8 modulo 32, so that 4 rows of 8 fall in different banks."""
-        return self.warp_n + (8 - self.warp_n) % 32
+        return self.warps.threads
 
 
 def copies(contraction: Contraction, tile: MmaTile, factor: int) -> Copies:
@@ -145,7 +131,7 @@ def shared_bytes(contraction: Contraction, tile: MmaTile) -> int:
     """Bytes of shared memory of one block: tiles, and sums on their way out in the same place."""
     size = element_bytes(tile.instruction.dtype)
     tiles = tile.stages * size * sum(copies(contraction, tile, factor).elements for factor in (0, 1))
-    return max(tiles, tile.warps_m * tile.warps_n * ROWS * tile.staging_pitch * 4)
+    return max(tiles, 4 * tile.warps.staging_elements)
 
 
 def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
@@ -174,16 +160,16 @@ class _Block:
         self.sum = ir.Type.parse(tile.instruction.sum_dtype)
         self.plans = [copies(contraction, tile, factor) for factor in (0, 1)]
         self.thread = thread_id()
-        self.lane, warp = self.thread % 32, self.thread // 32
-        self.warp = warp
-        self.warp_row = warp // tile.warps_n * tile.warp_m
-        self.warp_column = warp % tile.warps_n * tile.warp_n
+        self.lane = self.thread % 32
 
     def write(self) -> None:
         contraction, tile, grid = self.contraction, self.tile, self.grid
         place = grid.place(block_id())
         addresses = Addresses.of(contraction, self.written.buffers)
         self.memory = shared([shared_bytes(contraction, tile)], ir.IntegerType.get_signless(8), alignment=128)
+        row, column = self.lane // 4, self.lane % 4 * 2
+        fragment = Fragment(COLUMNS, ((0, row, column), (2, row + 8, column)))
+        self.results = Results(tile.warps, fragment, self.thread, place)
         self.buffers, start = [], 0
         for plan in self.plans:
             self.buffers.append(self.view(start, tile.stages * plan.elements, self.element))
@@ -208,11 +194,12 @@ class _Block:
             self.multiply,
         )
         epilogue = Epilogue(addresses, place.batch)
+        staging = self.view(0, tile.warps.staging_elements, self.sum)
         if meeting is None:
-            self.finish(epilogue, place, sums)
+            self.results.write(epilogue, sums, staging)
             return
         with if_(meeting.last(sums)):
-            self.finish(epilogue, place, meeting.total(sums))
+            self.results.write(epilogue, meeting.total(sums), staging)
 
     def view(self, start_bytes: int, elements: int, element: ir.Type) -> ir.Value:
         space = ir.MemRefType(self.memory.type).memory_space
@@ -228,7 +215,7 @@ class _Block:
         within, matrix = lane % 8, lane // 8
         # Of a, matrices 1 and 3 are the lower rows; of b, matrices 2 and 3 the right columns.
         far, deep = (matrix % 2, matrix // 2) if factor == 0 else (matrix // 2, matrix % 2)
-        base = self.warp_row if factor == 0 else self.warp_column
+        base = self.results.row if factor == 0 else self.results.column
         count = (self.tile.warp_m, self.tile.warp_n)[factor]
         found = {}
         if plan.k_rows:
@@ -241,14 +228,14 @@ class _Block:
                 found[first, 0] = plan.layout.place(row, base + far * 8 + first)
         return found
 
-    def fragment(self, factor: int, slot_start: Value, first: int, k: int) -> Value:
-        """Four matrices of a factor: rows or columns from `first` of the warp's, at step k."""
+    def fragment(self, factor: int, slot_start: Value, first: int, k: int, matrices: int = 4) -> Value:
+        """Four matrices of a factor: rows or columns from `first` of the warp's, at step k. Two are the first 8 columns."""
         plan = self.plans[factor]
         rows = first if plan.k_rows else k
         start = self.starts[factor][(0, k) if plan.k_rows else (first, 0)]
         place = start + slot_start + rows * plan.layout.pitch
-        type_ = ir.VectorType.get([4, self.instruction.per_register], self.element)
-        return Value(nvgpu.ldmatrix(type_, self.buffers[factor], [raw(place)], not plan.k_rows, 4))
+        type_ = ir.VectorType.get([matrices, self.instruction.per_register], self.element)
+        return Value(nvgpu.ldmatrix(type_, self.buffers[factor], [raw(place)], not plan.k_rows, matrices))
 
     def multiply(self, slot: Value, sums: list[Value]) -> list[Value]:
         """One tile's products added to the sums."""
@@ -259,7 +246,10 @@ class _Block:
             left = [self.factor(self.fragment(0, starts[0], i, k)) for i in range(0, tile.warp_m, ROWS)]
             right = []
             for j in range(0, tile.warp_n, 2 * COLUMNS):
-                right += self.halves(self.factor(self.fragment(1, starts[1], j, k)))
+                if tile.warp_n - j >= 2 * COLUMNS:
+                    right += self.halves(self.factor(self.fragment(1, starts[1], j, k)))
+                else:
+                    right.append(self.factor(self.fragment(1, starts[1], j, k, matrices=2)))
             for i, a in enumerate(left):
                 for j, b in enumerate(right):
                     sums[i * across + j] = self.product(a, b, sums[i * across + j])
@@ -269,7 +259,8 @@ class _Block:
         """A fragment as the instruction takes it: f32 rounded to tf32, to nearest, NaN kept."""
         if self.instruction.dtype != "f32":
             return fragment
-        bits_type = ir.VectorType.get([4, 1], ir.IntegerType.get_signless(32))
+        shape = ir.VectorType(fragment.type).shape
+        bits_type = ir.VectorType.get(shape, ir.IntegerType.get_signless(32))
         bits = Value(arith.bitcast(bits_type, fragment.value))
         rounded = (bits + 0x1000) & 0xFFFFE000
         nearest = Value(arith.bitcast(fragment.type, rounded.value))
@@ -296,73 +287,3 @@ class _Block:
             tf32_enabled=True if self.instruction.dtype == "f32" else None,
         )
         return Value(vector.shape_cast(total.type, result))
-
-    def finish(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
-        """The results of the warp's rows and columns."""
-        if min(epilogue.store_lanes, self.tile.warp_n) >= _STAGED_LANES:
-            self.finish_staged(epilogue, place, sums)
-        else:
-            self.finish_directly(epilogue, place, sums)
-
-    def finish_directly(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
-        """Every thread writes the sums that it has."""
-        tile, contraction = self.tile, self.contraction
-        across = tile.warp_n // COLUMNS
-        ragged = contraction.extent("n") % tile.block_n != 0
-        lines = [
-            epilogue.columns(place.column + self.warp_column + self.lane % 4 * 2 + j * COLUMNS, 2, ragged)
-            for j in range(across)
-        ]
-        for i in range(tile.warp_m // ROWS):
-            for half in range(2):
-                row = self.row(epilogue, place, self.warp_row + self.lane // 4 + (i * ROWS + half * 8))
-                for j in range(across):
-                    for first, count, line in lines[j]:
-                        at = half * 2 + first
-                        lanes = [sums[i * across + j][at + e] for e in range(count)]
-                        epilogue.write(lanes, row, line)
-
-    def row(self, epilogue: Epilogue, place: Tile, within: Value):
-        rows = self.contraction.extent("m")
-        m = place.row + within
-        return epilogue.row(m, True if rows % self.tile.block_m == 0 else m < rows)
-
-    def finish_staged(self, epilogue: Epilogue, place: Tile, sums: list[Value]) -> None:
-        """Sums change places in shared memory, 16 rows of the warp at a time."""
-        tile, pitch = self.tile, self.tile.staging_pitch
-        across = tile.warp_n // COLUMNS
-        lanes = math.gcd(epilogue.store_lanes, tile.warp_n)
-        staging = self.view(0, tile.warps_m * tile.warps_n * ROWS * pitch, self.sum)
-        start = self.warp * (ROWS * pitch)
-        per_row = tile.warp_n // lanes
-        ragged = self.contraction.extent("n") % tile.block_n != 0
-        for i in range(tile.warp_m // ROWS):
-            barrier()
-            for j in range(across):
-                for half in range(2):
-                    two = vector.extract_strided_slice(
-                        ir.VectorType.get([2], self.sum), sums[i * across + j].value, [2 * half], [2], [1]
-                    )
-                    at = start + (self.lane // 4 + half * 8) * pitch + self.lane % 4 * 2 + j * COLUMNS
-                    store_vector(Value(two), staging, [at], 8)
-            barrier()
-            for first in range(0, ROWS * per_row, 32):
-                number = self.lane + first
-                row, column = number // per_row, number % per_row * lanes
-                line = self.row(epilogue, place, self.warp_row + row + i * ROWS)
-                pieces = epilogue.columns(place.column + self.warp_column + column, lanes, ragged)
-                whole = ROWS * per_row - first >= 32
-                with if_(True if whole else number < ROWS * per_row):
-                    values = self.staged(staging, start + row * pitch + column, lanes)
-                    for begin, count, piece in pieces:
-                        epilogue.write(values[begin : begin + count], line, piece)
-
-    def staged(self, staging: ir.Value, at: Value, lanes: int) -> list[Value]:
-        width = min(4, lanes)
-        if width == 1:
-            return [load(staging, at)]
-        found = []
-        for first in range(0, lanes, width):
-            part = load_vector(staging, [at + first], width, 4 * width)
-            found += [part[e] for e in range(width)]
-        return found

@@ -103,7 +103,7 @@ def choose(contraction: Contraction, target: Target) -> SkinnyTile:
         if k_first
         else [(lanes, 4, w, 256 // w) for w in (32, 16, 8)]
     )
-    wanted = 2 * target.num_cores
+    wanted = 4 * target.num_cores
     tile = SkinnyTile(rows, *shapes[-1], k_first)
     for columns, steps, wide, deep in shapes:
         found = SkinnyTile(rows, columns, steps, wide, deep, k_first)
