@@ -45,9 +45,6 @@ def index_bits(kernel: ir.Operation) -> int:
             return 64
     if walk(kernel, "memref.extract_aligned_pointer_as_index"):
         return 64
-    if any(op.name.startswith("nvgpu.") for op in walk(kernel)):
-        # Their conversion describes memory with 64-bit sizes, whatever the others are told.
-        return 64
     return 32
 
 
@@ -72,8 +69,8 @@ def pipeline(arch: str, bits: int) -> str:
         widen-shuffles,
         canonicalize,cse,
         convert-scf-to-cf,
-        convert-nvgpu-to-nvvm,
         convert-gpu-to-nvvm{{index-bitwidth={bits} use-bare-ptr-memref-call-conv=true}},
+        convert-nvgpu-to-nvvm,join-index-widths,
         {primitives},
         convert-vector-to-llvm,
         convert-complex-to-llvm,
