@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.kernels import mma_gemm, simt_gemm, skinny_gemm, volta_gemm
@@ -20,8 +20,8 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import BLOCK_THREADS, WARP, GpuTile
 from tilewright.compiler.target import Target
 
-BlockTile = SimtTile | MmaTile | VoltaTile
-KernelTile = BlockTile | SkinnyTile
+BlockTile: TypeAlias = SimtTile | MmaTile | VoltaTile
+KernelTile: TypeAlias = BlockTile | SkinnyTile
 
 VOLTA = "mma.m8n8k4"
 """The matrix instruction before sm_80; later ones have it in software only."""
