@@ -103,6 +103,18 @@ def softmax(shape: Sequence[int]) -> Built:
     return nn.Softmax(dim=-1).eval(), (normal(*shape),)
 
 
+class Transpose(nn.Module):
+    """The last two axes exchanged, in memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(-1, -2).contiguous()
+
+
+def transpose(shape: Sequence[int]) -> Built:
+    """A copy with the last two axes exchanged."""
+    return Transpose().eval(), (normal(*shape),)
+
+
 def layer_norm(shape: Sequence[int]) -> Built:
     """Layer normalisation over the last axis, with scale and shift."""
     return seeded(lambda: nn.LayerNorm(shape[-1])), (normal(*shape),)

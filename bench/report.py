@@ -197,3 +197,9 @@ def plot(path: Path, data: dict) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+if __name__ == "__main__":
+    from tilewright.bench.results_page import main
+
+    main()
