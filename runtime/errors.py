@@ -27,6 +27,10 @@ class DeviceMemoryError(DeviceError, MemoryError):
     """A GPU has too little free memory."""
 
 
+class EmulationError(TilewrightError):
+    """An emulated kernel did something that a GPU does not allow; lists each finding with block, thread and operation."""
+
+
 class ArgumentError(TilewrightError, ValueError):
     """An array passed to an executable has the wrong count, dtype, shape or device."""
 

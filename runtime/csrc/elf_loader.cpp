@@ -305,6 +305,7 @@ tw_kernel_fn Object::entry(char *base) const {
 void *external_symbol(const char *name) {
   if (!*name) return nullptr;
   if (void *address = builtin_symbol(name)) return address;
+  if (void *address = emulator_symbol(name)) return address;
   if (void *address = dlsym(RTLD_DEFAULT, name)) return address;
   static void *const libm = dlopen("libm.so.6", RTLD_NOW | RTLD_LOCAL);
   return libm ? dlsym(libm, name) : nullptr;

@@ -37,4 +37,7 @@ void *external_symbol(const char *name);
 // Conversions that LLVM calls where the CPU lacks them; nullptr when `name` is none of them.
 void *builtin_symbol(const char *name);
 
+// What kernels of an emulated GPU call; nullptr when `name` is none of them.
+void *emulator_symbol(const char *name);
+
 }  // namespace tw
