@@ -20,6 +20,7 @@ from tilewright.compiler.gpu.kernels.parallel_access import Access, Buffer, cost
 from tilewright.compiler.gpu.kernels.parallel_elements import Elements
 from tilewright.compiler.gpu.kernels.parallel_positions import Flat, Position, loop_digits
 from tilewright.compiler.gpu.kernels.parallel_scalars import Unwritable
+from tilewright.compiler.gpu.kernels.parallel_scatter import THREADS, Scatter, scatter_of, write_scatter
 from tilewright.compiler.gpu.kernels.transpose import Boxes, boxes
 from tilewright.compiler.gpu.kernels.transpose_boxes import Box, write_box
 from tilewright.compiler.gpu.kernels.window import ONE_POINT, Tile, is_window, sums_along_rows, tile
@@ -121,6 +122,9 @@ class Dispatch:
 
 def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
     dispatch = read(function)
+    sink = scatter_of(function)
+    if sink is not None:
+        return _emit_scatter(dispatch, Scatter.read(sink), target)
     messages, accesses = trace(dispatch)
     boxed = _boxed(dispatch, accesses)
     if boxed is not None:
@@ -163,6 +167,17 @@ def _emit_boxes(dispatch: Dispatch, boxed: Boxes, schedule: Schedule, messages: 
             results,
             lambda lanes: _elements(dispatch, buffers, lanes, list(messages), kernel.status),
         )
+    return kernel.module
+
+
+def _emit_scatter(dispatch: Dispatch, scatter: Scatter, target: Target) -> ir.Module:
+    name = ir.StringAttr(dispatch.function.attributes["sym_name"]).value
+    blocks = scatter.blocks(target.num_cores)
+    if dispatch.strides[-1] != dense_strides(scatter.shape):
+        raise Unwritable("a scatter into a part of a tensor")
+    with builder.kernel(name, dispatch.types, grid=blocks, block=THREADS) as kernel:
+        buffers = dispatch.buffers(kernel.buffers)
+        write_scatter(scatter, blocks, _elements(dispatch, buffers, 1, [], None), buffers[-1])
     return kernel.module
 
 
