@@ -58,6 +58,7 @@ def compile_ptx(
     Raises PassError when the kernel holds what the target lacks, LibdeviceError when it needs a libdevice that is not
     installed.
     """
+    _machine(arch)
     symbol = ir.StringAttr(nvvm.kernel_of(module).attributes["sym_name"]).value
     text = nvvm.llvm_ir(nvvm.lower(module, arch, on_pass))
     optimised, assembly = emit(text, arch, opt_level)
