@@ -1,0 +1,195 @@
+"""wgmma kernels in the emulator, checked: types, layouts, epilogues, ragged shapes, clusters, batches, divided tiles."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hopper_products import Convolution, Product
+
+from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
+from tilewright.compiler.gpu.kernels import hopper_gemm
+from tilewright.compiler.ir import context, functions, ir, parse
+from tilewright.compiler.schedule import GpuTile, Schedule
+from tilewright.compiler.target import resolve
+
+SEEDS = (0, 1, 2)
+ROUNDING = {"f16": 2**-11, "bf16": 2**-8, "f32": 2**-23, "i32": 0}
+"""Half a unit in the last place, relative."""
+
+
+def tile(rows: int, columns: int, depth: int = 64, **more) -> GpuTile:
+    return GpuTile("wgmma", block=(rows, columns, depth), **more)
+
+
+def kernel(problem: Product | Convolution, gpu: GpuTile | None, cores: int) -> ir.Module:
+    """The kernel for a device of `cores` multiprocessors."""
+    target = replace(resolve("h100"), num_cores=cores)
+    with context(), ir.Location.unknown():
+        (function,) = functions(module := parse(problem.text()))
+        found = hopper_gemm.emit(function, Schedule(gpu=gpu), target)
+        del module
+    assert found is not None, "the family refuses the dispatch"
+    return found
+
+
+def stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Values as they lie in memory; bf16 as the upper halves of f32, rounded to nearest even."""
+    if dtype != "bf16":
+        return values.astype({"f16": np.float16, "f32": np.float32, "i8": np.int8, "i32": np.int32}[dtype])
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def loaded(values: np.ndarray, dtype: str) -> np.ndarray:
+    return (values.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else values
+
+
+def draw(random: np.random.Generator, shape: list[int], dtype: str) -> np.ndarray:
+    """Values as stored; tf32 factors of f32 have no more bits than tf32 takes, so products are exact."""
+    if dtype == "i8":
+        return random.integers(-128, 128, shape, dtype=np.int8)
+    values = random.standard_normal(shape, dtype=np.float32)
+    if dtype == "f32":
+        return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return stored(values, dtype)
+
+
+def check_product(problem: Product, gpu: GpuTile | None, cores: int = 4, seed: int = 0) -> np.ndarray:
+    """Runs the kernel on drawn factors, compares with float64, and gives the result as stored."""
+    random = np.random.default_rng(seed)
+    factors = [draw(random, problem.shape(own), problem.dtype) for own in (problem.a, problem.b)]
+    extra = problem.extra_shape()
+    extras = [] if extra is None else [draw(random, *extra)]
+    result = np.full(problem.shape("mn"), 77, stored(np.zeros(1), problem.result).dtype)
+    run_kernel(kernel(problem, gpu, cores), [*factors, *extras, result], seed=seed)
+    values = [loaded(own, problem.dtype) for own in factors]
+    wanted = problem.expected(*values, loaded(extras[0], extra[1]) if extra else None)
+    found = loaded(result, problem.result).astype(np.float64)
+    if problem.result == "i32":
+        assert np.array_equal(found, wanted)
+    else:
+        # Sums are in f32: an error in the last bit for every doubling of k, then one rounding.
+        scale = np.abs(wanted) + np.sqrt(problem.k)
+        error = np.max(np.abs(found - wanted) / scale)
+        assert error <= 1.01 * ROUNDING[problem.result] + 16 * 2**-23, f"relative error {error:.2e}"
+    return result
+
+
+LAYOUTS = [(a, b) for a in ("mk", "km") for b in ("kn", "nk")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("a", "b"), LAYOUTS)
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_layouts(dtype, a, b, seed):
+    """Factors along k or across it, 16-bit results through TMA, tiles that come out even and ones that do not."""
+    check_product(Product(136, 200, 152, dtype, a, b, dtype, "none"), tile(128, 128, cluster=1), 1, seed)
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize(("a", "b"), LAYOUTS)
+def test_clusters(a, b, cluster):
+    """Blocks below each other load columns for each other; rows that no block needs are nobody's."""
+    check_product(Product(200, 136, 200, a=a, b=b), tile(64, 64, cluster=cluster), 4)
+
+
+@pytest.mark.parametrize("epilogue", ["bias_relu", "residual_gelu"])
+@pytest.mark.parametrize("result", ["f16", "f32"])
+@pytest.mark.parametrize("n", [128, 88, 75])
+def test_epilogues(n, result, epilogue):
+    """What follows the sum is computed on it, also where rows and columns end inside of a tile."""
+    check_product(Product(100, n, 72, result=result, epilogue=epilogue), tile(64, 64), 2)
+
+
+@pytest.mark.parametrize("columns", [8, 24, 72, 96, 192, 256])
+def test_columns(columns):
+    """Tiles of any multiple of 8 columns: those of no whole panels are stored by threads."""
+    check_product(Product(72, columns + 16, 64), tile(64, columns), 2)
+
+
+@pytest.mark.parametrize("warpgroups", [2, 3, 4])
+def test_consumers(warpgroups):
+    """Up to four warpgroups, each with its rows of a and its results."""
+    check_product(Product(64 * warpgroups + 40, 72, 136), tile(64 * warpgroups, 64), 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cores", [1, 3])
+def test_persistent_blocks(cores, seed):
+    """Few blocks go through many tiles; the ring of stages runs on from one to the next."""
+    check_product(Product(200, 264, 200), tile(64, 64, stages=3, raster=2), cores, seed)
+
+
+@pytest.mark.parametrize("result", ["f32", "f16"])
+def test_tf32(result):
+    """f32 factors as tf32, where the schedule asks."""
+    asked = tile(64, 64, 32, instruction="wgmma.m64n64k8.tf32")
+    check_product(Product(72, 100, 68, "f32", result=result), asked, 2)
+
+
+@pytest.mark.parametrize(("result", "epilogue"), [("i32", "none"), ("f32", "scaled")])
+def test_i8(result, epilogue):
+    """Products of 8-bit integers are exact."""
+    check_product(Product(72, 100, 144, "i8", result=result, epilogue=epilogue), tile(64, 64, 128), 2)
+
+
+@pytest.mark.parametrize("b", ["kn", "nk"])
+@pytest.mark.parametrize("result", ["f16", "f32"])
+def test_batches(b, result):
+    """Every matrix of a batch is on its own: boxes that leave one do not reach into the next."""
+    check_product(Product(72, 72, 40, b=b, result=result, batch=3), tile(64, 64), 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("cores", "cluster"), [(8, 1), (8, 2), (2, 1)])
+def test_divided_tiles(cores, cluster, seed):
+    """Parts of k are added up through memory: all tiles in parts, and those of the last wave only (2 cores)."""
+    problem = Product(130, 72, 600, epilogue="bias_relu", result="f16")
+    check_product(problem, tile(64, 64, split_k=3, cluster=cluster, stages=3), cores, seed)
+
+
+def test_divided_tiles_are_deterministic():
+    """The same bits whichever part comes last, and counters that are zero again."""
+    problem = Product(64, 64, 1024, result="f32")
+    random = np.random.default_rng(5)
+    a, b = (draw(random, problem.shape(own), "f16") for own in (problem.a, problem.b))
+    loaded_kernel = load_kernel(kernel(problem, tile(64, 64, split_k=4), 4))
+    found = []
+    for seed in range(6):
+        result = np.zeros((64, 64), np.float32)
+        execute(loaded_kernel, [a, b, result], seed=seed)
+        found.append(result.tobytes())
+    assert len(set(found)) == 1
+
+
+CONVOLUTIONS = [
+    Convolution(2, 12, 10, 64, 72),
+    Convolution(3, 9, 11, 32, 64, window=3, stride=2),
+    Convolution(1, 16, 16, 24, 40, window=5, filters_first=True),
+    Convolution(1, 15, 13, 64, 64, dilation=2),
+    Convolution(2, 9, 9, 128, 64, window=1, stride=2),
+    Convolution(2, 10, 10, 64, 96, channels_first_result=True),
+]
+
+
+@pytest.mark.parametrize("problem", CONVOLUTIONS)
+def test_convolutions(problem):
+    """Convolutions as products: strides, dilation, windows whose columns and channels are one, results of both orders."""
+    check_convolution(problem, None)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_convolutions_in_clusters(seed):
+    """Boxes of pixels, two consumers, two blocks, three parts of k."""
+    check_convolution(Convolution(2, 12, 14, 64, 64), tile(128, 64, cluster=2, split_k=2), seed)
+
+
+def check_convolution(problem: Convolution, gpu: GpuTile | None, seed: int = 0) -> None:
+    random = np.random.default_rng(seed)
+    x = draw(random, [problem.batch, problem.height, problem.width, problem.channels], "f16")
+    f = draw(random, problem.filter_shape, "f16")
+    wanted = problem.expected(x, f)
+    result = np.full(wanted.shape, 77, np.float16)
+    run_kernel(kernel(problem, gpu, 4), [x, f, result], seed=seed)
+    scale = np.abs(wanted) + np.sqrt(problem.channels * problem.window**2)
+    assert np.max(np.abs(result - wanted) / scale) <= 1.01 * ROUNDING["f16"] + 16 * 2**-23
