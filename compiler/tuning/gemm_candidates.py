@@ -81,7 +81,7 @@ def _skinny(gemm: Gemm, target: Target) -> GemmChoice:
     dram = target.memory[0]
     memory = gemm.nbytes / (dram.copy_gbps or dram.bandwidth_gbps)
     compute = gemm.flops / target.peak_gflops["f32"]
-    us = (max(memory, compute) + 2 * dram.latency_ns) / 1e3 + target.start_us
+    us = (max(memory, compute) + dram.latency_ns) / 1e3 + target.start_us
     bound = dram.name if memory >= compute else "compute"
     return GemmChoice(GpuTile("skinny"), round(us, 3), bound, 0, 0.0, 0, 0, float(gemm.nbytes))
 

@@ -26,6 +26,10 @@ SIMT_REGISTERS = 32
 """Registers of a thread beside its tile: addresses and loop variables, as for constructed programs (`roller.threads`)."""
 MMA_REGISTERS = 40
 """The same of a thread that feeds matrix instructions, which keeps addresses of swizzled rows as well."""
+MOST_UNROLLED = 2048
+"""Multiply-adds of a thread that one step of k is written out into: 32 KiB of code, of the 128 KiB that the instruction
+cache of a multiprocessor holds. Source: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", 2018, §3.5."""
 STAGES = (2, 3, 4, 5, 6, 8)
 WGMMA_COLUMNS = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 """Columns of a warpgroup's tile, multiples of 8 up to 256. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix
@@ -129,7 +133,11 @@ def _simt(item: int, asynchronous: bool, a_rows: bool, b_rows: bool) -> list[tup
         bm, bn, warps = wm * gm, wn * gn, gm * gn
         if bm > 256 or bn > 256 or warps not in (2, 4, 8):
             continue
-        registers = (tm * tn + 2 * (tm + tn)) * width + SIMT_REGISTERS
+        if tm * tn * bk > MOST_UNROLLED:
+            continue
+        # Fragments of two steps of k, of four where few threads leave room for them: the assembler takes what there is.
+        registers = (tm * tn + (2 if tm * tn <= 64 else 4) * (tm + tn)) * width + SIMT_REGISTERS
+        registers = min(registers, 255) if width == 1 else registers
         pad = PADDING_BYTES // item
         stored = bm * (bk + pad * a_rows) + bn * (bk + pad * b_rows)
         for stages in STAGES[:4] if asynchronous else (2,):
