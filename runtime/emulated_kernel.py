@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.runtime import emulator_native as native
+from tilewright.runtime import launch_rules
 from tilewright.runtime.errors import EmulationError, PackageError
-from tilewright.runtime.program import ITEM_BYTES, Launch
+from tilewright.runtime.program import Launch
 
 KINDS = {
     1: "out of bounds",
@@ -44,6 +45,9 @@ class EmulatedKernel:
     """A loaded kernel. Raises PackageError when the object code is refused, or this machine cannot emulate."""
 
     def __init__(self, name: str, object_: bytes, launch: Launch):
+        broken = launch_rules.broken_rule(launch)
+        if broken:
+            raise PackageError(f"kernel `{name}`: {broken}")
         self.name, self.launch = name, launch
         self._handle = native.load(name, object_)
         weakref.finalize(self, native.library().tw_emulator_unload, self._handle).atexit = False
@@ -137,34 +141,23 @@ class EmulatedKernel:
         return table
 
     def _maps(self, memory: Sequence[Memory]) -> ctypes.Array:
-        launch = self.launch
-        table = (native.Map * len(launch.tensor_maps))()
-        for number, map_ in enumerate(launch.tensor_maps):
-            size, rank = ITEM_BYTES[map_.dtype], len(map_.shape)
-            strides = (size, *map_.strides_bytes)
-            last = sum((extent - 1) * stride for extent, stride in zip(map_.shape, strides)) + size
-            if not 1 <= rank <= 5 or len(map_.box) != rank or len(strides) != rank:
+        table = (native.Map * len(self.launch.tensor_maps))()
+        for number, map_ in enumerate(self.launch.tensor_maps):
+            size = launch_rules.TENSOR_MAP_DTYPES[map_.dtype].nbytes
+            covered, held = launch_rules.span_bytes(map_), memory[map_.buffer].nbytes
+            if covered > held:
                 raise PackageError(
-                    f"kernel `{self.name}`: tensor map {number} is malformed: it has {rank} extents, "
-                    f"{len(map_.strides_bytes)} strides and a box of {len(map_.box)}"
-                )
-            if last > memory[map_.buffer].nbytes:
-                raise PackageError(
-                    f"kernel `{self.name}`: tensor map {number} covers {last} B of buffer {map_.buffer}, "
-                    f"which has {memory[map_.buffer].nbytes} B"
-                )
-            if map_.box[0] * size % 16 or any(stride % 16 for stride in map_.strides_bytes):
-                raise PackageError(
-                    f"kernel `{self.name}`: tensor map {number}: rows of boxes and strides must be multiples of 16 B"
+                    f"kernel `{self.name}`: tensor map {number} covers {covered} B of buffer {map_.buffer}, which "
+                    f"has {held} B"
                 )
             entry = native.Map(
                 address=memory[map_.buffer].address,
-                rank=rank,
+                rank=len(map_.shape),
                 element_bytes=size,
                 swizzle_bytes=map_.swizzle_bytes,
                 buffer=map_.buffer,
             )
-            for i in range(rank):
-                entry.shape[i], entry.strides[i], entry.box[i] = map_.shape[i], strides[i], map_.box[i]
+            for i, stride in enumerate((size, *map_.strides_bytes)):
+                entry.shape[i], entry.strides[i], entry.box[i] = map_.shape[i], stride, map_.box[i]
             table[number] = entry
         return table

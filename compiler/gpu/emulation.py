@@ -20,6 +20,7 @@ from tilewright.compiler.ir import ir, llvm, walk
 from tilewright.compiler.llvm_text import for_older_llvm
 from tilewright.compiler.passes.lower_to_emulator import EMULATED, LAUNCH, LowerToEmulator
 from tilewright.compiler.pipeline import run_pipeline
+from tilewright.runtime.emulated import aligned_bytes
 from tilewright.runtime.emulated_kernel import EmulatedKernel, Memory
 from tilewright.runtime.errors import EmulationError
 from tilewright.runtime.program import Launch
@@ -28,9 +29,6 @@ __all__ = ["EmulationError", "compile_object", "load_kernel", "run_kernel"]
 
 CPU = CpuCode("x86-64-v3", "", 256)
 """What emulated kernels are compiled for: any x86-64 CPU since 2015. Conversions of half precision are instructions."""
-
-_ALIGNMENT_BYTES = 256
-"""How far a GPU's allocations are aligned. Source: CUDA C++ programming guide, "Device memory accesses"."""
 
 
 def pipeline(checked: bool) -> str:
@@ -161,15 +159,14 @@ def execute(
     given = [d for d in described if d["kind"] == "buffer"]
     if len(arrays) != len(given):
         raise ValueError(f"kernel `{kernel.name}` has {len(given)} buffers, found {len(arrays)} arrays")
-    held = [_aligned(array.nbytes) for array in arrays]
+    held = [aligned_bytes(array.nbytes) for array in arrays]
     for copy, array in zip(held, arrays):
         copy[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     memory = [
         Memory(copy.ctypes.data, array.nbytes, array.nbytes if number in ready else -1)
         for number, (copy, array) in enumerate(zip(held, arrays))
     ]
-    workspace, status = _aligned(max(launch.workspace_bytes, 1)), np.zeros(1, np.int32)
-    workspace[:] = 0xFF
+    workspace, status = aligned_bytes(launch.workspace_bytes), np.zeros(1, np.int32)
     workspace[: launch.zeroed_bytes] = 0
     for entry in described[len(given) :]:
         extra = workspace if entry["kind"] == "workspace" else status
@@ -183,10 +180,3 @@ def execute(
         array[...] = copy[: array.nbytes].view(array.dtype).reshape(array.shape)
     if status[0]:
         raise EmulationError(f"kernel `{kernel.name}`: run-time check {status[0] - 1} failed")
-
-
-def _aligned(nbytes: int) -> np.ndarray:
-    """Bytes that start where a GPU's allocator would start them."""
-    raw = np.empty(nbytes + _ALIGNMENT_BYTES, np.uint8)
-    offset = -raw.ctypes.data % _ALIGNMENT_BYTES
-    return raw[offset : offset + nbytes]
