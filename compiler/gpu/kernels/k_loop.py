@@ -32,6 +32,8 @@ def over_k(
     multiply: Multiply,
 ) -> list[Value]:
     """Multiplies `steps` tiles from step `first` of K on, counted in tiles; gives the sums."""
+    if isinstance(steps, int):
+        stages = min(stages, max(2, steps + 1))
     deferred = [c for c in copiers if c.plan.deferred]
     direct = [c for c in copiers if not c.plan.deferred]
     deep = copiers[0].plan.deep

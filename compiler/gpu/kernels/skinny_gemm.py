@@ -96,7 +96,7 @@ def suits(contraction: Contraction) -> bool:
 def choose(contraction: Contraction, target: Target) -> SkinnyTile:
     """Sizes that give every core a few blocks, of whole lines of memory."""
     rows = contraction.extent("m")
-    lanes = min(widest(contraction, 1), max(1, _MOST_SUMS // rows))
+    lanes = min(widest(contraction, 1), 1 << (_MOST_SUMS // rows).bit_length() - 1)
     k_first = k_contiguous(contraction, 1)
     shapes = (
         [(c, lanes, 8, WARP) for c in (4, 2, 1)]
