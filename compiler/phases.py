@@ -259,7 +259,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         debug.log(2, f"#{number} {note['name']}: {place}")
     return Package(
         target=target.name,
-        features=target.cpu_features,
+        features=(target.arch,) if target.is_cuda else target.cpu_features,
         inputs=inputs,
         outputs=tuple(plan.tensor_spec(t, f"output{i}") for i, t in enumerate(results)),
         weights=weights,

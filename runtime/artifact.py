@@ -18,7 +18,7 @@ import tilewright
 from tilewright.runtime import arrays, container, cpu_features, native
 from tilewright.runtime.binding import bind
 from tilewright.runtime.container import Entry
-from tilewright.runtime.errors import ArtifactError, PackageError
+from tilewright.runtime.errors import ArtifactError, DeviceError, PackageError
 from tilewright.runtime.manifest import Reader, package_from_json, package_to_json
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package, TensorSpec
@@ -98,11 +98,20 @@ def _add_tensors(
     return found
 
 
-def load(path: str | os.PathLike[str], num_threads: int | None = None, verify: bool = True) -> CompiledModel:
+def load(
+    path: str | os.PathLike[str],
+    num_threads: int | None = None,
+    verify: bool = True,
+    device: Any = None,
+    cuda_graph: bool | str | None = None,
+) -> CompiledModel:
     """Reads a model that `save` wrote, without compiler, MLIR or torch; weights stay in the mapped file.
 
-    Raises ArtifactError when the file is missing, foreign, damaged, truncated, of a later format, or compiled
-    for CPU features that this machine lacks. `verify=False` skips the checksums of the weights, and with
+    A model compiled for GPUs is bound to `device` (a number, `cuda:1`, or a torch device; default the first), and
+    runs through a CUDA graph as `cuda_graph` says (True, False, or "auto").
+
+    Raises ArtifactError when the file is missing, foreign, damaged, truncated, of a later format, or compiled for
+    CPU features or a GPU that this machine lacks. `verify=False` skips the checksums of the weights, and with
     them reading weights that no `prepack` step needs; everything else is always verified.
     """
     file = container.read(path)
@@ -114,8 +123,8 @@ def load(path: str | os.PathLike[str], num_threads: int | None = None, verify: b
         signature = _signature(manifest)
         weights = _arrays(manifest["weight_tensors"], package.weights, file)
         state = [array.copy() for array in _arrays(manifest["state_tensors"], signature.state, file)]
-        executable = bind(package, weights, num_threads)
-    except (ArtifactError, PackageError) as error:
+        executable = bind(package, weights, num_threads, device, cuda_graph, needs_device=True)
+    except (ArtifactError, DeviceError, PackageError) as error:
         raise ArtifactError(f"{os.fspath(path)}: {error}") from None
     return CompiledModel(executable, signature, state)
 
@@ -140,7 +149,10 @@ def _manifest(file: container.Container, format_name: str = FORMAT) -> Reader:
 
 
 def _check_machine(manifest: Reader) -> None:
-    lacking = cpu_features.missing(manifest["features"].texts())
+    features = [
+        name for name in manifest["features"].texts() if not name.startswith("sm_")
+    ]  # a GPU's: see `bind`
+    lacking = cpu_features.missing(features)
     if lacking:
         raise ArtifactError(
             f"compiled for target `{manifest['target'].text()}`, and this machine lacks the CPU features "

@@ -6,41 +6,73 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from tilewright.runtime import arrays
-from tilewright.runtime.errors import PackageError
+from tilewright.runtime.errors import DeviceError, PackageError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import Package
 
 
-def bind(package: Package, weights: Sequence[Any] = (), num_threads: int | None = None) -> Any:
+def bind(
+    package: Package,
+    weights: Sequence[Any] = (),
+    num_threads: int | None = None,
+    device: Any = None,
+    cuda_graph: bool | str | None = None,
+    needs_device: bool = False,
+) -> Any:
     """What runs `package` with `weights` bound: an object with the interface of `Executable`.
 
-    A package of GPU kernels on a machine without a GPU becomes an `AbsentDevice`, which can be saved but not
-    run. Raises PackageError when package and weights do not hold together.
+    `device` is the GPU for a package of GPU kernels: a number, `cuda:1`, or a torch device; `cuda_graph` as in
+    `CudaExecutable`. On a machine without a GPU that runs it, such a package becomes an `AbsentDevice`, which can
+    be saved but not run, or raises DeviceError or PackageError when it `needs_device`. Raises PackageError when
+    package and weights do not hold together.
     """
     images = {kernel.launch.image if kernel.launch else "" for kernel in package.kernels}
+    is_cuda = images <= {"cubin", "ptx"} and (bool(images) or package.target.startswith("cuda:"))
+    if device is not None and not is_cuda:
+        raise PackageError(
+            f"compiled for `{package.target}`, which runs on no GPU; leave out device={device!r}"
+        )
+    if is_cuda:
+        return _bind_to_gpu(package, weights, device, cuda_graph, needs_device)
     if not images or images == {""}:
         return Executable(package, weights, num_threads)
     if images == {"emulated"}:
         from tilewright.runtime.emulated import EmulatedExecutable
 
         return EmulatedExecutable(package, weights)
-    if images <= {"cubin", "ptx"}:
-        from tilewright.runtime import cuda
-
-        return cuda.CudaExecutable(package, weights) if cuda.devices() else AbsentDevice(package, weights)
     raise PackageError(f"kernels of one package run on one kind of machine, found images {sorted(images)}")
+
+
+def _bind_to_gpu(
+    package: Package, weights: Sequence[Any], device: Any, cuda_graph: bool | str | None, needs_device: bool
+) -> Any:
+    from tilewright.runtime import cuda
+
+    index = cuda.default_index(weights) if device is None else cuda.index_of(device)
+    try:
+        reason = cuda.misfit(package, cuda.device(index))
+    except DeviceError as error:
+        if needs_device:
+            raise
+        reason = str(error)
+    if reason is None:
+        return cuda.CudaExecutable(package, weights, index, cuda_graph)
+    if needs_device:
+        raise PackageError(reason)
+    return AbsentDevice(package, weights, reason)
 
 
 class AbsentDevice:
     """A package for a GPU that this machine does not have: keeps the weights for `save`, and refuses to run."""
 
-    def __init__(self, package: Package, weights: Sequence[Any] = ()):
+    def __init__(self, package: Package, weights: Sequence[Any] = (), reason: str = ""):
         if len(weights) != len(package.weights):
             raise PackageError(f"expected {len(package.weights)} weights, found {len(weights)}")
-        self.package = package
+        self.package, self.reason = package, reason
         self.inputs, self.outputs = package.inputs, package.outputs
         self.weight_storages = tuple(
-            arrays.weight_storage(weight, spec) for weight, spec in zip(weights, package.weights)
+            arrays.weight_storage(weight.cpu() if getattr(weight, "is_cuda", False) else weight, spec)
+            for weight, spec in zip(weights, package.weights)
         )
 
     @property
@@ -59,8 +91,13 @@ class AbsentDevice:
     def run(self, *_: Any) -> NoReturn:
         """Raises PackageError: there is no device."""
         raise PackageError(
-            f"compiled for `{self.package.target}`, and this machine has no NVIDIA GPU whose driver answers; "
-            "save the model and load it where there is one, or compile for `emulate:` and the architecture"
+            f"compiled for `{self.package.target}`, which does not run here: {self.reason}; save the model and load "
+            "it where it does, or compile for `emulate:` and the architecture"
         )
+
+    @property
+    def pool(self) -> Any:
+        """Raises as `run` does: without a device there are no outputs."""
+        self.run()
 
     __call__ = output = profile = rebind = run

@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from tilewright.runtime.cuda_devices import Device, device, devices, misfit, require_devices
+from tilewright.runtime.cuda_devices import (
+    Device,
+    default_index,
+    device,
+    devices,
+    index_of,
+    misfit,
+    require_devices,
+)
 from tilewright.runtime.cuda_executable import CudaExecutable, DeviceArray
 
-__all__ = ["CudaExecutable", "Device", "DeviceArray", "device", "devices", "misfit", "require_devices"]
+__all__ = [
+    "CudaExecutable",
+    "Device",
+    "DeviceArray",
+    "default_index",
+    "device",
+    "devices",
+    "index_of",
+    "misfit",
+    "require_devices",
+]

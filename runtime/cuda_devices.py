@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.runtime import cuda_native, settings
 from tilewright.runtime.errors import DeviceError
@@ -80,6 +82,22 @@ def device(index: int) -> Device:
     return found[index]
 
 
+def index_of(device: Any) -> int:
+    """The number of a device: `1`, `cuda:1`, `cuda` (the first), or a torch device; raises DeviceError."""
+    text = str(device).strip()
+    kind, _, number = text.partition(":")
+    if text.isdecimal():
+        return int(text)
+    if kind == "cuda" and (number or "0").isdecimal():
+        return int(number or 0)
+    raise DeviceError(f"device: expected a number, `cuda` or `cuda:1`, found {device!r}")
+
+
+def default_index(weights: Sequence[Any]) -> int:
+    """The device of the first weight that lies on one, else 0."""
+    return next((w.device.index or 0 for w in weights if getattr(w, "is_cuda", False)), 0)
+
+
 def misfit(package: Package, device: Device) -> str | None:
     """Why a device cannot run a package: what is needed and what was found; None when it can.
 
@@ -87,7 +105,7 @@ def misfit(package: Package, device: Device) -> str | None:
     whose names end in `a` run on exactly one. Source: CUDA C++ Programming Guide, "Binary Compatibility", "PTX
     Compatibility", "Architecture-Specific Features".
     """
-    arch = _ARCH.search(package.target)
+    arch = next(filter(None, map(_ARCH.search, (*package.features, package.target))), None)
     if arch is None:
         return f"compiled for `{package.target}`, which is no NVIDIA GPU; {device} runs `cuda:{device.arch}`"
     needed, suffix = (int(arch[1]), int(arch[2])), arch[3]
@@ -104,6 +122,6 @@ def misfit(package: Package, device: Device) -> str | None:
     if fits:
         return None
     return (
-        f"compiled for `{package.target}`, which needs compute capability {needed[0]}.{needed[1]} ({rule} that), found "
+        f"compiled for {arch[0]}, which needs compute capability {needed[0]}.{needed[1]} ({rule} that), found "
         f"{device}; compile the model for `cuda:{device.arch}`"
     )

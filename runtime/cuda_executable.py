@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.runtime import arrays, cuda_native, settings
-from tilewright.runtime.cuda_devices import device, misfit
+from tilewright.runtime.cuda_devices import default_index, device, misfit
 from tilewright.runtime.errors import ArgumentError, PackageError
 from tilewright.runtime.executable import StepTime
 from tilewright.runtime.host_calls import HostCalls
@@ -57,7 +57,7 @@ class CudaExecutable(HostCalls):
         if self.cuda_graph not in GRAPHS:
             raise PackageError(f"cuda_graph: expected True, False or 'auto', found {cuda_graph!r}")
         if device_index is None:
-            device_index = next((w.device.index or 0 for w in weights if _is_cuda(w)), 0)
+            device_index = default_index(weights)
         self.device = device(device_index)
         reason = misfit(package, self.device)
         if reason:
@@ -94,7 +94,7 @@ class CudaExecutable(HostCalls):
             cuda_native.fail(status, self.package)
 
     def _placed(self, weight: Any, spec: TensorSpec) -> arrays.Storage | _OnDevice:
-        if not _is_cuda(weight):
+        if not getattr(weight, "is_cuda", False):
             return arrays.weight_storage(weight, spec)
         who = f"weight `{spec.name}` ({spec.dtype}{list(spec.shape)})"
         if (weight.device.index or 0) != self.device.index:
@@ -283,7 +283,3 @@ class DeviceArray:
         status = self._lib.tw_cuda_memory_copy(self._handle, array.ctypes.data, array.nbytes, is_to_device)
         if status:
             cuda_native.fail(status)
-
-
-def _is_cuda(weight: Any) -> bool:
-    return hasattr(weight, "data_ptr") and weight.device.type == "cuda"

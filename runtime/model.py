@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.signature import Signature
 
@@ -22,7 +23,7 @@ class CompiledModel:
 
     def __init__(
         self,
-        executable: Executable,
+        executable: Executable | Any,
         signature: Signature,
         state: Sequence[Any] = (),
         weights: Sequence[Any] | None = None,
@@ -57,15 +58,24 @@ class CompiledModel:
         library = next((type(t).__module__ for t in tensors if hasattr(t, "data_ptr")), "")
         if library or (not tensors and self.signature.flavour == "torch" and _torch_is_loaded()):
             if self._torch is None:
-                from tilewright.runtime.torch_calls import TorchCalls
-
-                self._torch = TorchCalls(self.executable, self.signature, self.state, self.weights)
+                self._torch = self._torch_calls()
             return self._torch
+        if any(getattr(state, "is_cuda", False) for state in self.state):
+            raise ArgumentError("the model's state lies on a GPU: call it with torch tensors there")
         if self._numpy is None:
             from tilewright.runtime.numpy_calls import NumpyCalls
 
             self._numpy = NumpyCalls(self.executable, self.signature, self.state, self.weights)
         return self._numpy
+
+    def _torch_calls(self) -> Any:
+        if hasattr(self.executable, "launch"):
+            from tilewright.runtime.torch_cuda_calls import TorchCudaCalls
+
+            return TorchCudaCalls(self.executable, self.signature, self.state, self.weights)
+        from tilewright.runtime.torch_calls import TorchCalls
+
+        return TorchCalls(self.executable, self.signature, self.state, self.weights)
 
 
 def _torch_is_loaded() -> bool:

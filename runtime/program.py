@@ -154,7 +154,8 @@ class Package:
     """A compiled model without its weights.
 
     `target` names what the kernels were compiled for; `features` the CPU features they need, as
-    /proc/cpuinfo-independent LLVM names (`avx512f`); `notes` is free JSON data for `explain`.
+    /proc/cpuinfo-independent LLVM names (`avx512f`), or a GPU's architecture (`sm_90a`); `notes` is free JSON data
+    for `explain`.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""Calls of a compiled model on torch tensors; the one module of the runtime that imports torch."""
+"""Calls of a compiled model on torch tensors in host memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.runtime.signature import Output, Signature
 from tilewright.runtime.views import dense_strides, rebased
 
 _NOT_IN_NUMPY = {"bf16": (np.dtype(np.int16), torch.bfloat16)}
-_DTYPES = {name: getattr(torch, numpy_name) for name, numpy_name in NUMPY_NAMES.items()}
+DTYPES = {name: getattr(torch, numpy_name) for name, numpy_name in NUMPY_NAMES.items()}
 
 
 class TorchCalls:
@@ -28,8 +28,8 @@ class TorchCalls:
         self._run = executable.run
         self._take = executable.pool.take
         self._signature = signature
-        self._inputs = [(_DTYPES[spec.dtype], torch.Size(spec.shape)) for spec in signature.inputs]
-        self._state = [_tensor(array, spec) for array, spec in zip(state, signature.state)]
+        self._inputs = [(DTYPES[spec.dtype], torch.Size(spec.shape)) for spec in signature.inputs]
+        self._state = [state_tensor(array, spec) for array, spec in zip(state, signature.state)]
         self._weights = weights
         self._results: list[tuple[int, tuple[int, ...], Any, Any]] = [
             (spec.nbytes, spec.shape, *(_NOT_IN_NUMPY.get(spec.dtype) or (numpy_dtype(spec.dtype), None)))
@@ -68,15 +68,28 @@ class TorchCalls:
             result = torch.from_numpy(np.ndarray(shape, stored, lease))
             results.append(result if viewed is None else result.view(viewed))
         self._run(pointers, addresses)
+        return self._finished(tensors, self._state, results)
+
+    def _finished(
+        self, tensors: Sequence[torch.Tensor], state: Sequence[torch.Tensor], results: list[torch.Tensor]
+    ) -> Any:
+        """What the caller gets, after inputs and state that the model changes have been."""
         if self._plain:
             return self._returns.build(results)
         for result, of_state, index in self._mutations:
-            target = self._state[index] if of_state else tensors[index]
+            target = state[index] if of_state else tensors[index]
             target.detach().copy_(results[result])
-        return self._returns.build([self._output(o, tensors, results) for o in self._signature.outputs])
+        outputs = [self._output(output, tensors, state, results) for output in self._signature.outputs]
+        return self._returns.build(outputs)
 
-    def _output(self, output: Output, tensors: Sequence[Any], results: list[torch.Tensor]) -> torch.Tensor:
-        dtype = _DTYPES[output.dtype]
+    def _output(
+        self,
+        output: Output,
+        tensors: Sequence[Any],
+        state: Sequence[torch.Tensor],
+        results: list[torch.Tensor],
+    ) -> torch.Tensor:
+        dtype = DTYPES[output.dtype]
         strides = dense_strides(output.shape) if output.strides is None else output.strides
         if output.source == "result":
             base = results[output.index]
@@ -84,8 +97,8 @@ class TorchCalls:
                 return base
             return base.as_strided(output.shape, strides, output.offset)
         if output.source == "empty":
-            return torch.empty_strided(output.shape, strides, dtype=dtype)
-        base, spec = self._source(output, tensors)
+            return self._empty_strided(output.shape, strides, dtype, [*tensors, *results])
+        base, spec = self._source(output, tensors, state)
         if output.whole:
             return base
         actual = rebased(output, spec.shape, tuple(base.stride()))
@@ -93,11 +106,19 @@ class TorchCalls:
             return base.contiguous().as_strided(output.shape, strides, output.offset)
         return base.as_strided(output.shape, actual[0], base.storage_offset() + actual[1])
 
-    def _source(self, output: Output, tensors: Sequence[Any]) -> tuple[torch.Tensor, TensorSpec]:
+    def _empty_strided(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, like: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """An uninitialised tensor beside those of a call."""
+        return torch.empty_strided(shape, strides, dtype=dtype)
+
+    def _source(
+        self, output: Output, tensors: Sequence[Any], state: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, TensorSpec]:
         if output.source == "input":
             return tensors[output.index], self._signature.inputs[output.index]
         if output.source == "state":
-            return self._state[output.index], self._signature.state[output.index]
+            return state[output.index], self._signature.state[output.index]
         weight = self._weights[output.index]
         if not isinstance(weight, torch.Tensor):
             weight = torch.as_tensor(weight)
@@ -105,13 +126,20 @@ class TorchCalls:
 
     def _refuse(self, tensors: Sequence[Any]) -> None:
         for tensor, spec in zip(tensors, self._signature.inputs):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_cpu:
+                raise ArgumentError(
+                    f"argument `{spec.name}`: expected a tensor on the CPU, found one on {tensor.device}"
+                )
+        self._refuse_kinds(tensors)
+
+    def _refuse_kinds(self, tensors: Sequence[Any]) -> None:
+        """Raises for the first that is no tensor or has another dtype or shape."""
+        for tensor, spec in zip(tensors, self._signature.inputs):
             who = f"argument `{spec.name}`"
             if not isinstance(tensor, torch.Tensor):
                 raise ArgumentError(f"{who}: expected a torch tensor, found {type(tensor).__name__}")
-            if not tensor.is_cpu:
-                raise ArgumentError(f"{who}: expected a tensor on the CPU, found one on {tensor.device}")
-            if tensor.dtype is not _DTYPES[spec.dtype]:
-                expected = _DTYPES[spec.dtype]
+            if tensor.dtype is not DTYPES[spec.dtype]:
+                expected = DTYPES[spec.dtype]
                 raise ArgumentError(f"{who}: expected {expected}, found {tensor.dtype}; convert it first")
             if tuple(tensor.shape) != spec.shape:
                 raise ArgumentError(
@@ -120,8 +148,8 @@ class TorchCalls:
                 )
 
 
-def _tensor(array: Any, spec: TensorSpec) -> torch.Tensor:
+def state_tensor(array: Any, spec: TensorSpec) -> torch.Tensor:
     """A torch tensor over a state array's own memory."""
     if isinstance(array, torch.Tensor):
         return array.detach()
-    return torch.frombuffer(array, dtype=_DTYPES[spec.dtype]).view(spec.shape)
+    return torch.frombuffer(array, dtype=DTYPES[spec.dtype]).view(spec.shape)
