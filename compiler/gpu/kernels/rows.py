@@ -16,6 +16,7 @@ from tilewright.compiler.gpu.kernels.rows_bodies import checks
 from tilewright.compiler.gpu.kernels.rows_kernel import Order, RowKernel, written_map
 from tilewright.compiler.gpu.kernels.rows_layout import RowShape, choose_layout
 from tilewright.compiler.gpu.kernels.rows_problem import NotRows, RowProblem, read_rows, stripped
+from tilewright.compiler.gpu.kernels.rows_split import counter_bytes, row_blocks, workspace_bytes
 from tilewright.compiler.ir import ir
 from tilewright.compiler.passes.form_kernels import buffer_types
 from tilewright.compiler.schedule import Schedule
@@ -37,8 +38,15 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         types = buffer_types(function)
         shape, order = shape_of(problem, types)
         layout = choose_layout(shape, schedule or Schedule(), target)
-        grid = -(-problem.num_rows // layout.block_rows)
-        with kernel(name, types, grid=grid, block=layout.threads, asserts=checks(function)) as made:
+        with kernel(
+            name,
+            types,
+            grid=row_blocks(problem, layout) * layout.split,
+            block=layout.threads,
+            workspace_bytes=workspace_bytes(problem, layout),
+            zeroed_bytes=counter_bytes(problem, layout),
+            asserts=checks(function),
+        ) as made:
             RowKernel(problem, layout, order, made).write()
         return made.module
 
@@ -60,7 +68,10 @@ def shape_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[RowShape,
     found = [a for a in (*reads, *writes) if fast in a.depends()]
     vector = max((a.vector(fast, problem.extents[fast]) for a in found), default=1)
     widest = max(a.bytes for a in (*reads, *writes))
-    return RowShape(problem.num_rows, problem.num_columns, contiguous, vector, max(4, widest), False), order
+    shape = RowShape(
+        problem.num_rows, problem.num_columns, contiguous, vector, max(4, widest), problem.splittable
+    )
+    return shape, order
 
 
 def accesses_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[list[Access], list[Access]]:

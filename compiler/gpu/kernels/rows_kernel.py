@@ -28,12 +28,15 @@ from tilewright.compiler.gpu.builder import (
 from tilewright.compiler.gpu.kernels.rows_access import Access, Positions, delinearized
 from tilewright.compiler.gpu.kernels.rows_bodies import Bodies
 from tilewright.compiler.gpu.kernels.rows_combine import Combination
-from tilewright.compiler.gpu.kernels.rows_exchange import Exchange
+from tilewright.compiler.gpu.kernels.rows_exchange import Exchange, folding
 from tilewright.compiler.gpu.kernels.rows_layout import RowLayout
 from tilewright.compiler.gpu.kernels.rows_problem import RowProblem, Step, stripped
+from tilewright.compiler.gpu.kernels.rows_split import Meeting
 from tilewright.compiler.ir import arith, ir, static_shape
 from tilewright.compiler.placement import groups_of
 
+Key = tuple[Step, int, Combination]
+"""A reduction of one of a thread's rows."""
 _WAYS = 4
 """Accumulators of one thread per reduction: sums wait for each other a quarter as often, and round less."""
 
@@ -76,7 +79,13 @@ class RowKernel:
         else:
             beside, self.across = thread % layout.beside, thread // layout.beside
         self.exchange = Exchange(layout, thread, beside, self.across)
-        first = (block_id() * layout.beside + beside) * layout.lanes
+        self.beside, group, piece = beside, block_id(), index(0)
+        if layout.split > 1:
+            group, piece = group // layout.split, group % layout.split
+            assert self.made.workspace is not None
+            self.meeting = Meeting(problem, layout, self.made.workspace, group, piece, thread)
+        self.piece = piece
+        first = (group * layout.beside + beside) * layout.lanes
         extents = [problem.extents[axis] for axis in self.order.rows]
         self.rows, self.present = [], []
         for lane in range(layout.lanes):
@@ -85,9 +94,19 @@ class RowKernel:
             self.present.append(number < problem.num_rows if ragged else True)
             inside = minimum(number, problem.num_rows - 1) if ragged else number
             self.rows.append(dict(zip(self.order.rows, delinearized(inside, extents))))
-        for rank in sorted({problem.rank[s.op] for s in problem.steps if s.reduces}):
-            self.reduce_round(problem.reductions(rank))
-        self.finish()
+        for rank in range(problem.rounds):
+            partial = self.folded(problem.reductions(rank))
+            if layout.split == 1:
+                self.conclude(partial)
+        if layout.split == 1:
+            self.finish()
+            return
+        last, memory = self.meeting.last(partial, beside, self.across)
+        with if_(last), self.scope():
+            starts = {key: self.start_of(key[0], key[1], key[2]) for key in memory}
+            collected = self.meeting.collect(memory, starts, beside, self.across)
+            self.conclude(self.exchange.all(collected))
+            self.finish()
 
     # Spots and passes over them.
 
@@ -137,7 +156,11 @@ class RowKernel:
                     found = visit(self.spot(round_ * layout.slots + slot), slot, found)
             return found
 
-        return for_(0, rounds, 1, carried, one)
+        if layout.split == 1:
+            return for_(0, rounds, 1, carried, one)
+        share = -(-rounds // layout.split)
+        first = self.piece * share
+        return for_(first, minimum(first + share, rounds), 1, carried, one)
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -239,7 +262,7 @@ class RowKernel:
 
     # Reductions and results.
 
-    def reduce_round(self, steps: list[Step]) -> None:
+    def folded(self, steps: list[Step]) -> dict[Key, list[Value]]:
         """One round: all elements folded by each thread, then by all threads of a row."""
         layout = self.layout
         ways = min(_WAYS, layout.slots * layout.group)
@@ -264,24 +287,32 @@ class RowKernel:
                 own = [found[n] for n, plan in enumerate(plans) if plan[:2] == (step, lane)]
                 for combination in step.combinations:
                     parts = [[values[o] for o in combination.outputs] for values in own]
-                    partial[(step, lane, combination)] = reduce(partial_of(combination), parts)
-        for (step, lane, combination), values in self.exchange.all(partial).items():
+                    partial[(step, lane, combination)] = reduce(folding(combination), parts)
+        return self.exchange.all(partial)
+
+    def conclude(self, partial: dict[Key, list[Value]]) -> None:
+        """Makes totals of what all threads of a row have folded."""
+        for (step, lane, combination), values in partial.items():
             if combination.compare is None:
                 start = [self.initial(step, output, lane) for output in combination.outputs]
-                values = combined(combination, start, values)
+                values = folding(combination)(start, values)
             for output, value in zip(combination.outputs, values):
                 self.totals[(step.op.results[output], lane)] = value
 
     def start(self, step: Step, lane: int) -> list[Value]:
-        """What accumulators begin with, one per output: what changes nothing, or what the reduction starts from."""
+        """What accumulators begin with, one per output."""
         found: dict[int, Value] = {}
         for combination in step.combinations:
-            types = [ir.RankedTensorType(step.op.results[o].type).element_type for o in combination.outputs]
-            neutral = combination.start(types)
-            for place, output in enumerate(combination.outputs):
-                known = None if neutral is None else Value(neutral[place])
-                found[output] = known if known is not None else self.initial(step, output, lane)
+            found.update(zip(combination.outputs, self.start_of(step, lane, combination)))
         return [found[output] for output in range(len(step.op.results))]
+
+    def start_of(self, step: Step, lane: int, combination: Combination) -> list[Value]:
+        """What changes nothing, or what the reduction starts from where that may be combined several times."""
+        types = [ir.RankedTensorType(step.op.results[o].type).element_type for o in combination.outputs]
+        neutral = combination.start(types)
+        if neutral is not None:
+            return [Value(value) for value in neutral]
+        return [self.initial(step, output, lane) for output in combination.outputs]
 
     def initial(self, step: Step, output: int, lane: int) -> Value:
         """What the reduction starts from, as its operand says."""
@@ -365,16 +396,6 @@ def reshaped_exprs(op: ir.Operation, exprs: list[ir.AffineExpr]) -> list[ir.Affi
                 zero if shape[dim] == 1 else digit if first else ir.AffineExpr.get_mod(digit, shape[dim])
             )
     return found
-
-
-def combined(combination: Combination, left: list[Value], right: list[Value]) -> list[Value]:
-    """Two partial results of a reduction as one."""
-    return [Value(v) for v in combination.combine([v.value for v in left], [v.value for v in right])]
-
-
-def partial_of(combination: Combination) -> Callable[[list[Value], list[Value]], list[Value]]:
-    """`combined` for one combination."""
-    return lambda left, right: combined(combination, left, right)
 
 
 def split(values: Sequence[Value], widths: Sequence[int]) -> list[list[Value]]:

@@ -21,6 +21,8 @@ KEPT_BYTES = 128
 _ROUND = 4
 """Groups of `vector` elements per round of a loop over a row that is too long to be kept."""
 _BLOCK = 256
+_LONG = 8192
+"""Columns from which a row is worth the second step that dividing it takes: writing, counting and reading again."""
 _LARGEST = 1024
 
 
@@ -113,9 +115,9 @@ def _contiguous(shape: RowShape, vector: int, threads: int, target: Target) -> R
         if half >= WARP and shape.rows * half < wanted:
             break
         across = half
-    looped = -(-groups // across) * vector > kept
+    looped = -(-groups // across) * vector > kept or _is_worth_splitting(shape, across, target)
     if looped:
-        across = min(most, power_at_least(-(-groups // _ROUND)), 512 if not threads else most)
+        across = min(most, power_at_least(-(-groups // _ROUND)), most if threads else _BLOCK)
     slots = min(_ROUND, -(-groups // across)) if looped else -(-groups // across)
     beside = _beside(shape.rows, across, threads)
     split = 1
@@ -124,6 +126,12 @@ def _contiguous(shape: RowShape, vector: int, threads: int, target: Target) -> R
         rounds = -(-groups // (across * slots))
         split = max(1, min(rounds, 4 * target.num_cores // blocks))
     return RowLayout(True, across, beside, vector, slots, looped, split)
+
+
+def _is_worth_splitting(shape: RowShape, across: int, target: Target) -> bool:
+    """Whether few long rows leave most of the device idle unless each is divided among blocks."""
+    blocks = shape.rows * across // min(across, _BLOCK)
+    return shape.splittable and shape.columns >= _LONG and 2 * blocks <= target.num_cores
 
 
 def _beside(rows: int, across: int, threads: int) -> int:

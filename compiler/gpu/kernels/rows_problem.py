@@ -73,6 +73,17 @@ class RowProblem:
         """Whether a step's results have elements for every column of a row."""
         return not step.reduces and any(axis in self.columns for axis in step.axes)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds of reductions follow each other."""
+        return 1 + max(self.rank[s.op] for s in self.steps if s.reduces)
+
+    @property
+    def splittable(self) -> bool:
+        """Whether parts of a row can be reduced apart: nothing but whole rows waits for the only round."""
+        computed = [self.step_of(stripped(value)) for value in self.results]
+        return self.rounds == 1 and not any(s is not None and self.is_full(s) for s in computed)
+
     def reductions(self, rank: int) -> list[Step]:
         """Reductions of one round: none of them waits for another."""
         return [s for s in self.steps if s.reduces and self.rank[s.op] == rank]
