@@ -97,7 +97,6 @@ class Reduction:
 
         def divided() -> list[Value]:
             with if_(self._deposit(unit, sums)):
-                primitives.thread_fence()
                 write(lambda eighth: self._collect(unit, sums[0].type, eighth))
             return []
 
@@ -137,7 +136,7 @@ class Reduction:
         for group in range(self.workspace.groups):
             own = sums[group * LANES : group * LANES + LANES]
             store_vector(from_elements(own), memory, [place + group * (LANES * WARPGROUP_THREADS)], 16)
-        primitives.thread_fence()
+        # One thread's acquire and release at the scope of the device, between two barriers, stand for all threads'.
         primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
         with if_(self.thread.equals(0)):
             slot = self._slot(unit)
