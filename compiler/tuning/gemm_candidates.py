@@ -97,7 +97,7 @@ def _of_kind(
     held = gemm.sum_dtype if kind == "simt" else dtype
     tiles = aligned_tiles(kind, held, target, gemm.a_major, gemm.b_major)
     tiles = tiles.take(conforming(gemm, kind, tiles, target, options))
-    tiles, splits = _divided(gemm, tiles, target, options)
+    tiles, splits = _divided(gemm, kind, tiles, target, options)
     estimated = estimate(gemm, kind, dtype, tiles, splits, target)
     found: list[GemmChoice] = []
     for tried, position in enumerate(_distinct(tiles, splits, estimated)):
@@ -137,7 +137,7 @@ def conforming(
 
 
 def _divided(
-    gemm: Gemm, tiles: GemmTiles, target: Target, options: ConstructOptions
+    gemm: Gemm, kind: str, tiles: GemmTiles, target: Target, options: ConstructOptions
 ) -> tuple[GemmTiles, np.ndarray]:
     """The tiles with K whole, and where they are fewer than fill two waves also in parts: Roller's shrinking (§3.2),
     along K, for products whose rows and columns are used up."""
@@ -146,6 +146,9 @@ def _divided(
     positions, splits = [np.arange(len(tiles))], [np.ones(len(tiles), dtype=np.int64)]
     for split in SPLITS[1:] if options.shrink else ():
         small = (blocks < 2 * target.num_cores) & (blocks * split <= 4 * target.num_cores)
+        # A consumer beside one producer has no registers for 128 sums and the addresses of their parts.
+        if kind == "wgmma":
+            small &= (tiles.threads != 256) | (tiles.block_n < 256)
         chosen = np.flatnonzero(small & (steps // split >= LEAST_STEPS))
         positions.append(chosen)
         splits.append(np.full(len(chosen), split, dtype=np.int64))

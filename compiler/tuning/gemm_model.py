@@ -75,7 +75,11 @@ def estimate(
     whole = (rows * columns * gemm.batch).astype(float)
     steps = -(-gemm.k // tiles.block_k)
     part_steps = np.ceil(steps / splits)
-    resident = resident_blocks(target, tiles.threads, tiles.registers, tiles.shared_bytes)
+    registers = tiles.registers
+    if kind == "wgmma":
+        # One consumer and its producer take what there is once partial sums have to be addressed as well.
+        registers = np.where((splits > 1) & (tiles.threads == 256), target.registers_per_thread, registers)
+    resident = resident_blocks(target, tiles.threads, registers, tiles.shared_bytes)
     legal = resident > 0
     resident = np.maximum(resident, 1)
     cores = target.num_cores // tiles.cluster * tiles.cluster
