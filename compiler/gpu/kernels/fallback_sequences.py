@@ -143,7 +143,7 @@ def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> None:
         def number_elements(place: Position) -> None:
             memref.store(arith.index_cast(i32, place[0]), positions, place)
 
-        def exchange(low: ir.Value, high: ir.Value) -> None:
+        def exchange(_: ir.Value, low: ir.Value, high: ir.Value) -> None:
             lefts = [memref.load(b, _at(at, dim, low)) for b in buffers]
             rights = [memref.load(b, _at(at, dim, high)) for b in buffers]
             left, right = memref.load(positions, [low]), memref.load(positions, [high])
@@ -159,7 +159,7 @@ def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> None:
 
         deal(threads, [length], number_elements)
         gpu.barrier()
-        network(threads, length, exchange)
+        network(threads, 1, length, exchange)
 
     if rows == 1:
         row(index(0))
@@ -178,11 +178,13 @@ def out_of_order(
     return arith.select(same, later, back)
 
 
-def network(threads: Threads, length: int, exchange: Callable[[ir.Value, ir.Value], None]) -> None:
-    """Bitonic sorting network over `length` elements, a barrier after each layer.
+def network(
+    threads: Threads, rows: int, length: int, exchange: Callable[[ir.Value, ir.Value, ir.Value], None]
+) -> None:
+    """Bitonic sorting networks over `rows` times `length` elements; a barrier after each layer.
 
-    Layers that merge runs of 2^s: the first compares each place with the mirrored one in its pair of runs, the others
-    compare i with i + 2^k for k = s - 1, ..., 0.
+    `exchange(row, low, high)` compares two places. Layers that merge runs of 2^s: the first compares each place with the
+    mirrored one in its pair of runs, the others compare i with i + 2^k for k = s - 1, ..., 0.
     """
     levels = max(1, (length - 1).bit_length())
     pairs = 1 << (levels - 1)
@@ -191,7 +193,7 @@ def network(threads: Threads, length: int, exchange: Callable[[ir.Value, ir.Valu
         half = arith.shli(index(1), log)
 
         def one(position: Position) -> None:
-            (number,) = position
+            row, number = position
             inside = arith.andi(number, arith.subi(half, index(1)))
             base = arith.shli(arith.shrui(number, log), arith.addi(log, index(1)))
             low = arith.addi(base, inside)
@@ -200,9 +202,12 @@ def network(threads: Threads, length: int, exchange: Callable[[ir.Value, ir.Valu
                 high = arith.subi(arith.subi(arith.addi(base, width), index(1)), inside)
             else:
                 high = arith.addi(low, half)
-            when(below(high, index(length)), lambda: exchange(low, high))
+            if length == 2 * pairs:
+                exchange(row, low, high)
+            else:
+                when(below(high, index(length)), lambda: exchange(row, low, high))
 
-        deal(threads, [pairs], one)
+        deal(threads, [rows, pairs], one)
         gpu.barrier()
 
     outer = scf.ForOp(index(0), index(levels), index(1))
@@ -239,7 +244,7 @@ def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.
             memref.store(memref.load(source, _at(at, dim, place[0])), values, place)
             memref.store(arith.index_cast(ir.IntegerType.get_signless(32), place[0]), places, place)
 
-        def exchange(low: ir.Value, high: ir.Value) -> None:
+        def exchange(_: ir.Value, low: ir.Value, high: ir.Value) -> None:
             left, right = memref.load(values, [low]), memref.load(values, [high])
             first, second = memref.load(places, [low]), memref.load(places, [high])
 
@@ -264,7 +269,7 @@ def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.
 
         deal(threads, [length], fetch)
         gpu.barrier()
-        network(threads, length, exchange)
+        network(threads, 1, length, exchange)
         deal(threads, [count], keep)
         gpu.barrier()
 

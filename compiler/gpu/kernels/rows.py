@@ -11,6 +11,7 @@ import math
 from tilewright.compiler import debug
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import kernel
+from tilewright.compiler.gpu.kernels import scans, sorts
 from tilewright.compiler.gpu.kernels.rows_access import Access
 from tilewright.compiler.gpu.kernels.rows_bodies import checks
 from tilewright.compiler.gpu.kernels.rows_kernel import Order, RowKernel, written_map
@@ -33,7 +34,10 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         problem = read_rows(function)
     except NotRows as reason:
         debug.log(3, f"{name} is not computed by rows: {reason}")
-        return None
+        sequence = (
+            written for other in (sorts, scans) if (written := other.emit(function, schedule, target))
+        )
+        return next(sequence, None)
     with function.context, function.location:
         types = buffer_types(function)
         shape, order = shape_of(problem, types)

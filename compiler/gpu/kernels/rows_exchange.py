@@ -17,6 +17,8 @@ from tilewright.compiler.gpu.builder import (
     if_,
     load,
     shared,
+    shuffle_idx,
+    shuffle_up,
     shuffle_xor,
     store,
 )
@@ -110,18 +112,33 @@ def shuffled(values: list[Value], threads: int, combination: Combination) -> lis
 
 def exchanged(value: Value, distance: int) -> Value:
     """The value of the thread whose number differs in the bit `distance`, whatever its type is."""
+    return _in_words(value, lambda word: shuffle_xor(word, distance))
+
+
+def moved_up(value: Value, distance: int) -> Value:
+    """The value of the thread `distance` lanes below; its own for the first lanes."""
+    return _in_words(value, lambda word: shuffle_up(word, distance))
+
+
+def taken_from(value: Value, lane: Value) -> Value:
+    """The value of a lane of the warp."""
+    return _in_words(value, lambda word: shuffle_idx(word, lane))
+
+
+def _in_words(value: Value, move: Callable[[Value], Value]) -> Value:
+    """Moves a value of any type between threads, 32 bits at a time."""
     type_ = value.type
     i32, i64 = (ir.IntegerType.get_signless(width) for width in (32, 64))
     if isinstance(type_, ir.F32Type) or type_ == i32:
-        return shuffle_xor(value, distance)
+        return move(value)
     if isinstance(type_, ir.IndexType):
-        return exchanged(value.to(i64), distance).to(type_)
+        return _in_words(value.to(i64), move).to(type_)
     if isinstance(type_, ir.FloatType):
         bits = ir.IntegerType.get_signless(type_.width)
-        moved = exchanged(Value(arith.bitcast(bits, value.value)), distance)
+        moved = _in_words(Value(arith.bitcast(bits, value.value)), move)
         return Value(arith.bitcast(type_, moved.value))
     if type_ == i64:
-        low = exchanged(value.to(i32), distance).to(i64)
-        high = exchanged((value >> 32).to(i32), distance).to(i64)
+        low = move(value.to(i32)).to(i64)
+        high = move((value >> 32).to(i32)).to(i64)
         return (high << 32) | low
-    return shuffle_xor(value.to(i32), distance).to(type_)
+    return move(value.to(i32)).to(type_)
