@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, llvm, parse, walk
@@ -82,23 +83,29 @@ def pipeline(arch: str, bits: int) -> str:
 def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Module:
     """A module of `llvm.func`s made from a copy of a gpu-level module whose shared memory is placed."""
     kernel = kernel_of(module)
+    passes = pipeline(arch, index_bits(kernel))
+    return convert(module, arch, lambda copy: run_pipeline(copy.operation, passes, on_pass))
+
+
+def convert(module: ir.Module, arch: str, run: Callable[[ir.Module], None]) -> ir.Module:
+    """A copy of a gpu-level module after `run` made LLVM dialect of it, without the `gpu.module` around."""
+    kernel = kernel_of(module)
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
     if any("workgroup" in str(a.results[0].type) for a in walk(kernel, "memref.alloc")):
         raise PassError(f"@{name} allocates shared memory that has no place yet; run `place-shared` first")
-    bits, launch = index_bits(kernel), kernel.attributes[LAUNCH] if LAUNCH in kernel.attributes else None
+    launch = kernel.attributes[LAUNCH] if LAUNCH in kernel.attributes else None
     copy = parse("module {}")
     for op in module.body.operations:
         copy.body.append(op.operation.clone())
-    run_pipeline(copy.operation, pipeline(arch, bits), on_pass)
+    run(copy)
     refuse_unconverted(copy.operation, arch)
     plain = parse("module {}")
     for gpu_module in walk(copy.operation, "gpu.module"):
         for op in list(gpu_module.regions[0].blocks[0].operations):
             op.operation.detach_from_parent()
             plain.body.append(op)
-    function = next(
-        f for f in walk(plain.operation, "llvm.func") if ir.StringAttr(f.attributes["sym_name"]).value == name
-    )
+    functions = walk(plain.operation, "llvm.func")
+    function = next(f for f in functions if ir.StringAttr(f.attributes["sym_name"]).value == name)
     with plain.context, ir.Location.unknown():
         _finish(plain, function, launch)
     return plain
@@ -125,7 +132,7 @@ def _finish(module: ir.Module, function: ir.Operation, launch: ir.DictAttr | Non
             shared.attributes["alignment"] = _i64(BASE_ALIGNMENT)
     for atomic in walk(module.operation, "llvm.atomicrmw"):
         atomic.attributes["ordering"] = _i64(_MONOTONIC)
-        atomic.attributes["syncscope"] = ir.StringAttr.get("device")
+        atomic.attributes["syncscope"] = ir.StringAttr.get(_SCOPES["nvvm.kernel" in function.attributes])
     if "nvvm.maxntid" in function.attributes:
         function.attributes["nvvm.reqntid"] = function.attributes["nvvm.maxntid"]
         del function.attributes["nvvm.maxntid"]
@@ -140,6 +147,8 @@ def _finish(module: ir.Module, function: ir.Operation, launch: ir.DictAttr | Non
         _pass_maps_by_value(function, maps)
 
 
+_SCOPES = {True: "device", False: "agent"}
+"""What LLVM calls all threads of one device, for NVIDIA's targets and for AMD's."""
 _MONOTONIC = 2
 """`monotonic` among LLVM's orderings: atomic operations of kernels order nothing but themselves."""
 
