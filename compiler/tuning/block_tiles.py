@@ -201,12 +201,13 @@ def predict(
     uneven = per_core * cores / counts
     dram, ghz = target.memory[0], target.clock_ghz or 1.0
     l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
+    nbytes = _touched_bytes(workload)
     points = sizes.prod(axis=1) * counts
     # A load and its arithmetic per operand and point, on as many lanes as a block has at work.
     work = points * (workload.flops_per_point / 2 + len(workload.operands)) / _vector(space)
     used = np.minimum(1.0, resident * lanes / (target.schedulers * target.warp_size * 4))
     parts = {
-        dram.name: np.full(len(tiles), workload.nbytes / (dram.copy_gbps or dram.bandwidth_gbps)),
+        dram.name: np.full(len(tiles), nbytes / (dram.copy_gbps or dram.bandwidth_gbps)),
         "L2": counts * moved / l2 * uneven,
         "issue": work / (cores * target.schedulers * target.warp_size * ghz) * uneven / used,
     }
@@ -214,11 +215,25 @@ def predict(
     each = np.clip(points / counts / np.maximum(lanes * _vector(space), 1), 1, max(_PER_THREAD))
     flying = lanes * each * _vector(space) * space.item_bytes
     flying = flying * np.minimum(per_core, resident) * np.minimum(counts, cores)
-    parts["latency"] = workload.nbytes / np.maximum(flying, 1) * dram.latency_ns
+    parts["latency"] = nbytes / np.maximum(flying, 1) * dram.latency_ns
     stacked = np.stack(list(parts.values()))
     names = list(parts)
     total = stacked.max(axis=0) + 2 * dram.latency_ns
     return total / 1e3 + target.start_us, [names[i] for i in stacked.argmax(axis=0)]
+
+
+def _touched_bytes(workload: Workload) -> float:
+    """Bytes of all operands that some point reads or writes: rows that strides skip do not move."""
+    total = 0.0
+    for operand in workload.operands:
+        count = float(operand.element_bytes)
+        for dimension, (index, extent) in enumerate(zip(operand.index_map, operand.shape)):
+            steps = math.prod(workload.extents[term.axis] for term in index.terms)
+            # Along the last dimension whole transactions come in.
+            last = dimension == len(operand.shape) - 1
+            count *= extent if last or not index.terms else min(extent, steps)
+        total += count
+    return total
 
 
 def _levels(
