@@ -74,11 +74,15 @@ class _Tile:
 
     def write(self) -> None:
         plan = self.writer.plan
-        if plan.panels:
-            for first in range(0, plan.tile.columns // PANEL, plan.panels):
-                for number, map_ in enumerate(self.writer.maps):
-                    if map_ is not None:
-                        self._send(number, map_, range(first, first + plan.panels))
+        sends = [
+            (number, map_, panel)
+            for panel in range(plan.tile.columns // PANEL)
+            for number, map_ in enumerate(self.writer.maps)
+            if map_ is not None
+        ]
+        for turn, (number, map_, panel) in enumerate(sends):
+            # There are as many sends as make whole turns, so buffers alternate over tiles too.
+            self._send(number, map_, panel, turn % plan.panels)
         direct = [i for i, map_ in enumerate(self.writer.maps) if map_ is None]
         if direct:
             for eighth in range(plan.tile.columns // 8):
@@ -150,43 +154,41 @@ class _Tile:
                     for n, own in zip(numbers, values):
                         piece.store(stores[n].access, own)
 
-    def _send(self, number: int, map_: ir.Value, panels: range) -> None:
-        """Panels of 64 columns of one result: into shared memory, and off."""
+    def _send(self, number: int, map_: ir.Value, panel: int, buffer: int) -> None:
+        """64 columns of one result: into a buffer once what it held is read, and off."""
         writer, leader = self.writer, self.writer.thread.equals(0)
         with if_(leader):
-            primitives.bulk_wait(0, read=True)
+            primitives.bulk_wait(writer.plan.panels - 1, read=True)
         primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
-        for panel in panels:
-            for quarter in range(4):
-                eighth = panel * 8 + quarter * 2
-                registers = [
-                    _packed(self._values(number, eighth + side, half)) for side in (0, 1) for half in (0, 1)
-                ]
-                primitives.stmatrix(self._place(panel - panels[0], quarter), registers)
+        for quarter in range(4):
+            eighth = panel * 8 + quarter * 2
+            registers = [
+                _packed(self._values(number, eighth + side, half)) for side in (0, 1) for half in (0, 1)
+            ]
+            primitives.stmatrix(self._place(buffer, quarter), registers)
         primitives.fence_async_shared()
         primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
         plan = writer.plan.c[number]
         assert plan is not None
         with if_(leader):
-            for panel in panels:
-                inside = writer.plan.columns.inside(panel * PANEL)
-                columns = {i: self.column_start[i] + inside[i] for i in inside}
-                starts = {**self.row_start, **self.batch, **columns}
-                primitives.tma_store(map_, self._panel(panel - panels[0]), plan.coordinates(starts))
+            inside = writer.plan.columns.inside(panel * PANEL)
+            columns = {i: self.column_start[i] + inside[i] for i in inside}
+            starts = {**self.row_start, **self.batch, **columns}
+            primitives.tma_store(map_, self._panel(buffer), plan.coordinates(starts))
             primitives.bulk_commit()
 
-    def _panel(self, panel: int) -> Shared:
+    def _panel(self, buffer: int) -> Shared:
         plan = self.writer.plan
         assert self.writer.staging is not None
         return Shared(
-            self.writer.staging, self.writer.number * (plan.panels * PANEL_BYTES) + panel * PANEL_BYTES
+            self.writer.staging, self.writer.number * (plan.panels * PANEL_BYTES) + buffer * PANEL_BYTES
         )
 
-    def _place(self, panel: int, quarter: int) -> Shared:
+    def _place(self, buffer: int, quarter: int) -> Shared:
         """Where this thread's address of an stmatrix of 16 columns is: a row of 16 bytes, swizzled in 128."""
         row, side, swizzle = self._matrix_row
         unit = (side + quarter * 2) ^ swizzle
-        return self._panel(panel).at(row * ROW_BYTES + unit * 16)
+        return self._panel(buffer).at(row * ROW_BYTES + unit * 16)
 
     @cached_property
     def _matrix_row(self) -> tuple[Value, Value, Value]:

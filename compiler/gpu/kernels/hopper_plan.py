@@ -156,12 +156,12 @@ class Plan:
 
     @property
     def panels(self) -> int:
-        """Panels of 64 columns that a consumer stages at once; 0 where nothing leaves through TMA."""
+        """Buffers of 64 columns that a consumer sends from in turn; 0 where nothing leaves through TMA."""
         return staged_panels(self.tile.columns) if any(self.c) else 0
 
 
 def staged_panels(columns: int) -> int:
-    """2 where that divides the panels of the tile, else 1."""
+    """2, so that one is filled while the other is sent, where that divides the panels of the tile; else 1."""
     return 2 if columns % (2 * PANEL) == 0 else 1
 
 

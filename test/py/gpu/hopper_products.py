@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-EPILOGUES = ("none", "bias_relu", "residual_gelu", "scaled")
-
 
 @dataclass(frozen=True)
 class Product:
@@ -225,3 +223,43 @@ func.func @product(%x: {x}, %f: {f}) -> {out} attributes {{tilewright.operator =
 
 def _tensor(shape: list[int], dtype: str) -> str:
     return f"tensor<{'x'.join(map(str, shape))}x{dtype}>"
+
+
+def two_results(m: int, n: int, k: int, dtypes: tuple[str, str]) -> str:
+    """A product [m, k] x [n, k] of f16 that is returned twice: as it is, and at least zero."""
+    total = _tensor([m, n], "f32")
+    a, b = _tensor([m, k], "f16"), _tensor([n, k], "f16")
+    first, second = (_tensor([m, n], dtype) for dtype in dtypes)
+    casts = "\n".join(
+        f"    %t{i} = arith.truncf %{value} : f32 to {dtype}"
+        for i, (value, dtype) in enumerate(zip("sr", dtypes))
+        if dtype != "f32"
+    )
+    values = [value if dtype == "f32" else f"t{i}" for i, (value, dtype) in enumerate(zip("sr", dtypes))]
+    same = "affine_map<(m, n) -> (m, n)>"
+    return f"""
+func.func @product(%a: {a}, %b: {b}) -> ({first}, {second}) attributes {{tilewright.operator = "matmul"}} {{
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : {total}
+  %start = linalg.fill ins(%zero : f32) outs(%empty : {total}) -> {total}
+  %sum = linalg.generic {{indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>,
+      affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}}
+      ins(%a, %b : {a}, {b}) outs(%start : {total}) {{
+  ^bb0(%x: f16, %y: f16, %z: f32):
+    %x1 = arith.extf %x : f16 to f32
+    %y1 = arith.extf %y : f16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %q = arith.addf %z, %p : f32
+    linalg.yield %q : f32
+  }} -> {total}
+  %place0 = tensor.empty() : {first}
+  %place1 = tensor.empty() : {second}
+  %results:2 = linalg.generic {{indexing_maps = [{same}, {same}, {same}], iterator_types = ["parallel", "parallel"]}}
+      ins(%sum : {total}) outs(%place0, %place1 : {first}, {second}) {{
+  ^bb0(%s: f32, %o: {dtypes[0]}, %u: {dtypes[1]}):
+    %r = arith.maximumf %s, %zero : f32
+{casts}
+    linalg.yield %{values[0]}, %{values[1]} : {dtypes[0]}, {dtypes[1]}
+  }} -> ({first}, {second})
+  return %results#0, %results#1 : {first}, {second}
+}}"""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hopper_products import Convolution, Product
+from hopper_products import Convolution, Product, two_results
 
 from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.kernels import hopper_gemm
@@ -23,9 +23,13 @@ def tile(rows: int, columns: int, depth: int = 64, **more) -> GpuTile:
 
 def kernel(problem: Product | Convolution, gpu: GpuTile | None, cores: int) -> ir.Module:
     """The kernel for a device of `cores` multiprocessors."""
+    return kernel_of(problem.text(), gpu, cores)
+
+
+def kernel_of(text: str, gpu: GpuTile | None, cores: int) -> ir.Module:
     target = replace(resolve("h100"), num_cores=cores)
     with context(), ir.Location.unknown():
-        (function,) = functions(module := parse(problem.text()))
+        (function,) = functions(module := parse(text))
         found = hopper_gemm.emit(function, Schedule(gpu=gpu), target)
         del module
     assert found is not None, "the family refuses the dispatch"
@@ -118,6 +122,31 @@ def test_consumers(warpgroups):
 def test_persistent_blocks(cores, seed):
     """Few blocks go through many tiles; the ring of stages runs on from one to the next."""
     check_product(Product(200, 264, 200), tile(64, 64, stages=3, raster=2), cores, seed)
+
+
+@pytest.mark.parametrize("columns", [128, 192])
+def test_buffers_take_turns(columns):
+    """Results of several tiles leave by way of two buffers, or one where panels are odd in number."""
+    check_product(Product(72, 2 * columns, 64, epilogue="bias_relu"), tile(64, columns, stages=2), 1)
+
+
+def test_a_whole_tile_of_the_largest_kind():
+    """128x256, four stages, two blocks: all of shared memory and a consumer's 128 sums."""
+    check_product(
+        Product(328, 264, 328, "bf16", b="kn", result="bf16"), tile(128, 256, cluster=2, stages=4), 4
+    )
+
+
+@pytest.mark.parametrize("dtypes", [("f16", "f16"), ("f32", "f16")])
+def test_two_results(dtypes):
+    """Results of one kernel leave each in its own way."""
+    random = np.random.default_rng(3)
+    a, b = draw(random, [72, 64], "f16"), draw(random, [136, 64], "f16")
+    found = [np.zeros((72, 136), {"f16": np.float16, "f32": np.float32}[dtype]) for dtype in dtypes]
+    run_kernel(kernel_of(two_results(72, 136, 64, dtypes), tile(64, 128), 1), [a, b, *found])
+    total = a.astype(np.float64) @ b.astype(np.float64).T
+    for values, wanted in zip(found, (total, np.maximum(total, 0))):
+        assert np.allclose(values, wanted, rtol=2**-10, atol=1e-4)
 
 
 @pytest.mark.parametrize("result", ["f32", "f16"])
