@@ -135,6 +135,7 @@ class Values:
                 return self.position(loops[ir.IntegerAttr(op.attributes["dim"]).value])
             if op.name == "arith.constant":
                 return scalar(value)
+            check_scalar(op)
             return applied(op, [of(operand) for operand in op.operands])
 
         *_, terminator = body.operations
@@ -143,10 +144,15 @@ class Values:
         return of(terminator.operation.operands[number])
 
 
-def applied(op: ir.Operation, operands: Sequence[Element]) -> Applied:
-    """A scalar operation applied; raises Unreadable for one that does more than compute a number."""
+def check_scalar(op: ir.Operation) -> None:
+    """Raises Unreadable for an operation that does more than compute a number."""
     if op.name.split(".")[0] not in ("arith", "math") or len(op.results) != 1:
         raise Unreadable(f"{op.name} in an element's computation")
+
+
+def applied(op: ir.Operation, operands: Sequence[Element]) -> Applied:
+    """A scalar operation applied; raises Unreadable for one that does more than compute a number."""
+    check_scalar(op)
     return Applied(op, tuple(operands))
 
 
