@@ -56,7 +56,7 @@ def compile_amdgpu(module: ir.Module, arch: str = "gfx90a") -> DeviceCode:
             f"`{foreign[0].name}` is an instruction of NVIDIA's, the target is {arch}; schedule the SIMT kernel",
             foreign[0].location,
         )
-    passes = pipeline(arch, nvvm.index_bits(kernel))
+    passes = pipeline(arch, nvvm.index_bits(kernel, nvvm.operation_names(kernel)))
 
     def run(copy: ir.Module) -> None:
         run_pipeline(copy.operation, "builtin.module(gpu.module(convert-complex-to-standard))")

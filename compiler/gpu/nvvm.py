@@ -39,14 +39,17 @@ def kernel_of(module: ir.Module) -> ir.Operation:
     return kernels[0]
 
 
-def index_bits(kernel: ir.Operation) -> int:
-    """32 when every buffer is small enough that positions in it fit, else 64."""
+def index_bits(kernel: ir.Operation, names: frozenset[str]) -> int:
+    """32 when every buffer is small enough that positions in it fit, else 64; `names` are those of its operations."""
     for argument in kernel.regions[0].blocks[0].arguments:
         if isinstance(argument.type, ir.MemRefType) and extent_bytes(argument.type) >= NARROW_BYTES:
             return 64
-    if walk(kernel, "memref.extract_aligned_pointer_as_index"):
-        return 64
-    return 32
+    return 64 if "memref.extract_aligned_pointer_as_index" in names else 32
+
+
+def operation_names(kernel: ir.Operation) -> frozenset[str]:
+    """Names of all operations in a kernel: they tell which passes it needs."""
+    return frozenset(op.name for op in walk(kernel))
 
 
 def extent_bytes(type_: ir.MemRefType) -> int:
@@ -58,32 +61,34 @@ def extent_bytes(type_: ir.MemRefType) -> int:
     return (offset + last + 1) * element_bytes(type_.element_type)
 
 
-def pipeline(arch: str, bits: int) -> str:
-    """The passes from gpu-level IR with placed shared memory to the LLVM dialect."""
-    primitives = LowerPrimitives(arch).spec()
-    return f"""builtin.module(gpu.module(
-        convert-vector-to-scf{{full-unroll=true}},
-        memref-expand,
-        lower-affine,expand-strided-metadata,lower-affine,
-        convert-complex-to-standard,
-        math-expand-ops{{ops={_EXPANDED}}},
-        widen-shuffles,
-        canonicalize,cse,
-        convert-scf-to-cf,
-        convert-gpu-to-nvvm{{index-bitwidth={bits} use-bare-ptr-memref-call-conv=true}},
-        convert-nvgpu-to-nvvm,join-index-widths,
-        {primitives},
-        convert-vector-to-llvm,
-        convert-complex-to-llvm,
-        convert-math-to-llvm,convert-ub-to-llvm,
-        canonicalize,cse,
-        reconcile-unrealized-casts))""".replace("\n", "").replace("        ", "")
+def pipeline(arch: str, bits: int, names: frozenset[str]) -> str:
+    """The passes from gpu-level IR with placed shared memory to the LLVM dialect, for a kernel of such operations."""
+    dialects = {name.partition(".")[0] for name in names}
+    has_transfers = any(name.startswith("vector.transfer") for name in names)
+    passes = (
+        "convert-vector-to-scf{full-unroll=true}" if has_transfers else "",
+        "memref-expand" if "memref.atomic_rmw" in names else "",
+        "lower-affine,expand-strided-metadata,lower-affine",
+        "convert-complex-to-standard" if "complex" in dialects else "",
+        f"math-expand-ops{{ops={_EXPANDED}}}" if "math" in dialects else "",
+        "widen-shuffles" if "gpu.shuffle" in names else "",
+        "canonicalize,cse,convert-scf-to-cf",
+        f"convert-gpu-to-nvvm{{index-bitwidth={bits} use-bare-ptr-memref-call-conv=true}}",
+        "convert-nvgpu-to-nvvm,join-index-widths" if "nvgpu" in dialects else "",
+        LowerPrimitives(arch).spec() if "tilewright" in dialects else "",
+        "convert-vector-to-llvm" if "vector" in dialects else "",
+        "convert-complex-to-llvm" if "complex" in dialects else "",
+        "convert-math-to-llvm" if dialects & {"math", "complex"} else "",
+        "convert-ub-to-llvm,canonicalize,cse,reconcile-unrealized-casts",
+    )
+    return f"builtin.module(gpu.module({','.join(filter(None, passes))}))"
 
 
 def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Module:
     """A module of `llvm.func`s made from a copy of a gpu-level module whose shared memory is placed."""
     kernel = kernel_of(module)
-    passes = pipeline(arch, index_bits(kernel))
+    names = operation_names(kernel)
+    passes = pipeline(arch, index_bits(kernel, names), names)
     return convert(module, arch, lambda copy: run_pipeline(copy.operation, passes, on_pass))
 
 
@@ -91,7 +96,7 @@ def convert(module: ir.Module, arch: str, run: Callable[[ir.Module], None]) -> i
     """A copy of a gpu-level module after `run` made LLVM dialect of it, without the `gpu.module` around."""
     kernel = kernel_of(module)
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
-    if any("workgroup" in str(a.results[0].type) for a in walk(kernel, "memref.alloc")):
+    if walk(kernel, "memref.alloc"):
         raise PassError(f"@{name} allocates shared memory that has no place yet; run `place-shared` first")
     launch = kernel.attributes[LAUNCH] if LAUNCH in kernel.attributes else None
     copy = parse("module {}")
