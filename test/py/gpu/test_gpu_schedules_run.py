@@ -1,0 +1,107 @@
+"""Constructed schedules as kernels: all that are offered for a dispatch compute the same, in the checking emulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gemm_dispatches import NUMPY, Case
+
+import tilewright
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.gpu import families
+from tilewright.compiler.gpu.emulation import run_kernel
+from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.passes.construct_schedules import ConstructSchedules
+from tilewright.compiler.precision import ATTRIBUTE
+from tilewright.compiler.target import resolve
+
+RAGGED = Case({"m": 37, "n": 44, "k": 70}, ("m", "k"), ("k", "n"), ("m", "n"), epilogue="bias_relu")
+HALF = Case(
+    {"b": 2, "m": 72, "n": 40, "k": 96},
+    ("b", "m", "k"),
+    ("b", "n", "k"),
+    ("b", "m", "n"),
+    dtype="f16",
+    result="f16",
+)
+IMAGE = Case(
+    {"n": 2, "h": 5, "w": 7, "o": 24, "i": 3, "j": 3, "c": 8},
+    ("n", "h + i", "w + j", "c"),
+    ("i", "j", "c", "o"),
+    ("n", "h", "w", "o"),
+)
+FEW_ROWS = Case({"m": 3, "n": 100, "k": 260}, ("m", "k"), ("k", "n"), ("m", "n"))
+TOLERANCE = {"f32": 1e-5, "tf32": 2e-3, "f16": 2e-3}
+
+
+def offered(case: Case, target: str, precision: str, most: int) -> list[tuple[str, float]]:
+    """(kernel, relative error) of the first candidates of a dispatch, run with its threads in different orders."""
+    described = resolve(target)
+    construct = ConstructSchedules.for_target(described)
+    module = case.module()
+    if precision != "f32":
+        with module.context:
+            module.operation.attributes[ATTRIBUTE] = ir.StringAttr.get(precision)
+    function = next(functions(module))
+    inputs = case.inputs()
+    expected = case.expected(inputs)
+    found = []
+    candidates = construct.offers(function)
+    assert candidates
+    for number, candidate in enumerate(candidates[:most]):
+        schedule_attribute.write(function, candidate.schedule)
+        written, _ = families.emit(function, described)
+        result = np.zeros(expected.shape, NUMPY[case.result_dtype])
+        arrays = [*inputs, result]
+        run_kernel(written, arrays, seed=number)
+        error = np.linalg.norm(arrays[-1].astype(np.float64) - expected) / np.linalg.norm(expected)
+        assert candidate.schedule.gpu is not None
+        found.append((candidate.schedule.gpu.kernel, float(error)))
+    return found
+
+
+@pytest.mark.parametrize("target", ["v100", "a100", "h100"])
+@pytest.mark.parametrize("case", [RAGGED, HALF, IMAGE, FEW_ROWS], ids=["ragged", "half", "image", "few_rows"])
+def test_every_offer_computes_the_product(case, target):
+    for kernel, error in offered(case, target, "f32", 4):
+        assert error < TOLERANCE[case.dtype], kernel
+
+
+def test_offers_are_of_the_kernels_that_the_machine_has():
+    assert offered(HALF, "h100", "f32", 1)[0][0] in ("wgmma", "mma")
+    assert offered(FEW_ROWS, "h100", "f32", 1)[0][0] == "skinny"
+    assert offered(RAGGED, "a100", "f32", 1)[0][0] == "simt"
+
+
+def test_tf32_rounds_where_asked_and_only_there():
+    ((kernel, rounded),) = offered(RAGGED, "a100", "tf32", 1)
+    assert kernel == "mma" and 1e-5 < rounded < TOLERANCE["tf32"]
+    ((_, exact),) = offered(RAGGED, "a100", "f32", 1)
+    assert exact < 1e-6
+
+
+class Product(torch.nn.Module):
+    """relu(a b)."""
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.relu(a @ b)
+
+
+def test_the_option_reaches_the_kernels():
+    torch.manual_seed(3)
+    a, b = torch.randn(33, 40), torch.randn(40, 27)
+    expected = torch.relu(a.double() @ b.double())
+    errors = []
+    for precision in ("f32", "tf32"):
+        model = tilewright.compile(Product(), (a, b), target="emulate:sm_80", precision=precision)
+        errors.append(float((model(a, b).double() - expected).norm() / expected.norm()))
+    assert errors[0] < 1e-6 < 1e-5 < errors[1] < 2e-3
+
+
+def test_cpus_have_no_tf32():
+    with pytest.raises(TilewrightError, match="precision: tf32 is what matrix units of NVIDIA GPUs round to"):
+        tilewright.compile(
+            Product(), (torch.ones(3, 4), torch.ones(4, 5)), target="x86-64-v3", precision="tf32"
+        )
