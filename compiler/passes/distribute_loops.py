@@ -121,19 +121,26 @@ class _Distribution:
             for operand in op.operands:
                 if not ir.ShapedType(operand.type).has_static_shape:
                     raise self.owner.refusal(
-                        op, f"expected buffers of static shape, found {operand.type}; compile for fixed shapes"
+                        op,
+                        f"expected buffers of static shape, found {operand.type}; compile for fixed shapes",
                     )
-            self.sync(op, self.accesses(op, None))
-            scratch = self.scratch(op)
-            with ir.InsertionPoint(op):
-                writer = {
-                    "scan": write_scan,
-                    "scatter": write_scatter,
-                    "sort": write_sort,
-                    "topk": write_topk,
-                }
-                writer[op.name.partition(".")[2]](op, self.threads, *scratch)
+            self.sequence(op)
         op.erase()
+
+    def sequence(self, op: ir.Operation) -> None:
+        """A scan, a scatter, or a sort, which has barriers of its own: one before it touches its buffers, one at its end."""
+        kind = op.name.partition(".")[2]
+        accesses = self.accesses(op, None)
+        if kind == "topk":
+            read = {base_of(operand) for operand in list(op.operands)[:-2]}
+            accesses = [_Access(access.base, False, None) for access in accesses if access.base in read]
+        if kind != "sort":
+            self.sync(op, accesses)
+        scratch = self.scratch(op)
+        with ir.InsertionPoint(op):
+            writer = {"scan": write_scan, "scatter": write_scatter, "sort": write_sort, "topk": write_topk}
+            if writer[kind](op, self.threads, *scratch):
+                self.pending = []
 
     def scratch(self, op: ir.Operation) -> list[ir.Value]:
         """What a sort needs beside its buffers: where elements came from; for `topk` the elements too."""

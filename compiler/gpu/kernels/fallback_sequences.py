@@ -119,8 +119,10 @@ def _each(count: int, body: Callable[[ir.Value], None]) -> None:
     sequence([count], [], step)
 
 
-def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> None:
+def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> bool:
     """Sorts rows one after the other by a bitonic network whose comparisons all point the same way.
+
+    True when it wrote anything: then a barrier comes before the first access to the buffers, and one is the end.
 
     `positions` is a buffer of i32 as long as a row: where an element came from orders equal ones, so the sort is
     stable. Elements past the end count as greatest: a comparison with one of them changes nothing and is left out.
@@ -130,7 +132,7 @@ def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> None:
     dim = ir.IntegerAttr(op.attributes["dimension"]).value
     length = shape[dim]
     if 0 in shape or length == 1:
-        return
+        return False
     others = [extent for d, extent in enumerate(shape) if d != dim]
     rows = 1
     for extent in others:
@@ -161,10 +163,8 @@ def write_sort(op: ir.Operation, threads: Threads, positions: ir.Value) -> None:
         gpu.barrier()
         network(threads, 1, length, exchange)
 
-    if rows == 1:
-        row(index(0))
-        return
     _each(rows, row)
+    return True
 
 
 def out_of_order(
@@ -221,10 +221,11 @@ def network(
         scf.yield_([])
 
 
-def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.Value) -> None:
+def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.Value) -> bool:
     """Sorts each row in the buffers `values` and `places` (i32, of one row), and keeps its beginning.
 
-    Rows take turns: the buffers hold one row. Without given indices an element's index is its place.
+    Rows take turns: the buffers hold one row. Without given indices an element's index is its place. True when it
+    wrote anything: then a barrier comes before the first access to the results, and one is the end.
     """
     source, *given = list(op.operands)[: len(op.operands) - 2]
     kept, kept_places = list(op.operands)[-2:]
@@ -233,7 +234,7 @@ def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.
     count = static_shape(kept.type)[dim]
     length = shape[dim]
     if 0 in shape or count == 0:
-        return
+        return False
     others = [extent for d, extent in enumerate(shape) if d != dim]
     element = ir.MemRefType(kept_places.type).element_type
 
@@ -277,3 +278,4 @@ def write_topk(op: ir.Operation, threads: Threads, values: ir.Value, places: ir.
     for extent in others:
         rows *= extent
     _each(rows, row)
+    return True
