@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, make_plan, staged_panels
+from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, column_step, make_plan, staged_panels
 from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     ITEM_BYTES,
@@ -61,7 +61,7 @@ def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> Ho
     """The tile with the fewest expected cycles; the first of `_SHAPES` among equals. Raises NotHopper for none."""
     best: tuple[float, HopperTile] | None = None
     reason = "no tile suits it"
-    for tile in _candidates(contraction, b_major):
+    for tile in _candidates(contraction, type_, b_major):
         try:
             found = cycles(contraction, tile, type_, cores)
         except NotHopper as error:
@@ -74,8 +74,9 @@ def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> Ho
     return best[1]
 
 
-def _candidates(contraction: Contraction, b_major: str) -> Iterator[HopperTile]:
-    wanted = -(-contraction.extent("n") // 8) * 8
+def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[HopperTile]:
+    step = column_step(type_, contraction.extent("n"))
+    wanted = -(-contraction.extent("n") // step) * step
     for warpgroups, columns in _SHAPES:
         if warpgroups > 1 and contraction.extent("m") <= WARPGROUP_ROWS * (warpgroups - 1):
             continue

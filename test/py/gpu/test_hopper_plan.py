@@ -200,6 +200,15 @@ def test_large_products_take_large_tiles_in_clusters():
     assert (tile.rows, tile.columns, tile.cluster, tile.stages, tile.split) == (128, 256, 2, 4, 1)
 
 
+@pytest.mark.parametrize(("n", "columns"), [(20, 24), (36, 48), (64, 64)])
+def test_integers_have_fewer_shapes(n, columns):
+    """wgmma of 8-bit integers has n in steps of 8 up to 32 and of 16 from there on."""
+    problem = matmul(512, n, 512, b="k", dtype="i8")
+    assert hopper_choice.choose(problem, "i8", "k", 132).columns == columns
+    with pytest.raises(NotHopper, match="no n of 40"):
+        make_plan(problem, HopperTile(1, 40, 2), "i8")
+
+
 def test_long_sums_of_few_tiles_are_divided():
     """Few tiles with a long k loop are cut along it, or most multiprocessors would have nothing to do."""
     assert hopper_choice.choose(matmul(128, 256, 16384), "f16", "n", 132).split > 1
