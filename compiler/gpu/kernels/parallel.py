@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu import builder
 from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
 from tilewright.compiler.gpu.kernels import parallel_views as parallel_views
@@ -27,12 +28,17 @@ from tilewright.compiler.gpu.kernels.window import ONE_POINT, Tile, is_window, s
 from tilewright.compiler.ir import ir, memref, static_shape
 from tilewright.compiler.placement import STRIDES, dense_strides
 from tilewright.compiler.plan import dtype_name
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import ITEM_BYTES
 
+_LANES = (16, 8, 4, 2, 1)
+"""Elements of one vector: up to 16 bytes of the shortest type."""
 _THREADS = 256
+_FEWEST_THREADS = 64
+_MOST_GIVEN = 8
+"""Vectors per thread that a schedule can ask for: more would not fit into registers."""
 _MOST_STAGED = 2
 """Results that go through shared memory at once: more would need more of it than a block may have by default."""
 _MOST_VECTORS = 4
@@ -250,16 +256,28 @@ def trace(dispatch: Dispatch) -> tuple[list[str], list[list[Access]]]:
 
 
 def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Target) -> Cover:
-    """The widest lanes that make accesses cheap, and as many vectors per thread as leave every core enough blocks."""
-    given = schedule.gpu
-    lanes = given.vector if given is not None and given.vector else _lanes(part, accesses)
-    threads = given.threads if given is not None and given.threads else _THREADS
+    """How a part is dealt out: as the schedule says, and where it leaves a choice, as accesses and cores ask for.
+
+    Lanes are the widest that make accesses cheap; vectors per thread as many as leave every core enough blocks.
+    Raises ScheduleError for lanes that no vector has.
+    """
+    given = schedule.gpu or GpuTile()
+    lanes = given.vector if given.vector > 1 else _lanes(part, accesses)
+    if lanes not in _LANES:
+        raise ScheduleError(
+            f"`elementwise`: gpu.vector is {lanes}; threads access {', '.join(map(str, _LANES))} elements at once",
+            part.window.op.location if part.window else None,
+        )
+    threads = given.threads or _THREADS
     groups = max(1, part.points // lanes)
-    while threads > 64 and groups < threads * target.num_cores and not (given and given.threads):
+    while not given.threads and threads > _FEWEST_THREADS and groups < threads * target.num_cores:
         threads //= 2
     if part.window is not None:
         small = _tile(part, lanes, target)
         return Cover(lanes, 1, threads, part.points // small.size, small)
+    if any(schedule.tile) and len(schedule.tile) == len(part.extents):
+        block = math.prod(size or extent for size, extent in zip(schedule.tile, part.extents))
+        return Cover(lanes, min(_MOST_GIVEN, max(1, block // (threads * lanes))), threads, part.points)
     widest = max((lanes * a.buffer.item_bytes for a in accesses), default=FULL_BYTES)
     most = max(1, _MOST_VECTORS * FULL_BYTES // max(FULL_BYTES, widest)) if lanes > 1 else 2 * _MOST_VECTORS
     vectors = 1
@@ -278,7 +296,7 @@ def _tile(part: Part, lanes: int, target: Target) -> Tile:
 
 
 def _lanes(part: Part, accesses: Sequence[Access]) -> int:
-    candidates = [lanes for lanes in (16, 8, 4, 2, 1) if lanes == 1 or part.points >= 2 * lanes]
+    candidates = [lanes for lanes in _LANES if lanes == 1 or part.points >= 2 * lanes]
     return min(candidates, key=lambda lanes: (sum(cost(a, lanes) for a in accesses), -lanes))
 
 

@@ -223,7 +223,7 @@ def _sorted(total: dict[Atom, int]) -> tuple[tuple[Atom, int], ...]:
 
 @lru_cache(maxsize=65536)
 def _merged(position: Position) -> Position:
-    digits = sorted((t for t in position.terms if isinstance(t[0], Digit)), key=lambda t: t[0])
+    digits = sorted((a, c) for a, c in position.terms if isinstance(a, Digit))
     others = [t for t in position.terms if not isinstance(t[0], Digit)]
     merged: list[tuple[Digit, int]] = []
     for digit, coefficient in digits:  # ascending divisors of one number

@@ -54,13 +54,14 @@ ONE_POINT = Tile()
 
 
 def is_window(structured: Structured) -> bool:
-    """Whether a reduction runs over small windows of an operand: `d1 * 2 + d4`, with d4 summed up."""
+    """Whether a reduction runs over small windows of an operand: `d1 * 2 + d4`, with d4 summed up, or gathers them."""
     summed = {i for i, kind in enumerate(structured.kinds) if kind == "reduction"}
     taps = math.prod(structured.extents[i] for i in summed)
     slides = any(
         dims(expr) & summed and dims(expr) - summed for map_ in structured.maps for expr in map_.results
     )
-    return slides and taps <= MOST_TAPS
+    gathers = any(view.operation.name == "tensor.extract" for view in structured.body.operations)
+    return (slides and taps <= MOST_TAPS) or (gathers and taps <= _WRITTEN_TAPS)
 
 
 def sums_along_rows(structured: Structured) -> bool:
