@@ -88,7 +88,12 @@ class _Expansion:
         def body(values: list[ir.Value]) -> ir.Value:
             score = arith.mulf(values[0], self.number(a.scale))
             row, column = linalg.IndexOp(len(self.batch)).result, linalg.IndexOp(len(self.batch) + 1).result
-            (found,) = apply_region(a.body, [self.element_of(score), *values[1 : len(inputs)], row, column])
+            given = (
+                score
+                if a.body.arguments[0].type == self.real
+                else arith.truncf(a.body.arguments[0].type, score)
+            )
+            (found,) = apply_region(a.body, [given, *values[1 : len(inputs)], row, column])
             found = self.real_of(found)
             if a.causal is not None:
                 last = arith.addi(row, arith.constant(ir.IndexType.get(), a.causal))
@@ -163,7 +168,8 @@ class _Expansion:
         return self.write(loops, over, inputs, maps, out, self.plain(loops, kept), body)
 
     def write(self, loops, over, inputs, maps, out, result_map, body) -> ir.Value:
-        inputs, maps = list(inputs), list(maps)
+        maps = list(maps)
+        inputs = [self.trimmed(value, map_, loops) for value, map_ in zip(inputs, maps)]
         plain = {
             expr.position
             for m in (*maps, result_map)
@@ -192,6 +198,20 @@ class _Expansion:
                 del values[-2]
             linalg.YieldOp([body(values)])
         return op.results[0]
+
+    def trimmed(self, value: ir.Value, map_: ir.AffineMap, loops: list[int]) -> ir.Value:
+        """The first part of a tensor along dimensions that one loop indexes, as long as the loop: generics ask for that."""
+        shape = ir.RankedTensorType(value.type).shape
+        sizes = [
+            self.a.loops[loops[expr.position]] if isinstance(expr, ir.AffineDimExpr) else extent
+            for expr, extent in zip(map_.results, shape)
+        ]
+        if sizes == list(shape):
+            return value
+        zeros, ones = [0] * len(sizes), [1] * len(sizes)
+        element = ir.RankedTensorType(value.type).element_type
+        type_ = ir.RankedTensorType.get(sizes, element)
+        return tensor.extract_slice(type_, value, [], [], [], zeros, sizes, ones)
 
     def plain(self, loops: list[int], kept: list[int]) -> ir.AffineMap:
         """The map from `loops` to the dimensions of a value stored in the order of `kept`."""
