@@ -56,6 +56,7 @@ enum LaunchAttributeId { kCooperative = 2, kClusterDimension = 4 };
 
 union LaunchValue {
   char bytes[64];
+  void *pointer;
   int cooperative;
   struct {
     unsigned x, y, z;

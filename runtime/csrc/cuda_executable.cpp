@@ -197,7 +197,11 @@ void Executable::launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOpti
     bool is_done = false;
     // Where a launch fails, what was launched before it still runs.
     ~Record() {
-      if (!is_done && self.driver_.event_record(self.done_, stream) == kSuccess) self.has_run_ = true;
+      if (is_done) return;
+      if (self.driver_.event_record(self.done_, stream) == kSuccess)
+        self.has_run_ = true;
+      else
+        self.driver_.stream_synchronize(stream);
     }
   } record{*this, stream};
   const bool is_worth_it = plain_calls_ >= kPlainCalls && main_.step_count() >= kWorthGraph;
@@ -217,9 +221,8 @@ void Executable::launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOpti
     main_.launch(driver_, stream, options);
     ++plain_calls_;
   }
-  record.is_done = true;
   driver_.check(driver_.event_record(done_, stream), "recording an event");
-  has_run_ = true;
+  record.is_done = has_run_ = true;
 }
 
 void Executable::capture() {

@@ -145,6 +145,15 @@ __attribute__((visibility("default"))) void mock_reset() {
   s.problems.clear();
   s.ranges.clear();
   s.allocated = 0;
+  // What a fault kept from being done and released.
+  s.default_stream.queue.clear();
+  s.context_uses.clear();
+  s.modules.clear();
+  s.functions.clear();
+  s.streams.clear();
+  s.events.clear();
+  s.graphs.clear();
+  s.execs.clear();
 }
 
 __attribute__((visibility("default"))) void mock_device(int index, const char *name, int attribute, int value) {
