@@ -5,6 +5,8 @@ namespace tw::emulator {
 
 bool Scheduler::has_seen(const Thread &thread, uint32_t agent, uint32_t clock) const {
   if (thread.seen[agent] >= clock) return true;
+  // Most often another thread of the block: the one agent of those that could be the thread's own is itself.
+  if (agent - thread.agent_base() < launch.agents.threads) return agent == thread.own[kOwnThread].agent;
   for (const Own &own : thread.own)
     if (own.agent == agent) return own.seen >= clock;
   return false;

@@ -15,18 +15,21 @@ struct Fragments {
 };
 
 // [16, k] from the registers of 32 lanes, [k, 8] likewise.
-template <class T, class Element>
-void gather(void **slots, uint32_t type, uint32_t k, T *a, T *b, Element element) {
-  const uint32_t size = element_bytes(type), per = 4 / size;
+template <class T, class Widen>
+void gather(void **slots, uint32_t type, uint32_t k, T *a, T *b, Widen widen) {
+  const uint32_t per = 4 / element_bytes(type), halves = k / (4 * per);
   for (uint32_t lane = 0; lane < kWarp; ++lane) {
     const Fragments &mine = *static_cast<Fragments *>(slots[lane]);
     const uint32_t group = lane / 4, first = lane % 4 * per;
-    for (uint32_t half = 0; half < k / (4 * per); ++half)
+    T left[16], right[8];
+    widen(type, mine.a, left, 2 * halves * per);
+    widen(type, mine.b, right, halves * per);
+    for (uint32_t half = 0; half < halves; ++half)
       for (uint32_t i = 0; i < per; ++i) {
         uint32_t column = first + i + half * 4 * per;
-        for (uint32_t lower = 0; lower < 2; ++lower)
-          a[(group + 8 * lower) * k + column] = element(type, mine.a + (2 * half + lower) * 4 + i * size);
-        b[column * 8 + group] = element(type, mine.b + half * 4 + i * size);
+        a[group * k + column] = left[2 * half * per + i];
+        a[(group + 8) * k + column] = left[(2 * half + 1) * per + i];
+        b[column * 8 + group] = right[half * per + i];
       }
   }
 }
@@ -64,14 +67,14 @@ void twe_mma(Thread *thread, Site site, uint32_t type, uint32_t k, uint32_t half
       *thread, site, thread->block->warps[thread->warp()], thread->lane(), kWarp, &mine, "an mma", [&](void **slots) {
         if (is_integer(type)) {
           int32_t left[16 * 32], right[32 * 8], product[16 * 8] = {};
-          gather(slots, type, k, left, right, integer_element);
-          multiply(left, right, product, 16, k, 8);
+          gather(slots, type, k, left, right, widen_integers);
+          multiply_integers(left, right, product, 16, k, 8);
           update(slots, product, at<int32_t>, put<int32_t>);
           return;
         }
         float left[16 * 32], right[32 * 8], product[16 * 8] = {};
-        gather(slots, type, k, left, right, float_element);
-        multiply(left, right, product, 16, k, 8);
+        gather(slots, type, k, left, right, widen_floats);
+        multiply_floats(left, right, product, 16, k, 8);
         if (half)
           update(slots, product, [](const uint8_t *p, uint32_t i) { return float_of_half(at<uint16_t>(p, i)); },
                  [](uint8_t *p, uint32_t i, float value) { put(p, i, half_of_float(value)); });
@@ -101,7 +104,7 @@ void twe_mma_m8n8k4(Thread *thread, Site site, uint32_t a_column, uint32_t b_col
               right[along * 8 + across] = y;
             }
           }
-          multiply(left, right, product, 8, 4, 8);
+          multiply_floats(left, right, product, 8, 4, 8);
           for (uint32_t i = 0; i < 8; ++i) {
             uint32_t lane = lane_of(i);
             const Fragments &theirs = *static_cast<Fragments *>(slots[lane]);

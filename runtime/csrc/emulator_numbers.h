@@ -43,33 +43,15 @@ inline uint16_t half_of_float(float value) {
   return uint16_t(sign | ((bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13));
 }
 
-// One element at `place`. The matrix units ignore the lowest 13 bits of a tf32.
-inline float float_element(uint32_t type, const void *place) {
-  if (type == kTf32) {
-    uint32_t bits;
-    std::memcpy(&bits, place, 4);
-    return float_of_bits(bits & 0xffffe000);
-  }
-  uint16_t bits;
-  std::memcpy(&bits, place, 2);
-  return type == kF16 ? float_of_half(bits) : float_of_bits(uint32_t(bits) << 16);
-}
+// `count` elements at `source`, a multiple of 4, widened.
+void widen_floats(uint32_t type, const void *source, float *target, uint32_t count);
+void widen_integers(uint32_t type, const void *source, int32_t *target, uint32_t count);
 
-inline int32_t integer_element(uint32_t type, const void *place) {
-  uint8_t bits = *static_cast<const uint8_t *>(place);
-  return type == kI8 ? int8_t(bits) : int32_t(bits);
-}
+// d += a b on dense rows: [m, k] times [k, n], n a multiple of 8.
+void multiply_floats(const float *a, const float *b, float *d, uint32_t m, uint32_t k, uint32_t n);
+void multiply_integers(const int32_t *a, const int32_t *b, int32_t *d, uint32_t m, uint32_t k, uint32_t n);
 
-// d += a b on dense rows: [m, k] times [k, n].
-template <class T>
-inline void multiply(const T *a, const T *b, T *d, uint32_t m, uint32_t k, uint32_t n) {
-  for (uint32_t row = 0; row < m; ++row)
-    for (uint32_t i = 0; i < k; ++i) {
-      const T factor = a[row * k + i];
-      const T *right = b + i * n;
-      T *result = d + row * n;
-      for (uint32_t column = 0; column < n; ++column) result[column] += factor * right[column];
-    }
-}
+// Whether this CPU has the instructions that emulated kernels and the functions above are compiled to.
+bool has_instructions();
 
 }  // namespace tw::emulator

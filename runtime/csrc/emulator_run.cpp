@@ -8,6 +8,7 @@
 #include "abi.h"
 #include "elf_loader.h"
 #include "emulator_calls.h"
+#include "emulator_numbers.h"
 #include "emulator_shadow.h"
 
 namespace tw {
@@ -106,6 +107,8 @@ TW_EXPORT void *tw_emulator_load(const tw_object *object, char *error, uint64_t 
   try {
     if (!tw::emulator::can_switch_fibers())
       throw tw::LoadError("GPUs are emulated on x86-64 only; run the kernels on a GPU, or on an x86-64 machine");
+    if (!tw::emulator::has_instructions())
+      throw tw::LoadError("GPUs are emulated on x86-64-v3 CPUs only; this one lacks AVX2, FMA or F16C");
     return new tw::KernelCode(object, 1);
   } catch (const std::exception &caught) {
     tw::emulator::write_error(error, error_bytes, caught.what());

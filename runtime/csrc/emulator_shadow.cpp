@@ -170,27 +170,12 @@ void check_shared(Thread &thread, const Actor &actor, Site site, Block &block, u
         if (!write) break;
         if ((write.bytes() & mask) && !is_ordered(write)) conflict(write, "written");
       }
-      int place = -1;
-      for (int i = 0; i < Word::kKept; ++i) {
-        Access &read = cell.reads[i];
-        if (read == now) {
-          place = i;
-          break;
-        }
-        if (!read) {
-          if (place < 0) place = i;
-          break;
-        }
-        // Whoever comes after this read also comes after those it has seen.
-        if (place < 0 && !(read.bytes() & ~mask) && is_ordered(read)) place = i;
-      }
-      if (place < 0) {
-        uint32_t warp = actor.agent / kWarp;
-        place = Word::kKept - 1;
-        for (int i = 0; i < Word::kKept; ++i)
-          if (cell.reads[i].agent() / kWarp == warp) place = i;
-      }
-      cell.reads[place] = now;
+      Access *pair = cell.reads + (actor.agent / kWarpgroup & 1) * 2;
+      if (pair[0].agent() != actor.agent)
+        pair[1] = pair[0];
+      else if (pair[0].clock() == actor.clock)
+        now.add(pair[0].bytes());
+      pair[0] = now;
       continue;
     }
     for (Access &write : cell.writes) {
@@ -198,21 +183,16 @@ void check_shared(Thread &thread, const Actor &actor, Site site, Block &block, u
       if ((write.bytes() & mask) && !is_ordered(write)) conflict(write, "written");
     }
     for (Access &read : cell.reads) {
-      if (!read) break;
       if ((read.bytes() & mask) && !is_ordered(read)) conflict(read, "read");
+      read.remove(mask);
     }
-    auto forget = [&](Access(&list)[Word::kKept]) {
-      int kept = 0;
-      for (Access &access : list) {
-        Access left = access;
-        left.remove(mask);
-        access = Access();
-        if (left) list[kept++] = left;
-      }
-      return kept;
-    };
-    forget(cell.reads);
-    int kept = forget(cell.writes);
+    int kept = 0;
+    for (Access &write : cell.writes) {
+      Access left = write;
+      left.remove(mask);
+      write = Access();
+      if (left) cell.writes[kept++] = left;
+    }
     cell.writes[std::min(kept, Word::kKept - 1)] = now;
     shadow.ready[word] |= uint8_t(mask);
   }

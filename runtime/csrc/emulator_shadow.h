@@ -20,6 +20,7 @@ class Access {
   uint32_t agent() const { return uint32_t(bits_ >> 19) & 0x7fff; }
   Site site() const { return Site(bits_ >> 4) & kNoSite; }
   uint32_t bytes() const { return uint32_t(bits_) & 15; }
+  void add(uint32_t bytes) { bits_ |= bytes; }
   void remove(uint32_t bytes) {
     bits_ &= ~uint64_t(bytes);
     if (!(bits_ & 15)) bits_ = 0;
@@ -29,8 +30,8 @@ class Access {
   uint64_t bits_ = 0;
 };
 
-// The last writes of a word and the reads since. Four of each: more than four unordered readers of one word are
-// represented by four of them, of different warps where there are such.
+// The last writes of a word and the reads since. Of reads the last two by different agents are kept, for even and odd
+// warpgroups: whoever writes next without waiting for all readers is unordered with one of these, save in rare cases.
 struct Word {
   static constexpr int kKept = 4;
   Access writes[kKept], reads[kKept];

@@ -5,12 +5,6 @@
 #include "emulator_calls.h"
 #include "emulator_numbers.h"
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define TW_FAST __attribute__((target_clones("avx2", "default")))
-#else
-#define TW_FAST
-#endif
-
 namespace tw::emulator {
 namespace {
 
@@ -42,13 +36,6 @@ struct Operand {
     return swizzled(at, swizzle);
   }
 };
-
-TW_FAST void multiply_floats(const float *a, const float *b, float *d, uint32_t m, uint32_t k, uint32_t n) {
-  multiply(a, b, d, m, k, n);
-}
-TW_FAST void multiply_integers(const int32_t *a, const int32_t *b, int32_t *d, uint32_t m, uint32_t k, uint32_t n) {
-  multiply(a, b, d, m, k, n);
-}
 
 }  // namespace
 
@@ -85,28 +72,40 @@ uint32_t position(uint32_t thread, uint32_t i, uint32_t n) {
   return row * n + i / 4 * 8 + thread % 4 * 2 + i % 2;
 }
 
-template <class T, class Element, class Multiply>
-void compute(WgmmaGroup &group, const char *shared, Element element, Multiply multiply_all) {
+// Copies an operand, 16 bytes at a time, to `target`: element (row, k) to row * row_step + k * k_step.
+template <class T, class Widen>
+void read_operand(const WgmmaGroup &group, const Operand &operand, const char *shared, uint32_t rows, T *target,
+                  uint32_t row_step, uint32_t k_step, Widen widen) {
+  const uint32_t size = element_bytes(group.type), per = 16 / size, along = kStepBytes / size;
+  T piece[16];
+  for (uint32_t step = 0; step < group.k_steps; ++step)
+    for (uint32_t row = 0; row < rows; row += operand.is_k_major ? 1 : per)
+      for (uint32_t k = 0; k < along; k += operand.is_k_major ? per : 1) {
+        widen(group.type, shared + operand.place(row, step, k, size), piece, per);
+        T *to = target + row * row_step + (step * along + k) * k_step;
+        for (uint32_t i = 0; i < per; ++i) to[i * (operand.is_k_major ? k_step : row_step)] = piece[i];
+      }
+}
+
+template <class T, class Widen, class Multiply>
+void compute(WgmmaGroup &group, const char *shared, Widen widen, Multiply multiply_all) {
   const uint32_t size = element_bytes(group.type), per_step = kStepBytes / size, k = per_step * group.k_steps;
   std::vector<T> a(kRows * k), b(size_t(k) * group.n), d(kRows * group.n);
-  for (uint32_t i = 0; i < k; ++i)
-    for (uint32_t row = 0; row < group.n; ++row)
-      b[i * group.n + row] =
-          element(group.type, shared + group.b.place(row, i / per_step, i % per_step, size));
+  read_operand(group, group.b, shared, group.n, b.data(), 1, group.n, widen);
   if (group.has_register_a) {
-    const uint32_t per = 4 / size;
-    for (uint32_t thread = 0; thread < kWarpgroup; ++thread)
-      for (uint32_t r = 0; r < 4 * group.k_steps; ++r)
+    const uint32_t per = 4 / size, registers = 4 * group.k_steps;
+    std::vector<T> row_values(registers * per);
+    for (uint32_t thread = 0; thread < kWarpgroup; ++thread) {
+      widen(group.type, &group.registers[thread * registers], row_values.data(), registers * per);
+      for (uint32_t r = 0; r < registers; ++r)
         for (uint32_t i = 0; i < per; ++i) {
           uint32_t row = thread / kWarp * 16 + thread % kWarp / 4 + r % 2 * 8;
           uint32_t column = r / 4 * per_step + r % 4 / 2 * 4 * per + thread % 4 * per + i;
-          const char *bytes = reinterpret_cast<const char *>(&group.registers[thread * 4 * group.k_steps + r]);
-          a[row * k + column] = element(group.type, bytes + i * size);
+          a[row * k + column] = row_values[r * per + i];
         }
+    }
   } else {
-    for (uint32_t row = 0; row < kRows; ++row)
-      for (uint32_t i = 0; i < k; ++i)
-        a[row * k + i] = element(group.type, shared + group.a.place(row, i / per_step, i % per_step, size));
+    read_operand(group, group.a, shared, kRows, a.data(), k, 1, widen);
   }
   const uint32_t count = group.n / 2;
   for (uint32_t thread = 0; group.accumulates && thread < kWarpgroup; ++thread)
@@ -123,9 +122,9 @@ void compute_until(Thread &thread, Warpgroup &warpgroup, uint32_t last) {
     if (group->number <= warpgroup.computed || group->number > last) continue;
     if (group->chained >= 0) group->values = find(warpgroup, group->chained)->values;
     if (is_integer(group->type))
-      compute<int32_t>(*group, thread.shared, integer_element, multiply_integers);
+      compute<int32_t>(*group, thread.shared, widen_integers, multiply_integers);
     else
-      compute<float>(*group, thread.shared, float_element, multiply_floats);
+      compute<float>(*group, thread.shared, widen_floats, multiply_floats);
     warpgroup.computed = group->number;
   }
   while (warpgroup.groups.size() > kKept && warpgroup.groups.front()->number <= warpgroup.computed)
