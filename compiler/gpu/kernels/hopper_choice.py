@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, column_step, make_plan, staged_panels
+from tilewright.compiler.gpu.kernels.hopper_plan import (
+    STORED_COLUMNS,
+    NotHopper,
+    column_step,
+    make_plan,
+    staged_panels,
+)
 from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     ITEM_BYTES,
@@ -94,7 +100,7 @@ def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[
 
 def _panels(columns: int) -> int:
     """Panels that may have to be staged, whether or not they are."""
-    return staged_panels(columns) if columns % PANEL == 0 else 0
+    return staged_panels(columns) if columns % STORED_COLUMNS == 0 else 0
 
 
 def cycles(contraction: Contraction, tile: HopperTile, type_: str, cores: int) -> float:

@@ -1,6 +1,6 @@
 """Writes the results of a consumer's 64 rows: computed on the sums in registers, then out through TMA or by threads.
 
-    16-bit results:  registers -> stmatrix -> 64 columns at a time in shared memory, swizzled -> TMA store, which clips
+    16-bit results:  registers -> stmatrix -> up to 64 columns in shared memory, swizzled -> TMA store, which clips
     any other:       pairs of neighbouring columns straight from the registers, predicated at ragged edges
 
 Thread t of a warpgroup holds, of row t / 4 (+ 8) of its warp's 16 rows, the columns 2 (t % 4) and next of every 8.
@@ -10,13 +10,18 @@ What the epilogue reads at rows and columns outside of the product is read at th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.compiler.gpu import primitives
 from tilewright.compiler.gpu.builder import Operand, Value, both, from_elements, if_, minimum
 from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
 from tilewright.compiler.gpu.kernels.epilogue import Epilogue, Line, Piece
-from tilewright.compiler.gpu.kernels.hopper_plan import Grid, Plan
+from tilewright.compiler.gpu.kernels.hopper_plan import (
+    STORED_COLUMNS,
+    Grid,
+    Plan,
+    panel_swizzle,
+    panel_widths,
+)
 from tilewright.compiler.gpu.kernels.hopper_schedule import Unit
 from tilewright.compiler.gpu.kernels.hopper_split import Sums
 from tilewright.compiler.gpu.kernels.hopper_tile import PANEL, ROW_BYTES, WARPGROUP_ROWS, WARPGROUP_THREADS
@@ -28,12 +33,12 @@ PANEL_BYTES = WARPGROUP_ROWS * ROW_BYTES
 
 @dataclass(frozen=True)
 class ResultWriter:
-    """What one warpgroup needs to write results; `maps` has a tensor map for every store that leaves through TMA."""
+    """What one warpgroup needs to write results; `maps` has, for every store that leaves through TMA, a map per width."""
 
     plan: Plan
     addresses: Addresses
     staging: ir.Value | None
-    maps: tuple[ir.Value | None, ...]
+    maps: tuple[dict[int, ir.Value] | None, ...]
     number: Value
     thread: Value
     barrier: Value
@@ -75,14 +80,14 @@ class _Tile:
     def write(self) -> None:
         plan = self.writer.plan
         sends = [
-            (number, map_, panel)
-            for panel in range(plan.tile.columns // PANEL)
-            for number, map_ in enumerate(self.writer.maps)
-            if map_ is not None
+            (number, maps, panel)
+            for panel in range(len(panel_widths(plan.tile.columns)))
+            for number, maps in enumerate(self.writer.maps)
+            if maps is not None
         ]
-        for turn, (number, map_, panel) in enumerate(sends):
+        for turn, (number, maps, panel) in enumerate(sends):
             # There are as many sends as make whole turns, so buffers alternate over tiles too.
-            self._send(number, map_, panel, turn % plan.panels)
+            self._send(number, maps, panel, turn % plan.panels)
         direct = [i for i, map_ in enumerate(self.writer.maps) if map_ is None]
         if direct:
             for eighth in range(plan.tile.columns // 8):
@@ -154,18 +159,19 @@ class _Tile:
                     for n, own in zip(numbers, values):
                         piece.store(stores[n].access, own)
 
-    def _send(self, number: int, map_: ir.Value, panel: int, buffer: int) -> None:
-        """64 columns of one result: into a buffer once what it held is read, and off."""
+    def _send(self, number: int, maps: dict[int, ir.Value], panel: int, buffer: int) -> None:
+        """A panel of one result: into a buffer once what it held is read, and off."""
         writer, leader = self.writer, self.writer.thread.equals(0)
+        width = panel_widths(writer.plan.tile.columns)[panel]
         with if_(leader):
             primitives.bulk_wait(writer.plan.panels - 1, read=True)
         primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
-        for quarter in range(4):
-            eighth = panel * 8 + quarter * 2
+        for quarter in range(width // STORED_COLUMNS):
+            eighth = (panel * PANEL + quarter * STORED_COLUMNS) // 8
             registers = [
                 _packed(self._values(number, eighth + side, half)) for side in (0, 1) for half in (0, 1)
             ]
-            primitives.stmatrix(self._place(buffer, quarter), registers)
+            primitives.stmatrix(self._place(buffer, quarter, width), registers)
         primitives.fence_async_shared()
         primitives.named_barrier(writer.barrier, WARPGROUP_THREADS)
         plan = writer.plan.c[number]
@@ -174,7 +180,7 @@ class _Tile:
             inside = writer.plan.columns.inside(panel * PANEL)
             columns = {i: self.column_start[i] + inside[i] for i in inside}
             starts = {**self.row_start, **self.batch, **columns}
-            primitives.tma_store(map_, self._panel(buffer), plan.coordinates(starts))
+            primitives.tma_store(maps[width], self._panel(buffer), plan.coordinates(starts))
             primitives.bulk_commit()
 
     def _panel(self, buffer: int) -> Shared:
@@ -184,17 +190,14 @@ class _Tile:
             self.writer.staging, self.writer.number * (plan.panels * PANEL_BYTES) + buffer * PANEL_BYTES
         )
 
-    def _place(self, buffer: int, quarter: int) -> Shared:
-        """Where this thread's address of an stmatrix of 16 columns is: a row of 16 bytes, swizzled in 128."""
-        row, side, swizzle = self._matrix_row
-        unit = (side + quarter * 2) ^ swizzle
-        return self._panel(buffer).at(row * ROW_BYTES + unit * 16)
-
-    @cached_property
-    def _matrix_row(self) -> tuple[Value, Value, Value]:
-        """(row, which 8 of 16 columns, row % 8) that this thread gives the address of."""
+    def _place(self, buffer: int, quarter: int, width: int) -> Shared:
+        """Where this thread's address of an stmatrix of 16 columns is: 16 bytes of a row, swizzled as TMA reads them."""
         row = self.lane % 16 + self.warp_row
-        return row, self.lane // 16, row % 8
+        unit = self.lane // 16 + quarter * 2
+        if swizzle := panel_swizzle(width):
+            # Bits 4 and up of an address are changed by bits 7 and up: by the number of its 128 bytes.
+            unit = unit ^ row // (ROW_BYTES // swizzle) % (swizzle // 16)
+        return self._panel(buffer).at(row * (2 * width) + unit * 16)
 
 
 def _packed(pair: list[Value]) -> Value:

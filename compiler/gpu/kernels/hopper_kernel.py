@@ -23,12 +23,11 @@ from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
 from tilewright.compiler.gpu.kernels.hopper_consumer import Consumer
 from tilewright.compiler.gpu.kernels.hopper_epilogue import PANEL_BYTES, ResultWriter
 from tilewright.compiler.gpu.kernels.hopper_pipeline import Pipeline, Turn
-from tilewright.compiler.gpu.kernels.hopper_plan import Plan
+from tilewright.compiler.gpu.kernels.hopper_plan import Plan, panel_swizzle, panel_widths
 from tilewright.compiler.gpu.kernels.hopper_producer import Producer, a_sizes, b_sizes
 from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_split import Reduction, Workspace
 from tilewright.compiler.gpu.kernels.hopper_tile import (
-    PANEL,
     ROW_BYTES,
     SWIZZLE_ATOM_BYTES,
     WARPGROUP_THREADS,
@@ -40,10 +39,12 @@ def build(plan: Plan, cores: int) -> ir.Module:
     """The kernel of a plan for a device of `cores` multiprocessors, in gpu-level IR."""
     schedule = TileSchedule(plan, cores)
     workspace = Workspace(schedule)
+    inner, widths = plan.columns.numbers[-1], sorted(set(panel_widths(plan.tile.columns)))
     outputs = [
-        c.attribute({**plan.rows.steps, plan.columns.numbers[-1]: PANEL}, ROW_BYTES)
+        c.attribute({**plan.rows.steps, inner: width}, panel_swizzle(width))
         for c in plan.c
         if c is not None
+        for width in widths
     ]
     with kernel(
         plan.contraction.name,
@@ -125,7 +126,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
         primitives.cluster_sync()
 
 
-def _result_maps(plan: Plan, k: Kernel) -> tuple[ir.Value | None, ...]:
-    """The tensor map of every store, None where threads store themselves."""
-    rest = iter(k.maps[2:])
-    return tuple(None if c is None else next(rest) for c in plan.c)
+def _result_maps(plan: Plan, k: Kernel) -> tuple[dict[int, ir.Value] | None, ...]:
+    """The tensor maps of every store by the width of a panel, None where threads store themselves."""
+    rest, widths = iter(k.maps[2:]), sorted(set(panel_widths(plan.tile.columns)))
+    return tuple(None if c is None else {width: next(rest) for width in widths} for c in plan.c)

@@ -160,9 +160,23 @@ class Plan:
         return staged_panels(self.tile.columns) if any(self.c) else 0
 
 
+STORED_COLUMNS = 16
+"""Columns that one stmatrix stores; results of other multiples of 8 are stored by threads."""
+
+
 def staged_panels(columns: int) -> int:
     """2, so that one is filled while the other is sent, where that divides the panels of the tile; else 1."""
     return 2 if columns % (2 * PANEL) == 0 else 1
+
+
+def panel_widths(columns: int) -> list[int]:
+    """Columns of the pieces that results leave in: 64 each, and what is left."""
+    return [min(PANEL, columns - first) for first in range(0, columns, PANEL)]
+
+
+def panel_swizzle(width: int) -> int:
+    """Bytes that rows of a panel are swizzled in: all of a row, where that is a swizzle; 0 for none."""
+    return 2 * width if width in (16, 32, 64) else 0
 
 
 def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:
@@ -309,7 +323,8 @@ def _store_plan(
         contraction.buffers[contraction.accesses[access].buffer].dtype,
     )
     inner = across[0]
-    if dtype not in ("f16", "bf16") or strides[inner] != 1 or columns.sizes[-1] % PANEL:
+    step = STORED_COLUMNS if len(columns.numbers) == 1 else PANEL
+    if dtype not in ("f16", "bf16") or strides[inner] != 1 or columns.sizes[-1] % step:
         return None
     try:
         return map_plan(contraction, access, dtype, [inner, *down, *across[1:], *reversed(batch.numbers)])
