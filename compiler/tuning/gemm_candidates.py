@@ -87,8 +87,8 @@ def _skinny(gemm: Gemm, target: Target) -> GemmChoice:
 
 
 def _feeds_wgmma(gemm: Gemm, dtype: str) -> bool:
-    """Whether TMA loads both factors, and 4-byte ones lie along k, as wgmma wants those."""
-    return gemm.tensor_maps and (dtype != "tf32" or (gemm.a_major, gemm.b_major) == ("k", "k"))
+    """Whether TMA loads both factors, and they lie along k, as wgmma wants all but 16-bit ones."""
+    return gemm.tensor_maps and (dtype in ("f16", "bf16") or (gemm.a_major, gemm.b_major) == ("k", "k"))
 
 
 def _of_kind(

@@ -94,7 +94,7 @@ def kinds(target: Target, dtype: str) -> tuple[str, ...]:
     """Kinds of kernels that contract `dtype` on a target, those of matrix units first; SIMT takes every type."""
     arch = architecture(target)
     if arch >= 80 and ("mma", dtype) in INSTRUCTIONS:
-        return ("wgmma", "mma") if target.arch.endswith("90a") and dtype != "i8" else ("mma",)
+        return ("wgmma", "mma") if target.arch.endswith("90a") else ("mma",)
     if 70 <= arch < 80 and dtype == "f16":
         return ("volta",)
     return ("simt",)
@@ -181,7 +181,7 @@ def _wgmma(item: int, b_major: str) -> list[tuple[int, ...]]:
         if (bn if b_major == "k" else 64) % (8 * cluster):
             continue
         bm = 64 * groups
-        panels = 0 if item == 4 or bn % 64 else 2 if bn % 128 == 0 else 1
+        panels = 0 if item == 4 or bn % 16 else 2 if bn % 128 == 0 else 1
         staging = groups * panels * 64 * WGMMA_ROW_BYTES
         registers = bn // 2 + MMA_REGISTERS
         threads = 128 * (groups + 1)
