@@ -6,6 +6,7 @@ print(code.text)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -60,9 +61,19 @@ def compile_ptx(
     """
     _machine(arch)
     symbol = ir.StringAttr(nvvm.kernel_of(module).attributes["sym_name"]).value
-    text = nvvm.llvm_ir(nvvm.lower(module, arch, on_pass))
+    text = with_instructions(nvvm.llvm_ir(nvvm.lower(module, arch, on_pass)))
     optimised, assembly = emit(text, arch, opt_level)
     return DeviceCode(symbol, arch, assembly, text, optimised)
+
+
+def with_instructions(text: str) -> str:
+    """LLVM IR whose calls of libdevice for what the machine does in one instruction are LLVM's own operations."""
+    return _SINGLE.sub(
+        lambda f: f"@llvm.{'roundeven' if f[1] == 'rint' else f[1]}.{'f32' if f[2] else 'f64'}", text
+    )
+
+
+_SINGLE = re.compile(r"@__nv_(fabs|floor|ceil|trunc|rint|sqrt|fma|copysign)(f?)(?=\()")
 
 
 def emit(text: str, arch: str, opt_level: int = 3) -> tuple[str, str]:
