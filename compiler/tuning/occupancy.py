@@ -28,14 +28,19 @@ def shared_limit(target: Target) -> int:
 
 
 def resident_blocks(target: Target, threads: Counts, registers: Counts, shared_bytes: Counts) -> np.ndarray:
-    """Blocks per multiprocessor, by threads, registers per thread and bytes of shared memory per block; 0: none fits."""
+    """Blocks per multiprocessor, by threads, registers per thread and bytes of shared memory per block; 0: none fits.
+
+    Each scheduler has its own part of the registers, and a warp's are all in one of them.
+    """
     warp = target.warp_size
     warps = -(-np.asarray(threads) // warp)
-    taken = -(-np.asarray(registers) * warp // REGISTER_UNIT) * REGISTER_UNIT * warps
+    taken = -(-np.asarray(registers) * warp // REGISTER_UNIT) * REGISTER_UNIT
+    parts = target.schedulers or 1
+    part = target.level("registers").capacity_bytes // 4 // parts
     shared = np.asarray(shared_bytes) + target.block_reserved_bytes
     core_shared = target.core_shared_bytes or target.level("shared").capacity_bytes
     limits = (
-        (target.level("registers").capacity_bytes // 4) // np.maximum(taken, 1),
+        part // np.maximum(taken, 1) * parts // np.maximum(warps, 1),
         (target.core_threads or 2048) // (warps * warp),
         np.full(np.shape(warps), target.core_blocks or 32),
         core_shared // np.maximum(shared, 1),

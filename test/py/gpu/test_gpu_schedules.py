@@ -244,6 +244,15 @@ def test_occupancy_of_known_kernels():
     assert occupancy(resolve("v100"), 1024, 64, 0) == 0.5
     assert occupancy(resolve("h200"), 384, 168, 229_440) == pytest.approx(12 / 64)
     assert occupancy(a100, 256, 128, 200 << 10) == 0.0
+    # 40 registers: 12 warps fit into a quarter of the registers, 51 would fit into all of them together.
+    assert resident_blocks(a100, 96, 40, 0) == 16
+    assert resident_blocks(a100, 256, 40, 0) == 6
+    # 1 KB of shared memory per block is the system's: 164 KB hold two blocks of 81 KB, not of 82.
+    assert resident_blocks(a100, 128, 32, 81 << 10) == 2
+    assert resident_blocks(a100, 128, 32, 82 << 10) == 1
+    assert resident_blocks(resolve("v100"), 128, 32, 48 << 10) == 2
+    blocks = resident_blocks(a100, np.array([64, 1024, 1024, 2048]), np.array([32, 64, 65, 32]), 0)
+    assert blocks.tolist() == [32, 1, 0, 0]
 
 
 def test_registers_are_shared_by_the_threads_of_a_block():
