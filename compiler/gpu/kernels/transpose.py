@@ -166,18 +166,14 @@ def _result_strides(
     return tuple(found)
 
 
-def _innermost(strides: Sequence[int], axes: Sequence[int]) -> int | None:
-    """The axis of stride 1."""
-    return next((i for i, (s, n) in enumerate(zip(strides, axes)) if s == 1 and n > 1), None)
-
-
 def _crosses(access: Access, strides: Sequence[int], axes: Sequence[int]) -> bool:
     """Whether an access runs through memory along another axis than the results do, which it jumps along."""
-    own = _innermost(strides, axes)
-    if any(stride < 0 for stride in strides):
+    moved = [(s, i) for i, (s, n) in enumerate(zip(strides, axes)) if s and n > 1]
+    if not moved or min(moved)[0] < 0:
         return False
-    last = max((i for i, n in enumerate(axes) if n > 1), default=0)
-    return own is not None and own != last and abs(strides[last]) * access.buffer.item_bytes >= FULL_BYTES
+    (shortest, own), last = min(moved), max(i for i, n in enumerate(axes) if n > 1)
+    item = access.buffer.item_bytes
+    return own != last and shortest * item < FULL_BYTES <= abs(strides[last]) * item
 
 
 def _is_along(access: Access, strides: Sequence[int], axes: Sequence[int]) -> bool:
@@ -193,12 +189,11 @@ def _moved(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
 def _extend(
     box: list[int], axes: Sequence[int], inner_first: Sequence[int], strides: Sequence[int], run: int
 ) -> None:
-    """Grows a box along axes that follow each other in memory until its runs have `run` elements."""
-    length = 1
+    """Grows a box along axes that follow each other in memory, all with the same gaps, until runs have `run` elements."""
+    gap, length = 0, 1
     for axis in inner_first:
-        if axes[axis] == 1:
-            continue
-        if strides[axis] != length or length >= run:
+        gap = gap or strides[axis]
+        if strides[axis] != gap * length or length >= run:
             break
         size = _share(axes[axis], -(-run // length))
         box[axis] = max(box[axis], size)
