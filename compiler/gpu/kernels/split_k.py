@@ -23,7 +23,7 @@ from tilewright.compiler.gpu.builder import (
 )
 from tilewright.compiler.gpu.kernels.contraction_addresses import Grid, Tile
 from tilewright.compiler.gpu.kernels.contraction_problem import element_bytes
-from tilewright.compiler.gpu.primitives import atomic_add, thread_fence
+from tilewright.compiler.gpu.primitives import atomic_add
 from tilewright.compiler.ir import ir, memref
 
 
@@ -56,7 +56,7 @@ class SplitK:
         thread, grid = self.thread, self.grid
         for i, value in enumerate(sums):
             self._store(value, self._place(i, len(sums), self.tile.part, value))
-        thread_fence()
+        # The barrier and the release behind it order the stores of the whole block: no thread needs a fence.
         barrier()
         with if_(thread.equals(0)):
             store(atomic_add(1, self.counters, self.number, order="acq_rel"), self.flag, 0)
