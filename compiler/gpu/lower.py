@@ -8,6 +8,7 @@ from dataclasses import replace
 from tilewright.compiler import debug
 from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.builder import LAUNCH
+from tilewright.compiler.gpu.limits import check_limits
 from tilewright.compiler.ir import ir, static_shape, walk
 from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.passes.place_shared import PlaceShared
@@ -24,6 +25,7 @@ def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
         module, family = families.emit(function, target)
         (kernel,) = walk(module.operation, "gpu.func")
         PlaceShared(max_bytes=target.level("shared").capacity_bytes).run(kernel)
+        check_limits(kernel, target)
     return module, family
 
 
