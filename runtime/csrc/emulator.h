@@ -162,6 +162,7 @@ struct Warpgroup {
   void reset();
   Meeting meeting;
   uint32_t issued = 0, computed = 0;
+  Site site = kNoSite;  // of the last one
   std::deque<std::unique_ptr<WgmmaGroup>> groups;  // the last ones, by number
 };
 

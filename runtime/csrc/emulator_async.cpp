@@ -92,6 +92,7 @@ uint32_t claim_load(Thread &thread, Site site, Block &block, uint64_t address, u
 }
 
 void check_finished(Scheduler &scheduler, Thread &thread) {
+  if (!scheduler.launch.checked) return;
   if (thread.first_copy < thread.copies.size())
     scheduler.report(thread, TW_UNFINISHED, thread.copies[thread.first_copy].site,
                      "an asynchronous copy has not been waited for when its thread returns");
@@ -100,7 +101,7 @@ void check_finished(Scheduler &scheduler, Thread &thread) {
                      "a TMA store has not been committed and waited for when its thread returns");
   Warpgroup &group = thread.block->warpgroups[thread.id / kWarpgroup];
   if (group.issued != thread.own[kOwnWgmma].seen)
-    scheduler.report(thread, TW_UNFINISHED, thread.site,
+    scheduler.report(thread, TW_UNFINISHED, group.site,
                      "a wgmma has not been waited for when its thread returns");
   if (thread.block->live > 1) return;
   for (size_t i = 0; i < scheduler.loads.size();) {

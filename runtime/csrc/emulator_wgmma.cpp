@@ -160,6 +160,7 @@ void start(void **slots, Site site, std::unique_ptr<WgmmaGroup> made) {
   Warpgroup &warpgroup = first.block->warpgroups[first.id / kWarpgroup];
   const uint32_t count = group.n / 2;
   group.number = ++warpgroup.issued;
+  warpgroup.site = site;
   group.values.resize(kWarpgroup * count);
   const uint32_t *lead = static_cast<Slot *>(slots[0])->accumulators;
   // Accumulators of a group that has not been waited for: the hardware chains them, in registers.
@@ -212,7 +213,6 @@ void twe_wgmma(Thread *thread, Site site, uint32_t *accumulators, uint32_t n, ui
                const int32_t *b_layout) {
   Slot slot{thread, accumulators, registers};
   Warpgroup &warpgroup = thread->block->warpgroups[thread->id / kWarpgroup];
-  thread->site = site;
   thread->scheduler->meet(*thread, site, warpgroup.meeting, uint32_t(thread->id) % kWarpgroup, kWarpgroup, &slot,
                           "a wgmma", [&](void **slots) {
                             auto made = std::make_unique<WgmmaGroup>();
@@ -227,8 +227,7 @@ void twe_wgmma(Thread *thread, Site site, uint32_t *accumulators, uint32_t n, ui
                           });
 }
 
-void twe_wgmma_wait(Thread *thread, Site site, uint32_t *accumulators, uint32_t count, uint32_t groups) {
-  thread->site = site;
+void twe_wgmma_wait(Thread *thread, Site, uint32_t *accumulators, uint32_t count, uint32_t groups) {
   Warpgroup &warpgroup = thread->block->warpgroups[thread->id / kWarpgroup];
   if (warpgroup.issued < groups) return;
   uint32_t last = warpgroup.issued - groups;

@@ -23,7 +23,11 @@ REMOVED = {
 }  # fmt: skip
 """Operations that a mutant lacks."""
 
-WEAKENED = {"nvgpu.device_async_wait": "numGroups", "tilewright.bulk_wait": "groups", "tilewright.wgmma_wait": "groups"}
+WEAKENED = {
+    "nvgpu.device_async_wait": "numGroups",
+    "tilewright.bulk_wait": "groups",
+    "tilewright.wgmma_wait": "groups",
+}
 """Waits of which a mutant leaves one group more pending, and the attribute that says how many."""
 
 
@@ -45,7 +49,9 @@ def survivors(
 ) -> list[str]:
     """The mutants that no seed catches: `is_right(mutant, seed)` never raised EmulationError, and was never False."""
     assert is_right(module, seeds[0]), "the kernel itself gives wrong results"
-    return [what for what, mutant in mutants(module) if not any(_is_caught(mutant, is_right, s) for s in seeds)]
+    return [
+        what for what, mutant in mutants(module) if not any(_is_caught(mutant, is_right, s) for s in seeds)
+    ]
 
 
 def _is_caught(mutant: ir.Module, is_right: Callable[[ir.Module, int], bool], seed: int) -> bool:

@@ -42,7 +42,10 @@ def reverse(kernel, has_barrier: bool) -> None:
 def test_a_block_exchanges_values(seed: int, checked: bool) -> None:
     a, b = numbers(192), np.zeros(192, np.float32)
     run_kernel(
-        write(["192xf32"] * 2, lambda k: reverse(k, True), grid=3, block=64), [a, b], seed=seed, checked=checked
+        write(["192xf32"] * 2, lambda k: reverse(k, True), grid=3, block=64),
+        [a, b],
+        seed=seed,
+        checked=checked,
     )
     assert np.array_equal(b, a.reshape(3, 64)[:, ::-1].reshape(-1))
 
