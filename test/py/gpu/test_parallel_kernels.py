@@ -177,8 +177,8 @@ def test_neighbours_that_share_windows(columns: int) -> None:
     assert module is not None
     padded = F.pad(x, (1, 1, 1, 1)).permute(0, 2, 3, 1).contiguous()
     taps = conv.weight.detach().permute(2, 3, 1, 0).reshape(3, 3, 32).contiguous()
-    result = torch.zeros(1, 36, columns, 32)
-    run_kernel(module, [t.numpy() for t in (padded, taps, conv.bias.detach(), result)], seed=1)
+    result, bias = torch.zeros(1, 36, columns, 32), conv.get_parameter("bias")
+    run_kernel(module, [t.numpy() for t in (padded, taps, bias.detach(), result)], seed=1)
     width = next((n for n in (4, 5, 7) if columns % n == 0), 1)
     assert str(module).count("vector.store") == width
     torch.testing.assert_close(result.permute(0, 3, 1, 2), conv(x).detach())
