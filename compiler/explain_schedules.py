@@ -60,7 +60,9 @@ def tiles_table(
         return None
     names = dict.fromkeys(name for _, _, schedule in rows for name in schedule.levels)
     ordered = sorted(names, key=lambda name: (name != "registers", name))
-    table = Table(title="tiles by memory level: the sink's loops, then reductions")
+    table = Table(
+        title="tiles by memory level: the sink's loops, then reductions (of products on GPUs: batch, M, N, K)"
+    )
     table.add_column("#", justify="right")
     table.add_column("operator")
     for name in ordered:

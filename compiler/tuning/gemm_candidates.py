@@ -119,6 +119,9 @@ def conforming(
     warp for every scheduler, unless all warps of the matrix are fewer.
     """
     keep = np.ones(len(tiles), dtype=bool)
+    if kind != "wgmma":
+        # A sum of one step is no loop any more: the assembler moves all its loads to the front and runs out of registers.
+        keep &= (tiles.block_k < gemm.k) | (tiles.block_k == tiles.block_k.min())
     sides = ((tiles.block_m, gemm.m), (tiles.block_n, gemm.n), (tiles.block_k, gemm.k))
     if "tensor_shape" in options.rules:
         for size, extent in sides:
