@@ -103,9 +103,12 @@ class _Tile:
     def _column(self, column: int, lanes: int, second: bool = False) -> Line:
         """`lanes` columns of this thread from column `column` of the tile on, or from the one after."""
         plan = self.writer.plan
-        inside = plan.columns.inside(column)
-        inner = plan.columns.numbers[-1]
-        inside[inner] = self.lane % 4 * 2 + inside[inner] + (1 if second else 0)
+        own = self.lane % 4 * 2 + (1 if second else 0)
+        if plan.columns.sizes[-1] % 8:
+            inside = plan.columns.inside(own + column)
+        else:
+            inside = plan.columns.inside(column)
+            inside[plan.columns.numbers[-1]] = own + inside[plan.columns.numbers[-1]]
         return self._line(plan.columns, self.column_start, inside, lanes, False)
 
     def _line(
@@ -127,7 +130,7 @@ class _Tile:
     def _pieces(self, eighth: int, half: int) -> list[Piece]:
         """The two columns that this thread has of 8: one piece, or two where pairs are not neighbours in memory."""
         pair = self._sums(eighth)[half * 2 : half * 2 + 2]
-        if self.epilogue.lanes >= 2:
+        if self.epilogue.lanes >= 2 and self.writer.plan.columns.sizes[-1] % 2 == 0:
             return [self.epilogue.piece(pair, self.rows[half], self._column(eighth * 8, 2))]
         return [
             self.epilogue.piece([own], self.rows[half], self._column(eighth * 8, 1, second=bool(i)))

@@ -207,6 +207,14 @@ def test_convolutions(problem):
     check_convolution(problem, None)
 
 
+@pytest.mark.parametrize("size", [(5, 9), (13, 8), (14, 11)])
+def test_columns_of_several_loops(size):
+    """Pixels as columns, in boxes so narrow that 8 columns, or even two, are in different rows of the image."""
+    check_convolution(
+        Convolution(2, *size, 16, 40, window=2, stride=3, channels_first_result=True), tile(64, 16)
+    )
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_convolutions_in_clusters(seed):
     """Boxes of pixels, two consumers, two blocks, three parts of k."""
