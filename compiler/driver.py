@@ -62,18 +62,21 @@ def import_model(model: Any, example_inputs: Any = None) -> Imported:
 
 
 def compile_imported(
-    imported: Imported, target: str = "cpu", options: dict[str, Any] | None = None
+    imported: Imported,
+    target: Target | str = "cpu",
+    options: dict[str, Any] | None = None,
+    device: Any = None,
 ) -> CompiledModel:
-    """Compiles an imported model, or takes it from the cache, and binds its weights."""
+    """Compiles an imported model, or takes it from the cache, and binds its weights; `device` is the GPU to bind to."""
     options = check_options(options)
-    described = resolve(target)
+    described = resolve(target) if isinstance(target, str) else target
     if not described.has_code:
         raise TilewrightError(
-            f"target `{target}` is a {described.kind} ({described.arch}): code is generated for x86-64 CPUs and for "
+            f"target `{described.name}` is a {described.kind} ({described.arch}): code is generated for x86-64 CPUs and for "
             "NVIDIA GPUs from sm_70 on; name one of those, or `cpu` for this machine"
         )
     package = compile_package(imported.module, described, options)
-    executable = bind(package, list(imported.weights))
+    executable = bind(package, list(imported.weights), device=None if described.emulated else device)
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 

@@ -1,6 +1,6 @@
 """The `torch.compile` backend: AOTAutograd's forward and backward graphs, compiled as far as possible.
 
-torch.compile(model, backend="tilewright", options={"target": "cpu", "opt": "O1", "strict": False})
+torch.compile(model, backend="tilewright", options={"target": "cuda", "opt": "O1", "strict": False})
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def tilewright_backend(
 ) -> Callable[..., Any]:
     """Compiles a graph captured by TorchDynamo.
 
-    `options`: `target` (default "cpu"); `strict` raises instead of running anything in eager PyTorch;
+    `options`: `target` (default: the device of the graph's tensors, CPU or NVIDIA GPU); `strict` raises instead of running anything in eager PyTorch;
     everything else goes to the compiler as in `tilewright.compile`. Raises ModelImportError in strict mode.
     """
     from functorch.compile import min_cut_rematerialization_partition

@@ -28,6 +28,7 @@ from tilewright.compiler.importers.torch_lowering import (
     unsupported,
 )
 from tilewright.compiler.importers.torch_simplify import simplify
+from tilewright.compiler.torch_devices import CPU, beside, device_of, strays, target_of
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -53,16 +54,19 @@ Run = Callable[[list[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the backend: the target, whether to refuse eager execution, and the compiler's own."""
+    """Options of the backend: the target, whether to refuse eager execution, and the compiler's own.
 
-    target: str = "cpu"
+    Without a target, graphs are compiled for the device that their tensors are on.
+    """
+
+    target: str | None = None
     strict: bool = False
     compiler: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: dict[str, Any] | None) -> Options:
         given = dict(options or {})
-        return cls(given.pop("target", "cpu"), bool(given.pop("strict", False)), given)
+        return cls(given.pop("target", None), bool(given.pop("strict", False)), given)
 
 
 def build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:
@@ -74,7 +78,9 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
         return lambda given: run_graph(module, given)
     simplify(module)
     module.recompile()
-    if not any(is_random(node) for node in module.graph.nodes):
+    device = device_of(module.graph, arguments)
+    is_whole = not any(is_random(node) for node in module.graph.nodes) and not strays(module.graph, device)
+    if is_whole:
         try:
             return Part(copy.deepcopy(module), options, static, arguments)
         except UnsupportedError as error:  # the operators are found again below, and cut out of the graph
@@ -87,11 +93,17 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
     extra = second_chance(module.graph, decomposition_table())
     if extra:
         module = _decomposed(module, extra)
-    refused = unsupported(module.graph)
+    leaving = [node for node in strays(module.graph, device) if refusal(node) is None]
+    refused = UnsupportedError([*unsupported(module.graph).operators, *map(_across_devices, leaving)])
     if options.strict and refused.operators:
         raise refused
     fallback.warn(refused.operators)
-    return Split(module, options)
+    return Split(module, options, device)
+
+
+def _across_devices(node: Node) -> UnsupportedOperator:
+    reason = "it moves or makes a tensor on another device than the rest of its graph"
+    return UnsupportedOperator(operator_name(node), reason, location(node))
 
 
 def run_graph(module: GraphModule, arguments: list[Any]) -> list[Any]:
@@ -151,8 +163,11 @@ class Part:
             a.detach() if i in chosen and isinstance(a, torch.Tensor) else None
             for i, a in enumerate(arguments)
         ]
+        self._device = device_of(module.graph, arguments)
+        target = target_of(options.target, self._device)
         imported = import_graph(module, weights)
-        self._model = compile_imported(imported, options.target, dict(options.compiler))
+        on = self._device if self._device.type == "cuda" else None
+        self._model = compile_imported(imported, target, dict(options.compiler), on)
         used = {id(weight) for weight in imported.weights}
         numbers = {id(w): i for i, w in enumerate(weights) if w is not None and id(w) in used}
         self._weights = [numbers.get(id(weight)) for weight in imported.weights]
@@ -169,7 +184,10 @@ class Part:
             if stamp is None or stamp != self._stamp:
                 self._rebind(arguments)
                 self._stamp, self._held = stamp, self._bound(arguments)
-        return self._model(*[arguments[i] for i in self._inputs])
+        given = [arguments[i] for i in self._inputs]
+        if self._device != CPU:
+            given = [beside(argument, self._device) for argument in given]
+        return self._model(*given)
 
     def _bound(self, arguments: Sequence[Any]) -> list[Any]:
         """The weights themselves: while they are held, no other tensor can have their addresses."""
@@ -228,8 +246,11 @@ def _result(module: GraphModule) -> Any:
 
 
 class _Supported(OperatorSupportBase):
+    def __init__(self, strays: Sequence[Node]):
+        self._strays = set(strays)
+
     def is_node_supported(self, submodules: Any, node: Node) -> bool:
-        if node.op != "call_function":
+        if node.op != "call_function" or node in self._strays:
             return False
         if node.target is operator.getitem:
             return self.is_node_supported(submodules, node.args[0])  # type: ignore[arg-type]
@@ -239,8 +260,9 @@ class _Supported(OperatorSupportBase):
 class Split:
     """A graph whose supported regions are compiled, each at its first call."""
 
-    def __init__(self, module: GraphModule, options: Options):
-        partitioner = CapabilityBasedPartitioner(module, _Supported(), allows_single_node_partition=True)
+    def __init__(self, module: GraphModule, options: Options, device: torch.device):
+        supported = _Supported(strays(module.graph, device))
+        partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
         self._module = partitioner.fuse_partitions(partitions)
         for node in self._module.graph.nodes:

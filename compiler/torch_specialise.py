@@ -42,7 +42,7 @@ class Specialising:
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         key = tuple(
-            (tuple(a.shape), tuple(a.stride()), a.dtype) if isinstance(a, torch.Tensor) else a
+            (tuple(a.shape), tuple(a.stride()), a.dtype, a.device) if isinstance(a, torch.Tensor) else a
             for a in arguments
         )
         run = self._runs.get(key)

@@ -56,11 +56,24 @@ def lower_graph(module: GraphModule) -> ir.Module:
 def _lower(graph: Graph) -> ir.Module:
     from tilewright.compiler.ir import fx_importer
 
+    _forget_devices(graph)
     importer = fx_importer.FxImporter(context=context(), config_check=False)
     importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
     run_upstream(module.operation, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})")
     return module
+
+
+def _forget_devices(graph: Graph) -> None:
+    """Makes operators that name a device name the CPU: where a graph runs is not part of what it computes."""
+
+    def on_cpu(value: Any) -> Any:
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    for node in graph.nodes:
+        if node.op == "call_function":
+            node.args = torch.fx.node.map_aggregate(node.args, on_cpu)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_cpu)
 
 
 def is_random(node: Node) -> bool:

@@ -72,7 +72,7 @@ def _full(module: GraphModule, at: Node, value: torch.Tensor) -> Node:
 
 
 def _placement(value: torch.Tensor) -> dict[str, Any]:
-    return {"dtype": value.dtype, "layout": torch.strided, "device": torch.device("cpu"), "pin_memory": False}
+    return {"dtype": value.dtype, "layout": torch.strided, "device": value.device, "pin_memory": False}
 
 
 def _empty(value: Any) -> bool:
