@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -30,6 +31,12 @@ from tilewright.compiler.terminal import console as new_console
     show_default=True,
     help="Of contractions of f32.",
 )
+@click.option(
+    "--check", is_flag=True, help="Check every access of an emulated GPU, and results against PyTorch."
+)
+@click.option(
+    "--seeds", default=1, show_default=True, type=click.IntRange(1), help="Orders of threads to check."
+)
 def command(
     model: str,
     inputs: Path | None,
@@ -38,6 +45,8 @@ def command(
     target: str,
     opt: str,
     precision: str,
+    check: bool,
+    seeds: int,
 ) -> None:
     """Run an artifact (.twm), or compile MODEL and run it.
 
@@ -50,13 +59,13 @@ def command(
 
         if not Path(model).is_file():
             raise click.UsageError(f"`{model}`: there is no such file")
-        compiled, arguments, keywords = tilewright.load(model), (), {}
+        compiled, arguments, keywords, source = tilewright.load(model), (), {}, None
     else:
         from tilewright.compiler import driver
         from tilewright.compiler.cli_compile import example_inputs
 
         loaded = load_model(model)
-        arguments, keywords = loaded.inputs or (), loaded.keywords or {}
+        arguments, keywords, source = loaded.inputs or (), loaded.keywords or {}, loaded.model
         with new_console(stderr=True).status(f"compiling {loaded.name}"):
             examples = example_inputs(loaded, inputs)
             compiled = driver.compile(loaded.model, examples, target=target, opt=opt, precision=precision)
@@ -69,6 +78,9 @@ def command(
             raise click.UsageError(f"`{model}` takes nested or stateful arguments; give INPUTS")
         arguments = tuple(seeded_inputs(specs))
         console.print("inputs: seeded", ", ".join(f"{s.name} {s.dtype}{list(s.shape)}" for s in specs))
+    if check:
+        _check(compiled, source, arguments, keywords, seeds, precision)
+        return
     times = []
     outputs = None
     for _ in range(repeat):
@@ -82,6 +94,39 @@ def command(
     if output:
         np.savez(output, **named)  # type: ignore[arg-type]
         console.print(f"{output}: {len(named)} arrays")
+
+
+def _check(compiled: Any, source: Any, arguments: Any, keywords: Any, seeds: int, precision: str) -> None:
+    """Prints what each seed showed; exits with 1 when anything was found."""
+    from tilewright.compiler import cli_check
+    from tilewright.runtime.emulated import EmulatedExecutable
+
+    if not isinstance(compiled.executable, EmulatedExecutable):
+        raise click.UsageError(
+            "--check watches an emulated GPU; add --target emulate:sm_90a, or another architecture"
+        )
+    console = new_console()
+    given = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+    expected = None
+    if source is not None:
+        run = cli_check.reference(source)
+        if type(run).__module__.startswith("torch") or hasattr(run, "parameters"):
+            import torch
+
+            given = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in given]
+            with torch.no_grad():
+                expected = run(*given, **keywords)
+        else:
+            expected = run(*given, **keywords)
+    factor = 1.0 if precision == "f32" else 30.0
+    rows = cli_check.check(compiled, expected, arguments, keywords, seeds, factor)
+    for row in rows:
+        if row.problem:
+            console.print(f"seed {row.seed}: {row.problem}", markup=False, highlight=False)
+        else:
+            console.print(f"seed {row.seed}: nothing found, error {row.error:.2g}")
+    if any(row.problem for row in rows):
+        raise SystemExit(1)
 
 
 def output_table(named: dict[str, np.ndarray]) -> Table:

@@ -23,9 +23,9 @@ CALLER_ALIGNMENT_BYTES = 16
 
 
 class EmulatedExecutable(HostCalls):
-    """A compiled model on an emulated GPU; the interface of `Executable`, and `seed` and `checked`.
+    """A compiled model on an emulated GPU; the interface of `Executable`, and `seed` and `is_checked`.
 
-    `seed` orders the threads of every launch (0 is in order of their ids), `checked` finds what a GPU does not allow
+    `seed` orders the threads of every launch (0 is in order of their ids), `is_checked` finds what a GPU does not allow
     and what may go wrong there; both may be set between calls. A launch that misbehaves raises EmulationError, which
     names the kernel, block, thread and source operation. Unchecked launches use `num_threads` threads of the CPU.
 
@@ -41,7 +41,7 @@ class EmulatedExecutable(HostCalls):
         num_threads: int | None = None,
     ):
         super().__init__(package)
-        self.seed, self.checked = seed, checked
+        self.seed, self.is_checked = seed, checked
         self.num_threads = settings.num_threads() if num_threads is None else num_threads
         self._kernels = []
         for kernel in package.kernels:
@@ -190,7 +190,7 @@ class EmulatedExecutable(HostCalls):
         asserts = self.package.kernels[step.kernel].asserts
         if asserts:
             memory.append(Memory(status.ctypes.data, status.nbytes))
-        kernel.run(memory, seed=self.seed, checked=self.checked, workers=self.num_threads)
+        kernel.run(memory, seed=self.seed, checked=self.is_checked, workers=self.num_threads)
         if workspace[: launch.zeroed_bytes].any():
             raise EmulationError(
                 f"kernel `{kernel.name}`: the first {launch.zeroed_bytes} B of its workspace must be zero after a "
