@@ -18,8 +18,14 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.pipeline import OnPass
 
 TRIPLE = "nvptx64-nvidia-cuda"
-_ISA = ((120, "ptx87"), (100, "ptx86"), (0, "ptx80"))
-"""The oldest PTX version that has what kernels use, per first compute capability: older drivers take it too."""
+_ISA = {
+    80: "sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_89 sm_90 sm_90a",
+    86: "sm_100 sm_100a sm_101 sm_101a",
+    87: "sm_120 sm_120a",
+    88: "sm_100f sm_101f sm_103 sm_103a sm_103f sm_120f sm_121 sm_121a sm_121f",
+    90: "sm_88 sm_110 sm_110a sm_110f",
+}
+"""PTX version, times ten, by architecture: the oldest that has it and what kernels use, so that older drivers take it."""
 _OPTIONS = ("-nvptx-short-ptr", "-nvptx-fma-level=2")
 """32-bit shared pointers, as the hardware has them; a product and a sum may become one FMA."""
 
@@ -46,9 +52,12 @@ def _initialise() -> None:
 @cache
 def _machine(arch: str) -> llvm_binding.TargetMachine:
     _initialise()
-    capability = nvvm.compute_capability(arch)
-    features = next(f"+{isa}" for first, isa in _ISA if capability >= first)
-    return llvm_binding.Target.from_triple(TRIPLE).create_target_machine(cpu=arch, features=features, opt=3)
+    version = next((number for number, names in _ISA.items() if arch in names.split()), 0)
+    if not version:
+        known = ", ".join(" ".join(_ISA.values()).split())
+        raise PassError(f"no PTX for the architecture `{arch}`; expected one of {known}")
+    target = llvm_binding.Target.from_triple(TRIPLE)
+    return target.create_target_machine(cpu=arch, features=f"+ptx{version}", opt=3)
 
 
 def compile_ptx(

@@ -250,7 +250,7 @@ class TestLibdevice:
 
 
 class TestCompile:
-    @pytest.mark.parametrize("arch", ["sm_70", "sm_80", "sm_90a", "sm_100a", "sm_120"])
+    @pytest.mark.parametrize("arch", ["sm_70", "sm_80", "sm_90a", "sm_100a", "sm_103", "sm_120", "sm_121a"])
     def test_twice_gives_the_same_text_and_leaves_the_module(self, arch: str) -> None:
         module = scale("math.exp")
         before = str(module)
@@ -292,5 +292,5 @@ class TestCompile:
         file.write_text(SCALE.replace("FUNCTION", "math.sqrt"))
         assert main([str(file), "--arch", "sm_90a", "--emit", "resources"]) == 0
         assert "spill_load_bytes: 0" in capsys.readouterr().out
-        assert main([str(file), "--arch", "sm_9"]) == 1 or main([str(file), "--arch", "volta"]) == 1
+        assert main([str(file), "--arch", "volta"]) == 1
         assert "error: " in capsys.readouterr().err
