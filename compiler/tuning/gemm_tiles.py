@@ -109,7 +109,7 @@ def aligned_tiles(kind: str, dtype: str, target: Target, a_major: str, b_major: 
     elif kind == "wgmma":
         rows = _wgmma(item, b_major)
     else:
-        rows = _mma(INSTRUCTIONS[kind, dtype][1], item, kind == "mma")
+        rows = _mma(INSTRUCTIONS[kind, dtype][1], item, kind == "mma", a_major == "k", b_major == "k")
     tiles = GemmTiles.of(rows)
     held = target.level("registers").capacity_bytes // 4
     fits = (
@@ -150,7 +150,10 @@ def _simt(item: int, asynchronous: bool, a_rows: bool, b_rows: bool) -> list[tup
     return found
 
 
-def _mma(shape: tuple[int, int, int], item: int, asynchronous: bool) -> list[tuple[int, ...]]:
+def _mma(
+    shape: tuple[int, int, int], item: int, asynchronous: bool, a_rows: bool, b_rows: bool
+) -> list[tuple[int, ...]]:
+    """Warps of up to 64x64 sums, whose tiles are swizzled; results wait in shared memory, 16 rows per warp, to be stored."""
     _, columns, depth = shape
     found = []
     # Pairs of instructions side by side: ldmatrix loads four fragments at once.
@@ -163,13 +166,24 @@ def _mma(shape: tuple[int, int, int], item: int, asynchronous: bool) -> list[tup
         # A warp's sums in f32, two sets of fragments in 32-bit registers.
         fragments = (wm + wn) * depth * item // 4 // 32
         registers = wm * wn // 32 + 2 * fragments + MMA_REGISTERS
+        staging = 4 * warps * 16 * (wn + (8 - wn) % 32)
+        tile = (bm + bn) * bk * item
+        if not asynchronous:
+            tile = item * sum(_volta_elements(n, bk, rows) for n, rows in ((bm, a_rows), (bn, b_rows)))
         for stages in STAGES[:5] if asynchronous else (2,):
             waiting = 0 if asynchronous else -(-(bm + bn) * bk * item // 4 // (32 * warps))
-            shared = stages * (bm + bn) * (bk * item + (0 if bk * item >= 64 else PADDING_BYTES))
+            shared = max(stages * tile, staging)
             found.append(
                 (bm, bn, bk, wm, wn, 0, 0, warps, 32 * warps, stages, 1, registers + waiting, shared)
             )
     return found
+
+
+def _volta_elements(across: int, depth: int, rows_of_k: bool) -> int:
+    """Elements of a stage of one factor: rows of k a piece longer than they hold, or rows across 8 banks apart."""
+    if rows_of_k:
+        return across * (depth + 8)
+    return depth * (across + (16 - across) % 64)
 
 
 def _wgmma(item: int, b_major: str) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Constructed schedules as kernels: all that are offered for a dispatch compute the same, in the checking emulator."""
+"""Constructed schedules as kernels: all that are offered compute the same, and assemble to what was estimated."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import torch
 from gemm_dispatches import NUMPY, Case
 
 import tilewright
+from tilewright.bench.gemm_expected import dispatch_text, expect
+from tilewright.bench.gemm_shapes import GemmShape
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.gpu import families
+from tilewright.compiler.gpu import families, lower, ptxas
 from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.precision import ATTRIBUTE
+from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import resolve
+from tilewright.compiler.tuning.occupancy import register_limit, resident_blocks
 
 RAGGED = Case({"m": 37, "n": 44, "k": 70}, ("m", "k"), ("k", "n"), ("m", "n"), epilogue="bias_relu")
 HALF = Case(
@@ -105,3 +109,35 @@ def test_cpus_have_no_tf32():
         tilewright.compile(
             Product(), (torch.ones(3, 4), torch.ones(4, 5)), target="x86-64-v3", precision="tf32"
         )
+
+
+ASSEMBLED = [
+    ("v100", "f32", GemmShape("a", 300, 200, 96)),
+    ("v100", "f16", GemmShape("b", 512, 512, 512)),
+    ("a100", "f32", GemmShape("c", 2048, 2048, 2048)),
+    ("a100", "tf32", GemmShape("d", 1000, 1000, 1000)),
+    ("a100", "f16", GemmShape("e", 384, 768, 3072)),
+    ("h100", "f32", GemmShape("f", 100, 31, 32)),
+    ("h100", "bf16", GemmShape("g", 4096, 4096, 4096)),
+    ("h100", "f16", GemmShape("h", 256, 256, 8192)),
+]
+
+
+@pytest.mark.parametrize("target, dtype, shape", ASSEMBLED, ids=lambda value: getattr(value, "name", value))
+def test_kernels_take_what_was_estimated(target, dtype, shape):
+    """The assembler's report: no spills, no more blocks' worth of memory than the schedule was checked with."""
+    described = resolve(target)
+    if ptxas.find(described.arch) is None:
+        pytest.skip(f"no assembler that knows {described.arch} is installed")
+    expected = expect(shape, dtype, described)
+    module = parse(dispatch_text(shape, dtype))
+    (function,) = functions(module)
+    schedule_attribute.write(function, Schedule(gpu=expected.choice.tile))
+    launch = lower.assemble(lower.lower(function, described, "0" * 16), described).kernel.launch
+    assert launch is not None and launch.image == "cubin"
+    assert launch.spill_bytes == 0
+    assert launch.block == expected.choice.tile.threads
+    assert abs(launch.shared_bytes - expected.choice.shared_bytes) <= 2048
+    assert launch.registers <= register_limit(described, launch.block)
+    held = resident_blocks(described, launch.block, launch.registers, launch.shared_bytes)
+    assert int(held) >= max(1, expected.choice.resident - 1)
