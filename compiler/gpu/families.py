@@ -11,7 +11,7 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 
-FAMILIES = ("hopper_gemm", "contraction", "parallel", "rows", "fallback")
+FAMILIES = ("hopper_gemm", "contraction", "attention", "parallel", "rows", "fallback")
 """Modules of `compiler/gpu/kernels`, the most specialised first; the last one takes every dispatch."""
 
 Emit = Callable[[ir.Operation, Schedule, Target], "ir.Module | None"]

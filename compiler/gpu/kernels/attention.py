@@ -1,0 +1,100 @@
+"""The family of fused attention: one kernel per dispatch, on matrix instructions where the types and the target allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.compiler import debug
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan, emit_mma
+from tilewright.compiler.gpu.kernels.attention_problem import AttentionProblem, NotAttention, read_attention
+from tilewright.compiler.gpu.kernels.attention_simt import LANES, SimtPlan, SimtTile, emit_simt
+from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile, Schedule
+from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.gemm_tiles import architecture
+from tilewright.compiler.tuning.occupancy import register_limit, shared_limit
+
+_PREFERRED = (64, 128, 32, 16)
+"""Rows of queries and of keys in the order in which they are tried where no schedule says otherwise."""
+
+Plan = MmaPlan | SimtPlan
+
+
+def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
+    """The dispatch's kernel in gpu-level IR; None, with the reason in the debug log, for one that is no attention.
+
+    Raises ScheduleError for a schedule of an attention that no kernel can follow.
+    """
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    asked = schedule.gpu if schedule else None
+    with function.context, ir.Location.unknown(function.context):
+        try:
+            problem = read_attention(function)
+        except NotAttention as reason:
+            debug.log(3, f"{name} is no attention: {reason}")
+            return None
+        plan = choose(problem, asked, target)
+        if plan is None:
+            debug.log(2, f"{name}: no block of this attention fits {target.name}")
+            return None
+        return emit_mma(plan) if isinstance(plan, MmaPlan) else emit_simt(plan)
+
+
+def choose(problem: AttentionProblem, asked: GpuTile | None, target: Target) -> Plan | None:
+    """The plan that a schedule asks for, else the first that fits; None where none does. Raises ScheduleError."""
+    if asked is not None and asked.kernel == "attention" and asked.block:
+        plan = _plan(problem, asked.block[0], asked.block[1], asked.threads, bool(asked.instruction), target)
+        if plan is None or not fits(plan, target):
+            raise ScheduleError(
+                f"attention @{problem.name} on {target.name}: {asked.text()} does not fit: expected rows of a multiple "
+                f"of {LANES}, whole warps, and no more than {shared_limit(target):,} B of shared memory; use smaller "
+                "blocks, or no gpu entry"
+            )
+        return plan
+    return next((plan for plan in _candidates(problem, target) if fits(plan, target)), None)
+
+
+def fits(plan: Plan, target: Target) -> bool:
+    """Whether the target's shared memory and registers hold a plan."""
+    threads = plan.threads if isinstance(plan, MmaPlan) else plan.tile.threads
+    return plan.shared_bytes <= shared_limit(target) and plan.registers <= register_limit(target, threads)
+
+
+def takes_matrices(problem: AttentionProblem, target: Target) -> bool:
+    """Whether queries, keys and values are of one type of 16 bits, scores f32, and the target multiplies such matrices."""
+    types = {access.dtype for access in problem.accesses[:3]}
+    return (
+        architecture(target) >= 80
+        and len(types) == 1
+        and types <= {"f16", "bf16"}
+        and str(problem.real) == "f32"
+    )
+
+
+def _candidates(problem: AttentionProblem, target: Target) -> Iterator[Plan]:
+    matrices = takes_matrices(problem, target)
+    for rows, columns in product(_PREFERRED, (64, 32, 16)):
+        if rows > 16 and rows >= 2 * problem.attention.rows:
+            continue
+        threads = max(32, 2 * rows) if matrices else max(32, 4 * rows if rows < 64 else 256)
+        plan = _plan(problem, rows, columns, threads, matrices, target)
+        if plan is not None:
+            yield plan
+
+
+def _plan(
+    problem: AttentionProblem, rows: int, columns: int, threads: int, matrices: bool, target: Target
+) -> Plan | None:
+    """A plan of these sizes; None where they do not go together."""
+    threads = threads or 128
+    if rows % 16 or columns % 16 or threads % 32 or not 32 <= threads <= 1024:
+        return None
+    if matrices:
+        if not takes_matrices(problem, target) or rows % (threads // 2):
+            return None
+        return MmaPlan(problem, rows, columns, threads)
+    if rows % (threads // LANES):
+        return None
+    return SimtPlan(problem, SimtTile(rows, columns, threads, architecture(target) >= 80))

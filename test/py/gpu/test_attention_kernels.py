@@ -1,0 +1,152 @@
+"""Fused attention on GPUs, by emulation: results beside PyTorch's in f64, what is assembled, what schedules may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from dispatch_runs import dispatches, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.gpu.kernels import attention, fallback, parallel
+from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan
+from tilewright.compiler.gpu.kernels.attention_problem import read_attention
+from tilewright.compiler.gpu.ptx import compile_ptx
+from tilewright.compiler.gpu.ptxas import assemble
+from tilewright.compiler.ir import walk
+from tilewright.compiler.passes.place_shared import PlaceShared
+from tilewright.compiler.schedule import GpuTile, Schedule
+from tilewright.compiler.target import resolve
+
+OFF = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+
+
+def tensors(shapes: list[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(len(shapes[0]) + sum(shapes[0]))
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def check(function: Callable, args: list[torch.Tensor], target: str) -> None:
+    """Every dispatch of attention is written by the family, and the result is what f64 gives."""
+    taken = []
+
+    def emit(dispatch, schedule, described):
+        written = attention.emit(dispatch, schedule, described)
+        taken.append(written is not None)
+        return written
+
+    (found,) = run(function, args, emit, parallel.emit, fallback.emit, target=target)
+    assert any(taken)
+    expected = function(*(x.double() if x.is_floating_point() else x for x in args))
+    assert found.dtype == args[0].dtype
+    assert torch.allclose(found.double(), expected, rtol=0, atol=OFF[args[0].dtype], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", OFF, ids=str)
+@pytest.mark.parametrize("target", ["v100", "a100", "h100"])
+def test_results_are_pytorchs(target: str, dtype: torch.dtype) -> None:
+    shapes = [(2, 3, 37, 24), (2, 3, 45, 24), (2, 3, 45, 40)]
+    check(scaled_dot_product_attention, tensors(shapes, dtype), target)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.integers(8, 80),
+    st.integers(1, 90),
+    st.integers(1, 70),
+    st.integers(1, 70),
+    st.sampled_from(list(OFF)),
+    st.booleans(),
+)
+def test_any_shape(rows: int, keys: int, inner: int, width: int, dtype: torch.dtype, causal: bool) -> None:
+    def function(q, k, v):
+        return scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    keys = max(keys, 2)
+    shapes = [(2, rows, inner), (2, keys, inner), (2, keys, width)]
+    check(function, tensors(shapes, dtype), "a100")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_masks_of_booleans_and_numbers(dtype: torch.dtype) -> None:
+    shapes = [(2, 2, 21, 16), (2, 2, 19, 16), (2, 2, 19, 16)]
+    q, k, v = tensors(shapes, dtype)
+    seen = torch.rand(2, 1, 21, 19, generator=torch.Generator().manual_seed(1)) > 0.3
+    seen[..., 0] = True
+    check(lambda q, k, v, m: scaled_dot_product_attention(q, k, v, attn_mask=m), [q, k, v, seen], "h100")
+    bias = torch.randn(21, 19, generator=torch.Generator().manual_seed(2)).to(dtype)
+    check(lambda q, k, v, m: scaled_dot_product_attention(q, k, v, attn_mask=m), [q, k, v, bias], "h100")
+
+
+def test_heads_lie_side_by_side_in_one_projection() -> None:
+    def function(x):
+        q, k, v = x.view(2, 30, 3, 2, 32).permute(2, 0, 3, 1, 4)
+        return scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 30, 64)
+
+    for dtype in (torch.float32, torch.bfloat16):
+        check(function, tensors([(2, 30, 192)], dtype), "a100")
+
+
+def dispatch_of(dtype: torch.dtype, target: str, shape: tuple[int, ...] = (1, 12, 197, 64)):
+    """The module of an attention, which must be kept, and its dispatch."""
+    module, found = dispatches(scaled_dot_product_attention, tensors([shape] * 3, dtype), target)
+    (dispatch,) = (f for name, f in found.items() if name.startswith("attention"))
+    return module, dispatch
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "size"),
+    [
+        ("v100", torch.float32, 64),
+        ("v100", torch.float16, 64),
+        ("a100", torch.float16, 64),
+        ("a100", torch.bfloat16, 128),
+        ("h100", torch.float32, 64),
+        ("h100", torch.float32, 128),
+        ("h100", torch.float16, 64),
+        ("h100", torch.bfloat16, 128),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_standard_sizes_do_not_spill(target: str, dtype: torch.dtype, size: int, scheduled: bool) -> None:
+    described = resolve(target)
+    _module, dispatch = dispatch_of(dtype, target, (1, 12, 512, size))
+    schedule = schedule_attribute.read(dispatch) if scheduled else None
+    module = attention.emit(dispatch, schedule, described)
+    assert module is not None
+    with module.context:
+        (function,) = walk(module.operation, "gpu.func")
+        PlaceShared(max_bytes=described.level("shared").capacity_bytes).run(function)
+        code = compile_ptx(module, described.arch)
+    made = assemble(code.text, described.arch)
+    assert made is not None
+    assert (made.resources.spill_bytes, made.resources.warnings) == (0, ())
+    if dtype != torch.float32 and target != "v100":
+        assert "mma.sync.aligned.m16n8k16" in code.text
+        assert "ldmatrix.sync.aligned.m8n8.x4.trans" in code.text
+        assert "cp.async.cg.shared.global" in code.text
+
+
+def test_matrix_instructions_where_types_and_targets_have_them() -> None:
+    for target, dtype, expected in (
+        ("v100", torch.float16, False),
+        ("a100", torch.float16, True),
+        ("a100", torch.float32, False),
+    ):
+        _module, dispatch = dispatch_of(dtype, target, (1, 2, 40, 32))
+        plan = attention.choose(read_attention(dispatch), None, resolve(target))
+        assert isinstance(plan, MmaPlan) is expected
+
+
+def test_a_schedule_that_does_not_fit_is_refused() -> None:
+    target = resolve("a100")
+    _module, dispatch = dispatch_of(torch.float16, "a100")
+    for tile in (GpuTile("attention", 128, (24, 64)), GpuTile("attention", 128, (1024, 1024))):
+        with pytest.raises(ScheduleError, match="does not fit"):
+            attention.emit(dispatch, Schedule(gpu=tile), target)
