@@ -132,7 +132,7 @@ def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modu
     if sink is not None:
         return _emit_scatter(dispatch, Scatter.read(sink), target)
     messages, accesses = trace(dispatch)
-    boxed = _boxed(dispatch, accesses)
+    boxed = _boxed(dispatch, accesses, target)
     if boxed is not None:
         return _emit_boxes(dispatch, boxed, schedule, messages)
     covers = [cover(part, own, schedule, target) for part, own in zip(dispatch.parts, accesses)]
@@ -149,12 +149,12 @@ def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modu
     return kernel.module
 
 
-def _boxed(dispatch: Dispatch, accesses: Sequence[Sequence[Access]]) -> Boxes | None:
+def _boxed(dispatch: Dispatch, accesses: Sequence[Sequence[Access]], target: Target) -> Boxes | None:
     """The boxes of a dispatch whose results cross its operands in memory; None for others."""
     if len(dispatch.parts) > 1 or not dispatch.parts[0].results:
         return None
     results = [a.buffer for a in accesses[0] if a.writes]
-    found = boxes(dispatch.parts[0].extents, accesses[0], results[0])
+    found = boxes(dispatch.parts[0].extents, accesses[0], results[0], target.num_cores)
     same = all(b.strides == results[0].strides for b in results)
     return found if found is not None and same and len(results) <= _MOST_STAGED else None
 

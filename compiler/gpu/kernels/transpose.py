@@ -22,7 +22,9 @@ from tilewright.compiler.gpu.kernels.parallel_positions import Digit
 
 LINE_BYTES = 128
 """What one read of memory brings, and how long the runs of a box are in bytes at least."""
-_MOST_ELEMENTS = 4096
+_MOST_ELEMENTS = 8192
+_MOST_BYTES = 16 * 1024
+"""Results of a box: many blocks of them fit into a multiprocessor's shared memory at once."""
 _FEWEST_POINTS = 2048
 """Fewer points lie in the nearest cache anyway."""
 _BANK_BYTES = 4
@@ -70,8 +72,11 @@ class Boxes:
         return tuple(strides), size
 
 
-def boxes(extents: Sequence[int], accesses: Sequence[Access], result: Buffer) -> Boxes | None:
-    """The boxes of results of these extents; None where operands are read well in the order of the results' memory."""
+def boxes(extents: Sequence[int], accesses: Sequence[Access], result: Buffer, cores: int) -> Boxes | None:
+    """The boxes of results of these extents; None where operands are read well in the order of the results' memory.
+
+    Boxes are as large as they may be, but not so large that one of the `cores` has less than two.
+    """
     if math.prod(extents) < _FEWEST_POINTS or any(n == 0 for n in extents):
         return None
     axes, loops = _axes(extents, accesses) or (None, None)
@@ -90,8 +95,9 @@ def boxes(extents: Sequence[int], accesses: Sequence[Access], result: Buffer) ->
     box = _box(axes, order, strides, main.buffer.item_bytes, written, result.item_bytes)
     if box is None:
         return None
-    read_lanes = _lanes(order[-1], axes, box, strides, main.buffer)
-    write_lanes = _lanes(len(axes) - 1, axes, box, written, result)
+    box = _grown(box, axes, cores)
+    read_lanes = _lanes(list(reversed(order)), axes, box, strides, main.buffer)
+    write_lanes = _lanes(list(reversed(range(len(axes)))), axes, box, written, result)
     return Boxes(axes, loops, box, order, read_lanes, write_lanes)
 
 
@@ -103,12 +109,12 @@ def _box(
     written: Sequence[int],
     written_bytes: int,
 ) -> tuple[int, ...] | None:
-    """The largest box whose runs are two lines, one or half of one long and that fits; None where none does."""
-    for run_bytes in (2 * LINE_BYTES, LINE_BYTES, LINE_BYTES // 2):
+    """The largest box whose runs are two lines, one, or a half or quarter of one long and that fits; None where none does."""
+    for run_bytes in (2 * LINE_BYTES, LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4):
         box = [1] * len(axes)
         _extend(box, axes, list(reversed(order)), strides, run_bytes // item_bytes)
         _extend(box, axes, list(reversed(range(len(axes)))), written, run_bytes // written_bytes)
-        if math.prod(box) <= _MOST_ELEMENTS and math.prod(box) * written_bytes <= 4 * _MOST_ELEMENTS:
+        if math.prod(box) <= _MOST_ELEMENTS and math.prod(box) * written_bytes <= _MOST_BYTES:
             return tuple(box)
     return None
 
@@ -209,15 +215,38 @@ def _share(extent: int, wanted: int) -> int:
     return next((size for size in range(wanted, 2 * wanted) if extent % size == 0), wanted)
 
 
-def _lanes(axis: int, axes: Sequence[int], box: Sequence[int], strides: Sequence[int], buffer: Buffer) -> int:
-    """Elements of the vectors along an axis of stride 1: 16 bytes, or what divides everything that moves them."""
-    if strides[axis] != 1:
-        return 1
-    others = [s for i, s in enumerate(strides) if i != axis and axes[i] > 1]
-    return math.gcd(
-        FULL_BYTES // buffer.item_bytes,
-        max(1, buffer.alignment_bytes // buffer.item_bytes),
-        box[axis],
-        axes[axis] - box[axis],
-        *others,
-    )
+def _lanes(
+    inner_first: Sequence[int],
+    axes: Sequence[int],
+    box: Sequence[int],
+    strides: Sequence[int],
+    buffer: Buffer,
+) -> int:
+    """Elements of the vectors along a box's runs: 16 bytes, or what divides everything that moves them."""
+    run, inside = 1, True
+    sizes = [FULL_BYTES // buffer.item_bytes, max(1, buffer.alignment_bytes // buffer.item_bytes)]
+    for axis in inner_first:
+        if axes[axis] == 1:
+            continue
+        if inside and strides[axis] == run:
+            sizes.append(strides[axis] * (axes[axis] - box[axis]))
+            run *= box[axis]
+            # Where a box ends inside of an axis, what lies beyond belongs to another run.
+            inside = box[axis] == axes[axis]
+        else:
+            inside = False
+            sizes.append(strides[axis])
+    return math.gcd(run, *sizes)
+
+
+def _grown(box: tuple[int, ...], axes: Sequence[int], cores: int) -> tuple[int, ...]:
+    """Doubles a box, inner axes first, as long as it stays small and twice as many remain as there are cores."""
+    found = list(box)
+    for axis in reversed(range(len(axes))):
+        while (
+            2 * found[axis] <= axes[axis]
+            and 2 * math.prod(found) <= _MOST_ELEMENTS // 4
+            and math.prod(axes) >= 4 * cores * math.prod(found)
+        ):
+            found[axis] *= 2
+    return tuple(found)

@@ -150,15 +150,16 @@ def test_a_schedule_decides_threads_and_lanes() -> None:
 @given(
     shape=st.tuples(st.integers(1, 6), st.integers(20, 140), st.integers(20, 140)),
     dtype=st.sampled_from([torch.float32, torch.float16, torch.int8]),
+    cores=st.sampled_from([1, 80]),
 )
-def test_boxes_cover_every_result(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_boxes_cover_every_result(shape: tuple[int, ...], dtype: torch.dtype, cores: int) -> None:
     """Boxes lie inside, cover every axis, start where vectors may, and fit into the shared memory of any GPU."""
     _module, found = dispatches(lambda a: a.transpose(1, 2).contiguous(), sample(*shape, dtype=dtype))
     (function,) = found.values()
     with function.context, function.location:
         dispatch = read(function)
         _, (accessed,) = trace(dispatch)
-        plan = boxes(dispatch.parts[0].extents, accessed, accessed[-1].buffer)
+        plan = boxes(dispatch.parts[0].extents, accessed, accessed[-1].buffer, cores)
     assert (plan is None) == (torch.Size(shape).numel() < 2048)
     if plan is None:
         return
@@ -166,7 +167,7 @@ def test_boxes_cover_every_result(shape: tuple[int, ...], dtype: torch.dtype) ->
         starts = [min(i * size, extent - size) for i in range(count)]
         assert starts[0] == 0 and all(b - a <= size for a, b in pairwise(starts))
         assert starts[-1] + size == extent
-    assert all(n % plan.write_lanes == 0 for n in (plan.box[-1], plan.axes[-1] - plan.box[-1]))
+    assert plan.points % plan.read_lanes == plan.points % plan.write_lanes == 0
     strides, elements = plan.shared_strides(dtype.itemsize)
     assert elements * dtype.itemsize <= 48 * 1024
     places = {
