@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.diagnostics import place
 from tilewright.compiler.gpu.emulated_accesses import ATOMICS, LOADS, STORES, Accesses
-from tilewright.compiler.gpu.emulated_calls import SITE, Calls, index, is_shared, origin, pointer
+from tilewright.compiler.gpu.emulated_calls import SITE, Calls, index, is_shared, origin, pointer, value_bytes
 from tilewright.compiler.gpu.emulated_operations import LOWERINGS, Kernel, lower_operations
 from tilewright.compiler.ir import func, ir, walk
 from tilewright.compiler.passes.base import Pass
@@ -30,6 +30,8 @@ EMULATED = "tilewright.emulated"
 LAUNCH = "tilewright.launch"
 MOST_SITES = 0x7FFF
 """Operations that the emulator can tell apart."""
+MOST_OWN_BYTES = 65536
+"""Bytes of `memref.alloca`: half of a fiber's stack. On a GPU no thread has so many registers by far."""
 _LEAST_SHARED_BYTES = 16
 _ATOMIC = ATOMICS | {"tilewright.load_acquire", "tilewright.store_release", "tilewright.atomic_add"}
 _ASYNC_PROXY = {
@@ -52,6 +54,12 @@ class LowerToEmulator(Pass):
         kernel = kernels[0]
         for inner in walk(kernel, "memref.alloc"):
             raise self.refusal(inner, "expected placed shared memory, found an allocation; run place-shared")
+        own = sum(_bytes(ir.MemRefType(array.results[0].type)) for array in walk(kernel, "memref.alloca"))
+        if own > MOST_OWN_BYTES:
+            raise self.refusal(
+                kernel,
+                f"arrays of a thread may have {MOST_OWN_BYTES:,} B in all, found {own:,} B; keep them in shared memory",
+            )
         if LAUNCH not in kernel.attributes:
             raise self.refusal(kernel, f"expected `{LAUNCH}`, found none; write how the kernel is launched")
         launch = {entry.name: entry.attr for entry in ir.DictAttr(kernel.attributes[LAUNCH])}
@@ -169,6 +177,13 @@ def _buffers(kernel: ir.Operation, launch: dict) -> list[dict]:
             }
         )
     return described
+
+
+def _bytes(type_: ir.MemRefType) -> int:
+    count = value_bytes(type_.element_type)
+    for extent in type_.shape:
+        count *= extent
+    return count
 
 
 def _written(kernel: ir.Operation, arguments: list[ir.Value], launch: dict) -> set[int]:

@@ -246,6 +246,8 @@ class Scheduler {
   // Lets others run; reports a standstill when all of them have only done that for long.
   void poll(Thread &thread, Site site, const char *what);
   void progress() { polls_ = 0; }
+  // Ends a thread that never waits and never returns.
+  void count_access(Thread &thread, Site site);
   // Reports what is wrong and, when the kernel cannot go on, ends the launch.
   void report(const Thread &thread, tw_finding_kind kind, Site site, const std::string &text);
   void report(const Thread &thread, tw_finding_kind kind, Site site, Site other, int64_t other_block,
@@ -291,7 +293,7 @@ class Scheduler {
   void *main_ = nullptr;
   char *abandoned_ = nullptr;  // a stack that the fiber before was still standing on
   int64_t live_ = 0;
-  uint64_t polls_ = 0;
+  uint64_t polls_ = 0, accesses_ = 0;
   bool is_stopped_ = false;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<std::unique_ptr<Cluster>> clusters_;

@@ -65,6 +65,7 @@ void twe_index(Thread *thread, Site site, int32_t dimension, int64_t index, int6
 
 void twe_load_shared(Thread *thread, Site site, uint64_t address, uint32_t bytes, uint32_t alignment) {
   if (!thread->scheduler->launch.checked) return;
+  thread->scheduler->count_access(*thread, site);
   uint64_t offset = address - reinterpret_cast<uint64_t>(thread->shared);
   check_inside(*thread, site, offset, bytes);
   check_alignment(*thread, site, offset, alignment, "the address");
@@ -82,6 +83,7 @@ void twe_store_shared(Thread *thread, Site site, uint64_t address, uint32_t byte
 void twe_load_global(Thread *thread, Site site, int32_t argument, uint64_t address, uint32_t bytes,
                      uint32_t alignment) {
   if (!thread->scheduler->launch.checked) return;
+  thread->scheduler->count_access(*thread, site);
   check_alignment(*thread, site, address, alignment, "the address");
   check_global(*thread, actor_of(*thread), site, argument, address, bytes, nullptr);
 }

@@ -10,26 +10,36 @@
 namespace tw::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 128 << 10;
 constexpr size_t kStacksPerSlab = 256;
 // Equal frames of different fibers would all fall into the same cache sets: each stack starts some lines lower.
 constexpr size_t kColours = 32, kColourBytes = 192;
+// At the bottom of every stack. Pages without access would be safer, but split the mapping into too many.
+constexpr uint64_t kBottomMark = 0x7477656d756c6174;
+
+uint64_t *bottom_of(const char *top) {
+  return reinterpret_cast<uint64_t *>((reinterpret_cast<uint64_t>(top) - 1) & ~uint64_t(kStackBytes - 1));
+}
 
 }  // namespace
 
+bool StackPool::is_intact(const char *top) { return *bottom_of(top) == kBottomMark; }
+
 StackPool::~StackPool() {
-  for (void *slab : slabs_) munmap(slab, kStackBytes * kStacksPerSlab);
+  for (void *slab : slabs_) munmap(slab, kStackBytes * (kStacksPerSlab + 1));
 }
 
 char *StackPool::take() {
   if (free_.empty()) {
     // Pages cost nothing until they are touched; one mapping per slab keeps far from the system's limit of mappings.
-    void *slab = mmap(nullptr, kStackBytes * kStacksPerSlab, PROT_READ | PROT_WRITE,
+    void *slab = mmap(nullptr, kStackBytes * (kStacksPerSlab + 1), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (slab == MAP_FAILED) throw std::bad_alloc();
     slabs_.push_back(slab);
-    for (size_t i = kStacksPerSlab; i-- > 0;)
-      free_.push_back(static_cast<char *>(slab) + (i + 1) * kStackBytes - (i % kColours) * kColourBytes);
+    char *first = reinterpret_cast<char *>(bottom_of(static_cast<char *>(slab) + kStackBytes));
+    for (size_t i = kStacksPerSlab; i-- > 0;) {
+      free_.push_back(first + (i + 1) * kStackBytes - (i % kColours) * kColourBytes);
+      *bottom_of(free_.back()) = kBottomMark;
+    }
   }
   char *top = free_.back();
   free_.pop_back();

@@ -5,6 +5,8 @@
 
 namespace tw::emulator {
 
+constexpr size_t kStackBytes = 128 << 10;
+
 // Whether this build can switch fibers: the switch is written for x86-64 alone.
 bool can_switch_fibers();
 
@@ -25,6 +27,9 @@ class StackPool {
   // The end of a stack of kStackBytes; throws std::bad_alloc.
   char *take();
   void give(char *top) { free_.push_back(top); }
+
+  // Whether what ran on a stack has stayed inside of it.
+  static bool is_intact(const char *top);
 
  private:
   std::vector<char *> free_;

@@ -12,6 +12,8 @@ namespace {
 
 // A thread that polls gives way this often per waiting thread before nobody can be expected to make progress.
 constexpr uint64_t kPollsPerThread = 64, kLeastPolls = 4096;
+// Checked accesses of one thread after which it will hardly ever wait again: some ten seconds.
+constexpr uint64_t kMostAccesses = 100000000;
 
 std::string ranges(std::vector<int64_t> threads) {
   std::sort(threads.begin(), threads.end());
@@ -224,6 +226,7 @@ void Scheduler::fiber_main() {
       next->stack = thread->stack;
       thread->stack = nullptr;
       self.current_ = next;
+      self.accesses_ = 0;
       continue;
     }
     self.abandoned_ = thread->stack;
@@ -235,6 +238,7 @@ void Scheduler::fiber_main() {
 }
 
 void Scheduler::switch_to(Thread *thread, void **save) {
+  accesses_ = 0;
   if (!thread->fiber) {
     thread->stack = stacks_.take();
     thread->fiber = new_fiber(thread->stack, &Scheduler::fiber_main);
@@ -249,6 +253,9 @@ void Scheduler::resume() {
 }
 
 void Scheduler::finish(Thread &thread) {
+  if (!StackPool::is_intact(thread.stack))
+    fail(thread, TW_MISUSE, kNoSite,
+         "needs more than " + std::to_string(kStackBytes) + " B of stack: the kernel's arrays per thread are too large");
   check_finished(*this, thread);
   complete_copies(thread, 0);
   complete_bulk(thread, 0, false);
@@ -295,6 +302,12 @@ void Scheduler::poll(Thread &thread, Site site, const char *what) {
     current_ = &thread;
   }
   thread.waits_for = nullptr;
+}
+
+void Scheduler::count_access(Thread &thread, Site site) {
+  if (++accesses_ > kMostAccesses)
+    fail(thread, TW_STANDSTILL, site,
+         "has made " + std::to_string(kMostAccesses) + " accesses without waiting for anything: its loop has no end");
 }
 
 bool Scheduler::deliver_one() {

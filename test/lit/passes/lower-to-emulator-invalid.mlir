@@ -41,3 +41,16 @@ module {
     }
   }
 }
+
+// -----
+
+module {
+  gpu.module @kernels {
+    // expected-error @below {{`lower-to-emulator`: arrays of a thread may have 65,536 B in all, found 65,540 B; keep them in shared memory}}
+    gpu.func @large() kernel attributes {tilewright.launch = {grid = 1 : i64, block = 32 : i64}} {
+      %a = memref.alloca() : memref<16384xf32>
+      %b = memref.alloca() : memref<f32>
+      gpu.return
+    }
+  }
+}

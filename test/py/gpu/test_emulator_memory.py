@@ -7,6 +7,7 @@ from small_kernels import finding, write
 from tilewright.compiler.gpu.builder import (
     barrier,
     block_id,
+    for_,
     if_,
     load,
     load_vector,
@@ -352,3 +353,38 @@ def test_the_same_seed_finds_the_same() -> None:
     reports = [finding(module, [numbers(192)] * 2, seed) for seed in (3, 3, 4)]
     assert reports[0] == reports[1]
     assert reports[0] != reports[2]
+
+
+@pytest.mark.slow
+def test_loops_without_end_are_a_standstill() -> None:
+    """A flag in shared memory, polled without any operation that would let others run."""
+
+    def body(kernel):
+        flag = shared([1], ir.IntegerType.get_signless(32))
+        with if_(thread_id().equals(0)):
+            store(load(kernel.buffers[0], 0), flag, 0)
+        barrier()
+        loop = scf.WhileOp([], [])
+        with ir.InsertionPoint(loop.regions[0].blocks.append()):
+            scf.condition(load(flag, 0).equals(0).value, [])
+        with ir.InsertionPoint(loop.regions[1].blocks.append()):
+            scf.yield_([])
+        store(load(flag, 0), kernel.buffers[1], 0)
+
+    report = finding(write(["1xi32"] * 2, body), [np.zeros(1, np.int32), np.zeros(1, np.int32)])
+    assert "its loop has no end" in report
+
+
+def test_threads_have_arrays_of_their_own() -> None:
+    def body(kernel):
+        own = memref.alloca(ir.Type.parse("memref<12288xf32>"), [], [])
+
+        def fill(i):
+            store(load(kernel.buffers[0], i % 32), own, i)
+
+        for_(0, 12288, 1, [], fill)
+        store(load(own, 12288 - 32 + thread_id()), kernel.buffers[1], thread_id())
+
+    a, b = numbers(32), np.zeros(32, np.float32)
+    run_kernel(write(["32xf32"] * 2, body), [a, b])
+    assert np.array_equal(a, b)
