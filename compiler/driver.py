@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.passes.choose_winograd import keep_direct
 from tilewright.compiler.passes.lower_precision import ask_precision
 from tilewright.compiler.precision import PRECISIONS
-from tilewright.compiler.profiler.selection import ProfilerOptions
+from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.binding import bind
@@ -88,6 +89,9 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         )
     asked = settings()
     start = time.perf_counter()
+    profiling = profiler_options(target) if options.get("opt", "O0") != "O0" else None
+    if profiling is None:
+        options = {**options, "opt": "O0"}
     key = None if asked.dump or asked.override else package_cache.package_key(module, target, options)
     package = package_cache.find(key) if key else None
     if package is not None:
@@ -96,13 +100,34 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     ask_precision(module, options.get("precision", "f32"))
     if not options.get("winograd", True):
         keep_direct(module)
-    profiling = None
-    if options.get("opt", "O0") != "O0":
-        profiling = ProfilerOptions(threads=num_threads(), processes=physical_cores())
     package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
     if key:
         package_cache.store(key, package)
     return package
+
+
+def profiler_options(target: Target) -> ProfilerOptions | None:
+    """How candidates for a target are measured here; None, with a warning, when nothing here runs them."""
+    compiled = ProfilerOptions(threads=num_threads(), processes=physical_cores())
+    if not target.is_cuda:
+        return compiled
+    from tilewright.runtime import cuda
+
+    found = () if target.emulated else cuda.devices()
+    device = next((device for device in found if cuda.runs(target.arch, True, device) is None), None)
+    if device is None:
+        reason = (
+            "the emulator's times are not a GPU's" if target.emulated else f"no GPU here runs {target.arch}"
+        )
+        warnings.warn(f"opt O1: {reason}; the constructed schedules are kept unmeasured", stacklevel=4)
+        return None
+    version = ".".join(map(str, device.driver_version))
+    return replace(
+        compiled,
+        measuring=MEASURING_ON_GPU,
+        device=f"{device.name}, driver for CUDA {version}",
+        device_index=device.index,
+    )
 
 
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:

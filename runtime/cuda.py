@@ -10,6 +10,7 @@ from tilewright.runtime.cuda_devices import (
     index_of,
     misfit,
     require_devices,
+    runs,
 )
 from tilewright.runtime.cuda_executable import CudaExecutable, DeviceArray
 
@@ -23,4 +24,5 @@ __all__ = [
     "index_of",
     "misfit",
     "require_devices",
+    "runs",
 ]

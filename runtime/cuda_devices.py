@@ -99,17 +99,27 @@ def default_index(weights: Sequence[Any]) -> int:
 
 
 def misfit(package: Package, device: Device) -> str | None:
-    """Why a device cannot run a package: what is needed and what was found; None when it can.
+    """Why a device cannot run a package: what is needed and what was found; None when it can."""
+    arch = next(filter(None, map(_ARCH.search, (*package.features, package.target))), None)
+    if arch is None:
+        return f"compiled for `{package.target}`, which is no NVIDIA GPU; {device} runs `cuda:{device.arch}`"
+    has_ptx = all(k.launch and (k.launch.image == "ptx" or k.launch.ptx) for k in package.kernels)
+    return runs(arch[0], has_ptx, device)
+
+
+def runs(arch: str, has_ptx: bool, device: Device) -> str | None:
+    """Why a device cannot run code for `sm_90a` or the like; None when it can.
 
     Machine code runs on its own generation from its minor version on, PTX on every later device too; architectures
     whose names end in `a` run on exactly one. Source: CUDA C++ Programming Guide, "Binary Compatibility", "PTX
     Compatibility", "Architecture-Specific Features".
     """
-    arch = next(filter(None, map(_ARCH.search, (*package.features, package.target))), None)
-    if arch is None:
-        return f"compiled for `{package.target}`, which is no NVIDIA GPU; {device} runs `cuda:{device.arch}`"
-    needed, suffix = (int(arch[1]), int(arch[2])), arch[3]
-    has_ptx = all(k.launch and (k.launch.image == "ptx" or k.launch.ptx) for k in package.kernels)
+    parts = _ARCH.fullmatch(arch)
+    if parts is None:
+        return (
+            f"compiled for {arch}, which is no architecture of NVIDIA's; {device} runs `cuda:{device.arch}`"
+        )
+    needed, suffix = (int(parts[1]), int(parts[2])), parts[3]
     if suffix == "a":
         fits, rule = device.capability == needed, "exactly"
     elif suffix == "f" or not has_ptx:
@@ -122,6 +132,6 @@ def misfit(package: Package, device: Device) -> str | None:
     if fits:
         return None
     return (
-        f"compiled for {arch[0]}, which needs compute capability {needed[0]}.{needed[1]} ({rule} that), found "
+        f"compiled for {arch}, which needs compute capability {needed[0]}.{needed[1]} ({rule} that), found "
         f"{device}; compile the model for `cuda:{device.arch}`"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
+from dataclasses import replace
 
 from tilewright.compiler.codegen import emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.lower import cpu_code, lower
+from tilewright.compiler.lower import cpu_code, kernel_key, lower
+from tilewright.compiler.profiler.kernel_messages import to_message
 from tilewright.compiler.profiler.processes import Message, requests
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
@@ -20,18 +21,16 @@ def compile_candidate(dispatch: str, schedule: dict, target: Target) -> Message:
     with module.context, ir.Location.unknown(module.context):
         function = next(functions(module))
         schedule_attribute.write(function, Schedule.from_dict(schedule))
+        if target.is_cuda:
+            from tilewright.compiler.gpu import lower as gpu
+
+            made = gpu.assemble(gpu.lower(function, target, kernel_key(function, target)), target)
+            return {**to_message(made.kernel, made.tasks), "family": made.family}
         text, lowered = lower(function, target)
     if lowered.whole:
         return {"error": f"lowered whole: {lowered.whole}"}
     code, _ = emit_object(text, cpu_code(target))
-    kernel = lowered.kernel
-    return {
-        "object": base64.b64encode(code).decode(),
-        "symbol": kernel.symbol,
-        "scratch_bytes": kernel.scratch_bytes,
-        "asserts": list(kernel.asserts),
-        "tasks": lowered.tasks,
-    }
+    return to_message(replace(lowered.kernel, object=code), lowered.tasks)
 
 
 def serve() -> None:

@@ -5,7 +5,6 @@ Needs the runtime and numpy only. What it is about to run it says first, so that
 
 from __future__ import annotations
 
-import base64
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -15,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.profiler.kernel_messages import from_message
 from tilewright.compiler.profiler.processes import Message, requests
 from tilewright.runtime.arrays import numpy_dtype
-from tilewright.runtime.errors import TilewrightError
+from tilewright.runtime.errors import DeviceError, TilewrightError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.program import BufferRef, Kernel, Package, Program, Step, TensorSpec
+from tilewright.runtime.program import BufferRef, Package, Program, Step, TensorSpec
 
-_GUARD_BYTES = 4096
+GUARD_BYTES = 4096
 _GUARD, _UNWRITTEN = 0xA5, 0xFF
 _ALIGNMENT_BYTES = 64
 _EPSILON = {
@@ -72,8 +72,8 @@ class Buffer:
     @classmethod
     def of(cls, tensor: Strided) -> Buffer:
         spec = tensor.spec("")
-        memory = np.full(spec.nbytes + 2 * _GUARD_BYTES + _ALIGNMENT_BYTES, _GUARD, np.uint8)
-        return cls(tensor, spec, memory, _GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
+        memory = np.full(spec.nbytes + 2 * GUARD_BYTES + _ALIGNMENT_BYTES, _GUARD, np.uint8)
+        return cls(tensor, spec, memory, GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
 
     @property
     def address(self) -> int:
@@ -89,6 +89,12 @@ class Buffer:
         flat = self.span.view(numpy_dtype(self.spec.dtype))
         strides = tuple(stride * flat.itemsize for stride in self.tensor.strides)
         return np.lib.stride_tricks.as_strided(flat, self.tensor.shape, strides)
+
+    def push(self) -> None:
+        """Brings what was written to `array` and `span` to where kernels see it."""
+
+    def pull(self) -> None:
+        """Brings what kernels wrote to where `array`, `span` and the checks see it."""
 
     def is_intact(self) -> bool:
         """Whether nothing was written outside of the memory from the first element to the last."""
@@ -164,10 +170,10 @@ class Bench:
         self.request = request
         self.inputs = [Strided.of(entry) for entry in request["inputs"]]
         self.outputs = [Strided.of(entry) for entry in request["outputs"]]
-        self.results = [Buffer.of(tensor) for tensor in self.outputs]
+        self.results = [self.make_buffer(tensor) for tensor in self.outputs]
         self.arguments = [self._copies(i) for i in range(len(self.inputs))]
         self.turn = 0
-        self.executables: dict[int, Executable] = {}
+        self.executables: dict[int, Any] = {}
 
     def _copies(self, number: int) -> list[Buffer]:
         """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
@@ -175,7 +181,7 @@ class Bench:
         nbytes = tensor.spec("").nbytes
         if self.request["inputs"][number]["weight"] and nbytes:
             count = max(1, min(_MOST_COPIES, self.request["rotate_bytes"] // nbytes))
-        return [Buffer.of(tensor) for _ in range(count)]
+        return [self.make_buffer(tensor) for _ in range(count)]
 
     def fill(self, positive: bool) -> None:
         rng = np.random.default_rng(0)
@@ -185,14 +191,12 @@ class Bench:
                 store_transforms(values, np.asarray(entry["planes"], values.dtype))
             for copy in copies:
                 copy.array[...] = values
+                copy.push()
 
     def load(self, number: int) -> None:
         """Makes a candidate ready to run; raises PackageError."""
         entry = self.request["kernels"][number]
-        kernel = Kernel(
-            f"candidate{number}", entry["symbol"], base64.b64decode(entry["object"]), entry["scratch_bytes"],
-            tuple(entry["asserts"]),
-        )  # fmt: skip
+        kernel = from_message(f"candidate{number}", entry)
         buffers = [BufferRef("input", i) for i in range(len(self.inputs))]
         buffers += [BufferRef("output", i) for i in range(len(self.outputs))]
         program = Program((Step(0, tuple(buffers), entry["tasks"]),))
@@ -206,7 +210,15 @@ class Bench:
             (kernel,),
             program,
         )
-        self.executables[number] = Executable(package, num_threads=self.request["threads"])
+        self.executables[number] = self.executable(package)
+
+    def make_buffer(self, tensor: Strided) -> Buffer:
+        """Memory where the machine that measures sees it."""
+        return Buffer.of(tensor)
+
+    def executable(self, package: Package) -> Any:
+        """The package on the machine that measures."""
+        return Executable(package, num_threads=self.request["threads"])
 
     def run(self, number: int) -> None:
         self.turn += 1
@@ -219,7 +231,10 @@ class Bench:
         """A candidate's results, on outputs that held other bytes before; raises TilewrightError, WildWrite."""
         for result in self.results:
             result.span[...] = _UNWRITTEN
+            result.push()
         self.run(number)
+        for buffer in chain(self.results, *self.arguments):
+            buffer.pull()
         if not all(buffer.is_intact() for buffer in chain(self.results, *self.arguments)):
             raise WildWrite("it wrote outside of its buffers")
         if not all(result.gaps_hold(_UNWRITTEN) for result in self.results):
@@ -244,7 +259,10 @@ class Bench:
                 say({"checked": number, "error": str(error), "last": True})
                 raise
             except TilewrightError as error:
-                say({"checked": number, "error": str(error)})
+                is_last = isinstance(error, DeviceError) and error.is_fatal
+                say({"checked": number, "error": str(error), "last": is_last})
+                if is_last:
+                    raise
                 if number == 0:
                     return []
                 continue
@@ -311,9 +329,11 @@ class Bench:
         return float(np.median(spent)) * 1e6
 
 
-def measure(request: Message, say: Callable[[Message], None]) -> dict[str, Any]:
+def measure(
+    request: Message, say: Callable[[Message], None], make: Callable[[Message], Bench] = Bench
+) -> dict[str, Any]:
     """Checks and times the candidates of one request."""
-    bench = Bench(request)
+    bench = make(request)
     alive = bench.check(say)
     times = bench.time(alive, say) if len(alive) > 1 else {}
     duel = bench.duel(times, say) if times else {}

@@ -7,7 +7,6 @@ Source: Roller, OSDI'22, §4, "Performance profiling".
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
@@ -22,17 +21,18 @@ from tilewright.compiler.ir import functions, ir, parse, walk
 from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
 from tilewright.compiler.placement import STRIDES, dense_strides
 from tilewright.compiler.profiler.decisions import Decision, DecisionStore, Measured
+from tilewright.compiler.profiler.kernel_messages import from_message, to_message
 from tilewright.compiler.profiler.processes import Child, ChildLost, Message, run_jobs
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.winograd_form import ATTRIBUTE, Convolution2d
-from tilewright.runtime.program import Kernel
 
 _TRANSFORMED = 16
 """What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""
 COMPILING, MEASURING = "tilewright.compiler.profiler.compile", "tilewright.compiler.profiler.measure"
+MEASURING_ON_GPU = "tilewright.compiler.profiler.measure_cuda"
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class ProfilerOptions:
     """How long the profiler may take: seconds to compile one candidate, for one run, and of timing per dispatch.
 
     A candidate replaces the first one only when it is faster by the factor `gain` in a duel of several rounds, by its
-    best round and by most of them: less may be noise.
+    best round and by most of them: less may be noise. `device` describes the GPU that measures, and is part of what
+    a decision is kept under.
     """
 
     threads: int = 1
@@ -51,6 +52,8 @@ class ProfilerOptions:
     gain: float = 1.02
     compiling: str = COMPILING
     measuring: str = MEASURING
+    device: str = ""
+    device_index: int = 0
 
 
 @dataclass
@@ -132,6 +135,7 @@ def _questions(
         if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0].schedule:
             continue
         facts = {
+            **({"device": options.device} if options.device else {}),
             "dispatch": bare_text(function, schedule=False),
             "target": target.to_json(),
             "threads": options.threads,
@@ -216,14 +220,8 @@ def _compile(questions: Sequence[Question], target: Target, options: ProfilerOpt
             question.errors[number] = str(answer["error"])
             debug.log(2, f"profiler: {question.name}, candidate {number}: {answer['error']}")
         else:
-            kernel = Kernel(
-                question.name,
-                answer["symbol"],
-                base64.b64decode(answer["object"]),
-                answer["scratch_bytes"],
-                tuple(answer["asserts"]),
-            )
-            question.kernels[number] = LoweredKernel(kernel, answer["tasks"])
+            kernel = from_message(question.name, answer)
+            question.kernels[number] = LoweredKernel(kernel, answer["tasks"], family=answer.get("family", ""))
             cache.store(key, question.kernels[number])
         say(count, len(jobs), "compiling candidates")
 
@@ -331,8 +329,9 @@ def _request(
     ]
     return {
         "target": target.name,
-        "features": list(target.cpu_features),
+        "features": [target.arch] if target.is_cuda else list(target.cpu_features),
         "threads": options.threads,
+        "device_index": options.device_index,
         "seconds": options.seconds,
         "inputs": [
             {**tensor, "weight": weight, "planes": planes.get(number, [])}
@@ -343,7 +342,7 @@ def _request(
         "rotate_bytes": min(rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])),
         "steps": max((_steps(s) for s in group), default=1) * (_TRANSFORMED if planes else 1),
         "indexes": any(op.name == "tensor.extract" for op in walk(question.function)),
-        "kernels": [_kernel(question.kernels[number]) for number in alive],
+        "kernels": [to_message(question.kernels[n].kernel, question.kernels[n].tasks) for n in alive],
     }
 
 
@@ -374,14 +373,3 @@ def _tensors(function: ir.Operation, types: Sequence[ir.Type], attributes: str) 
 
 def _steps(structured: Structured) -> int:
     return math.prod(e for e, kind in zip(structured.extents, structured.kinds) if kind == "reduction")
-
-
-def _kernel(lowered: LoweredKernel) -> Message:
-    kernel = lowered.kernel
-    return {
-        "object": base64.b64encode(kernel.object).decode(),
-        "symbol": kernel.symbol,
-        "scratch_bytes": kernel.scratch_bytes,
-        "asserts": list(kernel.asserts),
-        "tasks": lowered.tasks,
-    }

@@ -1,0 +1,177 @@
+"""The profiler on a GPU: measured in processes that survive what kernels do to them, here with the mock driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler import driver
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.profiler.compile import compile_candidate
+from tilewright.compiler.profiler.decisions import Decision
+from tilewright.compiler.profiler.kernel_messages import from_message, to_message
+from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions, profile
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import resolve
+from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.runtime.program import Kernel, Launch, TensorMap
+
+TEXT = """
+func.func @main(%x: tensor<64xf32> {tilewright.role = "input", tilewright.name = "x"}) -> tensor<64xf32> {
+  %r = call @double(%x) : (tensor<64xf32>) -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+func.func private @double(%x: tensor<64xf32>) -> tensor<64xf32>
+    attributes {tilewright.operator = "elementwise", tilewright.schedule = {tile = []}} {
+  %e = tensor.empty() : tensor<64xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.addf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path / "cache"))
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""), *sys.path]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+def decide(unrolls: list[int], first: int = 0, **changed) -> Decision:
+    """The decision about a first candidate and others, each of which does what its `unroll` says."""
+    module = parse(
+        TEXT.replace("{tile = []}", f"{{tile = [], unroll = {first}}}" if first else "{tile = []}")
+    )
+    candidates = [Candidate(Schedule(unroll=unroll), 1.0, "DRAM") for unroll in (first, *unrolls)]
+    options = ProfilerOptions(
+        **{
+            "seconds": 0.05,
+            "run_timeout_s": 8.0,
+            "compiling": "mock_candidates",
+            "measuring": MEASURING_ON_GPU,
+            "device": "mock",
+            **changed,
+        }
+    )
+    with module.context, ir.Location.unknown(module.context):
+        decided = profile(module, resolve("cuda:sm_90a"), lambda function: candidates, options)
+        used = next(
+            schedule_attribute.read(f) for f in functions(module) if "double" in str(f.attributes["sym_name"])
+        )
+    assert used == decided["double"].schedule
+    return decided["double"]
+
+
+def test_the_fastest_by_the_devices_clock_is_kept(mock):
+    decision = decide([1, 2])
+    assert decision.chosen == 1
+    assert [round(c.time_us) for c in decision.candidates] == [50, 10, 30]
+    assert decide([1, 2]) == decision  # and nothing is measured twice
+
+
+@pytest.mark.parametrize(
+    ("deed", "why"),
+    [
+        (3, "wrong result: an element is off by"),
+        (4, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        (5, "no answer within 4 s"),
+        (6, "died of signal 6"),
+        (7, "it wrote outside of its buffers"),
+        (8, "too large (main step 0, kernel `candidate1`)"),
+        (9, "it needs 400000 B of shared memory, this device has 232448 B"),
+    ],
+)
+def test_a_bad_candidate_costs_nothing_but_itself(mock, deed, why):
+    decision = decide([deed, 1], **({"run_timeout_s": 4.0} if deed == 5 else {}))
+    first, bad, fine = decision.candidates
+    assert why in bad.error
+    assert bad.time_us is None
+    assert (round(first.time_us), round(fine.time_us)) == (50, 10)
+    assert decision.chosen == 2
+
+
+def test_a_first_candidate_that_faults_is_kept_unmeasured(mock):
+    decision = decide([1], first=4)
+    assert decision.chosen == 0
+    assert all(candidate.time_us is None for candidate in decision.candidates)
+
+
+def test_decisions_belong_to_a_device(mock):
+    assert decide([1]).chosen == 1
+    assert (
+        decide([1], device="another", compiling="nowhere").candidates[1].error == ""
+    )  # its kernels are cached
+
+
+def test_kernels_travel_whole():
+    launch = Launch(
+        "cubin",
+        6,
+        64,
+        2,
+        64,
+        128,
+        64,
+        True,
+        (TensorMap(0, "f16", (72, 33), (144,), (64, 16), 128),),
+        8,
+        4,
+        b"ptx",
+    )
+    kernel = Kernel("k", "symbol", b"\x00code", 0, ("text",), launch)
+    assert from_message("k", to_message(kernel, 6)) == kernel
+    plain = replace(kernel, launch=None, scratch_bytes=64)
+    assert from_message("k", to_message(plain, 6)) == plain
+
+
+def test_candidates_for_gpus_are_compiled():
+    module = parse(TEXT)
+    with module.context:
+        text = next(str(f) for f in functions(module) if "double" in str(f.attributes["sym_name"]))
+    made = compile_candidate(text, Schedule().as_dict(), resolve("cuda:sm_80"))
+    kernel = from_message("double", made)
+    assert kernel.launch is not None
+    assert kernel.launch.image in ("cubin", "ptx")
+    assert kernel.launch.grid == made["tasks"]
+    assert b".target sm_80" in (kernel.launch.ptx or kernel.object)
+
+
+class TestOptions:
+    def test_name_the_device_that_measures(self, mock):
+        mock.device(0, "NVIDIA A100", major=8)
+        mock.device(1, "NVIDIA H200")
+        found = driver.profiler_options(resolve("cuda:sm_90a"))
+        assert found is not None
+        assert (found.measuring, found.device, found.device_index) == (
+            MEASURING_ON_GPU, "NVIDIA H200, driver for CUDA 12.8", 1
+        )  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("target", "why"),
+        [
+            ("cuda:sm_80", "no GPU here runs sm_80"),
+            ("emulate:sm_90a", "the emulator's times are not a GPU's"),
+        ],
+    )
+    def test_say_when_nothing_measures(self, mock, target, why):
+        mock.device(major=7, minor=0)
+        with pytest.warns(UserWarning, match=f"opt O1: {why}; the constructed schedules are kept unmeasured"):
+            assert driver.profiler_options(resolve(target)) is None
+
+    def test_of_cpus_are_what_they_were(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = driver.profiler_options(resolve("cpu"))
+        assert found is not None
+        assert (found.device, found.measuring) == ("", ProfilerOptions().measuring)
