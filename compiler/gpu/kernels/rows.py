@@ -7,6 +7,7 @@ results by shuffles and shared memory, and writes what it computes from them.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tilewright.compiler import debug
 from tilewright.compiler.gpu.alignment import buffer_alignments
@@ -40,8 +41,9 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         return next(sequence, None)
     with function.context, function.location:
         types = buffer_types(function)
+        decided = schedule or Schedule()
         shape, order = shape_of(problem, types)
-        layout = choose_layout(shape, schedule or Schedule(), target)
+        layout = choose_layout(replace(shape, block_rows=block_rows(problem, decided)), decided, target)
         with kernel(
             name,
             types,
@@ -53,6 +55,15 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         ) as made:
             RowKernel(problem, layout, order, made).write()
         return made.module
+
+
+def block_rows(problem: RowProblem, schedule: Schedule) -> int:
+    """How many rows a block has by the schedule's tile, 0 where it leaves the dispatch whole."""
+    if not any(schedule.tile):
+        return 0
+    sink = problem.step_of(stripped(problem.results[0]))
+    assert sink is not None
+    return -(-problem.num_rows // schedule.num_tasks(sink.generic.extents))
 
 
 def shape_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[RowShape, Order]:

@@ -20,6 +20,8 @@ KEPT_BYTES = 128
 """What a thread keeps of its rows: 32 registers, so that three values per element still leave 1,024 threads enough."""
 _ROUND = 4
 """Groups of `vector` elements per round of a loop over a row that is too long to be kept."""
+_WAVES = 4
+"""Blocks per multiprocessor that a divided row is worth."""
 _BLOCK = 256
 _LONG = 8192
 """Columns from which a row is worth the second step that dividing it takes: writing, counting and reading again."""
@@ -71,7 +73,7 @@ class RowShape:
     """What a layout follows from: rows and columns, the most neighbours that one access can take, and element bytes.
 
     `bytes` are those of the widest elements that are kept; `splittable` where partial results of pieces of a row can
-    be combined at the end.
+    be combined at the end. `block_rows` is what a schedule asks for, 0 where it does not.
     """
 
     rows: int
@@ -80,10 +82,12 @@ class RowShape:
     vector: int
     bytes: int
     splittable: bool
+    block_rows: int = 0
 
 
 def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLayout:
-    """The layout for a device; `schedule.gpu` may say `threads`, and the most elements per access as `vector`.
+    """The layout for a device. `schedule.gpu` may say `threads`, and the most elements per access as `vector`; with
+    threads given, the schedule's tile says how many rows a block has.
 
     Raises ScheduleError for a number of threads that cannot be divided among rows.
     """
@@ -102,30 +106,38 @@ def _contiguous(shape: RowShape, vector: int, threads: int, target: Target) -> R
     kept = KEPT_BYTES // shape.bytes
     groups = -(-shape.columns // vector)
     most = threads or _LARGEST
-    wanted = target.num_cores * _BLOCK
-    across = min(most, power_at_least(groups))
-    # Fewer threads per row as long as each still keeps its part and enough rows keep the device busy.
-    while across > 1:
-        half = across // 2
-        slots = -(-groups // half)
-        if slots * vector > (kept if half < WARP else kept // 2) or (
-            half < WARP and slots * vector > max(4, vector)
-        ):
-            break
-        if half >= WARP and shape.rows * half < wanted:
-            break
-        across = half
+    if threads and shape.block_rows:
+        across = min(max(1, threads // power_at_least(shape.block_rows)), power_at_least(groups))
+    else:
+        across = _across(shape, groups, vector, most, target)
     looped = -(-groups // across) * vector > kept or _is_worth_splitting(shape, across, target)
     if looped:
-        across = min(most, power_at_least(-(-groups // _ROUND)), most if threads else _BLOCK)
-    slots = min(_ROUND, -(-groups // across)) if looped else -(-groups // across)
+        largest = most if threads or not shape.splittable else _BLOCK
+        across = min(largest, power_at_least(-(-groups // _ROUND)))
     beside = _beside(shape.rows, across, threads)
+    slots = -(-groups // across)
     split = 1
-    if shape.splittable and looped:
+    if looped:
         blocks = -(-shape.rows // beside)
-        rounds = -(-groups // (across * slots))
-        split = max(1, min(rounds, 4 * target.num_cores // blocks))
+        pieces = max(1, _WAVES * target.num_cores // blocks) if shape.splittable else 1
+        slots = max(1, min(_ROUND, slots // pieces))
+        split = min(pieces, -(-groups // (across * slots)))
     return RowLayout(True, across, beside, vector, slots, looped, split)
+
+
+def _across(shape: RowShape, groups: int, vector: int, most: int, target: Target) -> int:
+    """Threads per row: few, as long as each still keeps its part and the rows keep the device busy."""
+    kept = KEPT_BYTES // shape.bytes
+    across = min(most, power_at_least(groups))
+    while across > 1:
+        half = across // 2
+        held = -(-groups // half) * vector
+        if held > (kept // 2 if half >= WARP else max(_ROUND, vector)):
+            break
+        if half >= WARP and shape.rows * half < target.num_cores * _BLOCK:
+            break
+        across = half
+    return across
 
 
 def _is_worth_splitting(shape: RowShape, across: int, target: Target) -> bool:
@@ -143,23 +155,24 @@ def _beside(rows: int, across: int, threads: int) -> int:
 
 def _strided(shape: RowShape, vector: int, threads: int, target: Target) -> RowLayout:
     kept = KEPT_BYTES // shape.bytes
-    beside = min(WARP, power_at_least(-(-shape.rows // vector)))
-    while vector > 1 and shape.rows < target.num_cores * beside * vector:
-        vector //= 2
+    if threads and shape.block_rows:
+        beside = min(threads, power_at_least(-(-shape.block_rows // vector)))
+    else:
         beside = min(WARP, power_at_least(-(-shape.rows // vector)))
+        while vector > 1 and shape.rows < target.num_cores * beside * vector:
+            vector //= 2
+            beside = min(WARP, power_at_least(-(-shape.rows // vector)))
     blocks = -(-shape.rows // (beside * vector))
-    most = threads or (_LARGEST if blocks < target.num_cores else _BLOCK)
-    across = (
-        threads // beside
-        if threads
-        else max(WARP // beside, min(power_at_least(shape.columns), most // beside))
-    )
+    if threads:
+        across = max(1, threads // beside)
+    else:
+        most = _LARGEST if blocks < target.num_cores else _BLOCK
+        across = max(WARP // beside, min(power_at_least(shape.columns), most // beside))
     slots = -(-shape.columns // across)
     looped = slots * vector > kept
-    if looped:
-        slots = max(1, min(_ROUND * 2 // vector, slots))
     split = 1
-    if shape.splittable and looped:
-        rounds = -(-shape.columns // (across * slots))
-        split = max(1, min(rounds, 4 * target.num_cores // blocks))
+    if looped:
+        pieces = max(1, _WAVES * target.num_cores // blocks) if shape.splittable else 1
+        slots = max(1, min(2 * _ROUND // vector, slots // pieces))
+        split = min(pieces, -(-shape.columns // (across * slots)))
     return RowLayout(False, across, beside, vector, slots, looped, split)

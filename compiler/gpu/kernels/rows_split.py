@@ -24,7 +24,7 @@ from tilewright.compiler.gpu.kernels.rows_combine import Combination
 from tilewright.compiler.gpu.kernels.rows_exchange import folding
 from tilewright.compiler.gpu.kernels.rows_layout import RowLayout
 from tilewright.compiler.gpu.kernels.rows_problem import RowProblem
-from tilewright.compiler.gpu.primitives import atomic_add, thread_fence
+from tilewright.compiler.gpu.primitives import atomic_add
 from tilewright.compiler.ir import ir, memref
 from tilewright.compiler.passes.place_scratch import element_bytes
 
@@ -86,8 +86,9 @@ class Meeting:
             for key, values in partial.items():
                 for value, buffer in zip(values, memory[key]):
                     store(value, buffer, first + key[1], self.piece)
-        thread_fence()
-        barrier()
+        if self.layout.beside > 1:
+            barrier()
+        # Releases what all threads wrote before the barrier, and acquires what other blocks released.
         with if_(self.thread.equals(0)):
             store(atomic_add(1, self.counters, self.group, order="acq_rel"), self.flag, 0)
         barrier()
