@@ -123,7 +123,6 @@ def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTi
         )  # fmt: skip
         if m % thread_m or n % thread_n:
             refuse(f"a thread's tile divides the block's, found {thread_m}x{thread_n} of {m}x{n}")
-        made = replace(made, blocks_per_core=_blocks_per_core(contraction, made))
     if made.threads % WARP or not 0 < made.threads <= BLOCK_THREADS:
         refuse(
             f"a block has a multiple of {WARP} threads up to {BLOCK_THREADS}, its sizes give {made.threads}; "
@@ -173,14 +172,6 @@ def _shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
     return simt_gemm.shared_bytes(contraction, tile)
 
 
-def _blocks_per_core(contraction: Contraction, tile: SimtTile) -> int:
-    """Blocks that registers should leave room for: two of 256 threads with 64 sums each, so that one computes while the
-    other waits; 0 where registers do not limit."""
-    words = element_bytes(contraction.compute_dtype) // 4 or 1
-    held = tile.thread_m * tile.thread_n * words
-    return 2 if 256 <= tile.threads < 512 and 32 <= held <= 64 else 0
-
-
 def _simt_tiles(contraction: Contraction, target: Target) -> Iterator[SimtTile]:
     deferred = compute_capability(target.arch) >= 80
     wide = element_bytes(contraction.compute_dtype) > 4
@@ -194,7 +185,6 @@ def _simt_tiles(contraction: Contraction, target: Target) -> Iterator[SimtTile]:
         for stages in (4, 3, 2) if deferred else (2,):
             tile = SimtTile(m, n, k, thread_m, thread_n, stages, deferred=deferred)
             if simt_gemm.shared_bytes(contraction, tile) <= limit:
-                tile = replace(tile, blocks_per_core=_blocks_per_core(contraction, tile))
                 yield from _divided(contraction, tile, target)
                 break
 

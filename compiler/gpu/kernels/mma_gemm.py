@@ -39,11 +39,14 @@ from tilewright.compiler.gpu.kernels.operand_copies import (
     k_contiguous,
     widest,
 )
+from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.ir import arith, ir, memref, nvgpu, vector
 
 COLUMNS = 8
 """Columns of one instruction's result."""
+_ADDRESSES = 24
+"""Registers for addresses in swizzled rows, beside those of any kernel."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
     grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, tile.raster)
     sums = tile.warp_m * tile.warp_n // 32
+    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
     with kernel(
         contraction.name,
         [buffer.type for buffer in contraction.buffers],
@@ -145,6 +149,9 @@ def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
+        blocks_per_core=resident_blocks(
+            tile.threads, sums + tile.warp_m // 4 + tile.warp_n // 4 + _ADDRESSES, plans
+        ),
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module

@@ -38,6 +38,7 @@ from tilewright.compiler.gpu.kernels.operand_copies import (
     k_contiguous,
     widest,
 )
+from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.ir import ir
 
@@ -47,7 +48,7 @@ class SimtTile:
     """Sizes of a kernel: a block's tile, a thread's, how many tiles of K lie in shared memory, parts of K, raster.
 
     `deferred` allows asynchronous copies (sm_80 on). `padding`, in elements, is what rows of K are longer by in shared
-    memory; 0 for 16 bytes.
+    memory; 0 for 16 bytes. `blocks_per_core` are to share a multiprocessor; 0 leaves that to an estimate.
     """
 
     block_m: int
@@ -118,10 +119,19 @@ def emit_simt(contraction: Contraction, tile: SimtTile) -> ir.Module:
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
-        blocks_per_core=tile.blocks_per_core,
+        blocks_per_core=tile.blocks_per_core or _resident(contraction, tile),
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module
+
+
+def _resident(contraction: Contraction, tile: SimtTile) -> int:
+    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
+    words = max(1, element_bytes(contraction.compute_dtype) // 4)
+    rows = tile.thread_m * (vector_limit(contraction.compute_dtype) if plans[0].k_rows else 1)
+    return resident_blocks(
+        tile.threads, words * (tile.thread_m * tile.thread_n + rows + tile.thread_n), plans
+    )
 
 
 class _Threads:
@@ -195,42 +205,42 @@ class _Block:
             self.finish(epilogue, place, meeting.total(sums))
 
     def multiply(self, slot: Value, sums: list[Value]) -> list[Value]:
-        """One tile's products added to the sums."""
+        """One tile's products added to the sums; elements are read one step of K before they are multiplied."""
         tile, sums = self.tile, list(sums)
         starts = [slot * plan.elements for plan in self.plans]
         groups = tile.thread_n // self.width
-        for k in range(0, tile.block_k, self.deep):
-            rows = self.fragment(0, starts[0], k)
-            columns = self.fragment(1, starts[1], k)
-            for step in range(self.deep):
-                right = [
-                    from_elements(columns[step][g * self.width : (g + 1) * self.width]) for g in range(groups)
-                ]
-                for i in range(tile.thread_m):
-                    left = broadcast(rows[step][i], self.width)
-                    for g in range(groups):
-                        at = i * groups + g
-                        sums[at] = multiply_add(left, right[g], sums[at])
+        ahead: list[dict[int, list[Value]]] = [{}, {}]
+        following = [self.fragment(factor, starts[factor], 0, ahead[factor]) for factor in (0, 1)]
+        for k in range(tile.block_k):
+            rows, columns = following
+            if k + 1 < tile.block_k:
+                following = [self.fragment(factor, starts[factor], k + 1, ahead[factor]) for factor in (0, 1)]
+            right = [from_elements(columns[g * self.width : (g + 1) * self.width]) for g in range(groups)]
+            for i in range(tile.thread_m):
+                left = broadcast(rows[i], self.width)
+                for g in range(groups):
+                    at = i * groups + g
+                    sums[at] = multiply_add(left, right[g], sums[at])
         return sums
 
-    def fragment(self, factor: int, start: Value, k: int) -> list[list[Value]]:
-        """This thread's elements of a factor at `deep` steps of K from k on: of each step one per row or column."""
+    def fragment(self, factor: int, start: Value, k: int, ahead: dict[int, list[Value]]) -> list[Value]:
+        """This thread's elements of a factor at step k, one per row or column; steps read along with it go `ahead`."""
         plan, threads = self.plans[factor], self.threads
         count = (self.tile.thread_m, self.tile.thread_n)[factor]
         position = threads.row_at if factor == 0 else threads.column_at
         group = threads.column_group if factor else threads.row_group
-        found: list[list[Value]] = [[] for _ in range(self.deep)]
-        if plan.k_rows:
-            for i in range(count):
-                values = self.read(factor, start + plan.layout.place(position(i), k), self.deep)
-                for step, value in enumerate(values):
-                    found[step].append(value)
-        else:
+        if not plan.k_rows:
+            found: list[Value] = []
+            for i in range(0, count, group):
+                found += self.read(factor, start + (position(i) + k * plan.layout.pitch), group)
+            return found
+        if k not in ahead:
+            of_rows = [
+                self.read(factor, start + plan.layout.place(position(i), k), self.deep) for i in range(count)
+            ]
             for step in range(self.deep):
-                for i in range(0, count, group):
-                    at = start + ((k + step) * plan.layout.pitch + position(i))
-                    found[step] += self.read(factor, at, group)
-        return found
+                ahead[k + step] = [values[step] for values in of_rows]
+        return ahead[k]
 
     def read(self, factor: int, at: Value, lanes: int) -> list[Value]:
         buffer = self.buffers[factor]

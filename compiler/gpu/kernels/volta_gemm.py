@@ -30,6 +30,7 @@ from tilewright.compiler.gpu.kernels.epilogue import Epilogue
 from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Results, Warps
 from tilewright.compiler.gpu.kernels.k_loop import over_k
 from tilewright.compiler.gpu.kernels.operand_copies import Copier, Copies, Layout, k_contiguous, widest
+from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.gpu.primitives import mma_m8n8k4
 from tilewright.compiler.ir import ir, memref
@@ -37,6 +38,8 @@ from tilewright.compiler.ir import ir, memref
 COLUMNS = 16
 DEPTH = 4
 """Steps of K of one instruction."""
+_ADDRESSES = 24
+"""Registers for addresses of fragments, beside those of any kernel."""
 _PIECE = 8
 """Elements of 16 bytes."""
 
@@ -86,6 +89,7 @@ def emit_volta(contraction: Contraction, tile: VoltaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
     grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, tile.raster)
     sums = tile.warp_m * tile.warp_n // 32
+    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
     with kernel(
         contraction.name,
         [buffer.type for buffer in contraction.buffers],
@@ -93,6 +97,9 @@ def emit_volta(contraction: Contraction, tile: VoltaTile) -> ir.Module:
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
+        blocks_per_core=resident_blocks(
+            tile.threads, sums + tile.warp_m // 8 + tile.warp_n // 8 + _ADDRESSES, plans
+        ),
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module
