@@ -50,13 +50,12 @@ def compile_amdgpu(module: ir.Module, arch: str = "gfx90a") -> DeviceCode:
     """
     machine = _machine(arch)
     kernel = nvvm.kernel_of(module)
-    foreign = [op for op in walk(kernel) if op.name.startswith(("nvgpu.", "tilewright.", "nvvm."))]
+    names = nvvm.operation_names(kernel)
+    foreign = sorted(name for name in names if name.startswith(("nvgpu.", "tilewright.", "nvvm.")))
     if foreign:
-        raise PassError(
-            f"`{foreign[0].name}` is an instruction of NVIDIA's, the target is {arch}; schedule the SIMT kernel",
-            foreign[0].location,
-        )
-    passes = pipeline(arch, nvvm.index_bits(kernel, nvvm.operation_names(kernel)))
+        found = f"`{foreign[0]}` is an instruction of NVIDIA's, the target is {arch}"
+        raise PassError(f"{found}; schedule the SIMT kernel", kernel.location)
+    passes = pipeline(arch, nvvm.index_bits(kernel, names))
 
     def run(copy: ir.Module) -> None:
         run_pipeline(copy.operation, "builtin.module(gpu.module(convert-complex-to-standard))")
@@ -65,7 +64,7 @@ def compile_amdgpu(module: ir.Module, arch: str = "gfx90a") -> DeviceCode:
         _refuse_functions(copy, arch)
         run_pipeline(copy.operation, passes)
 
-    text = without_library(nvvm.llvm_ir(nvvm.convert(module, arch, run)))
+    text = without_library(nvvm.llvm_ir(nvvm.convert(module, arch, names, run)))
     symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
     optimised, assembly = _emit(text, machine)
     return DeviceCode(symbol, arch, assembly, text, optimised)

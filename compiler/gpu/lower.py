@@ -9,7 +9,8 @@ from tilewright.compiler import debug
 from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.builder import LAUNCH
 from tilewright.compiler.gpu.limits import check_limits
-from tilewright.compiler.ir import ir, static_shape, walk
+from tilewright.compiler.gpu.nvvm import kernel_of
+from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.passes.place_shared import PlaceShared
 from tilewright.compiler.target import Target
@@ -23,7 +24,7 @@ def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
     """
     with function.context, function.location:
         module, family = families.emit(function, target)
-        (kernel,) = walk(module.operation, "gpu.func")
+        kernel = kernel_of(module)
         PlaceShared(max_bytes=target.level("shared").capacity_bytes).run(kernel)
         check_limits(kernel, target)
     return module, family
@@ -45,7 +46,7 @@ def lower(function: ir.Operation, target: Target, key: str) -> LoweredKernel:
     finally:
         named.erase()
     debug.dump_text(f"{name}.gpu.mlir", str(module))
-    (kernel,) = walk(module.operation, "gpu.func")
+    kernel = kernel_of(module)
     attributes = {entry.name: entry.attr for entry in ir.DictAttr(kernel.attributes[LAUNCH])}
     launch = read_launch(attributes)
     asserts = tuple(ir.StringAttr(text).value for text in attributes["asserts"])

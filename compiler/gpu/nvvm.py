@@ -31,12 +31,18 @@ def compute_capability(arch: str) -> int:
 
 def kernel_of(module: ir.Module) -> ir.Operation:
     """The module's only `gpu.func` kernel."""
-    functions = walk(module.operation, "gpu.func")
+    modules = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
+    functions = [f for gpu_module in modules for f in contents(gpu_module) if f.name == "gpu.func"]
     # The bindings' builder writes the first name, the parser the second.
     kernels = [f for f in functions if "gpu.kernel" in f.attributes or "kernel" in f.attributes]
     if len(kernels) != 1:
         raise PassError(f"expected one kernel in the module, found {len(kernels)}")
     return kernels[0]
+
+
+def contents(op: ir.Operation) -> list[ir.Operation]:
+    """The operations directly inside the first block of one."""
+    return [inner.operation for inner in op.regions[0].blocks[0].operations]
 
 
 def index_bits(kernel: ir.Operation, names: frozenset[str]) -> int:
@@ -89,14 +95,19 @@ def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Mod
     kernel = kernel_of(module)
     names = operation_names(kernel)
     passes = pipeline(arch, index_bits(kernel, names), names)
-    return convert(module, arch, lambda copy: run_pipeline(copy.operation, passes, on_pass))
+    return convert(module, arch, names, lambda copy: run_pipeline(copy.operation, passes, on_pass))
 
 
-def convert(module: ir.Module, arch: str, run: Callable[[ir.Module], None]) -> ir.Module:
-    """A copy of a gpu-level module after `run` made LLVM dialect of it, without the `gpu.module` around."""
+def convert(
+    module: ir.Module, arch: str, names: frozenset[str], run: Callable[[ir.Module], None]
+) -> ir.Module:
+    """A copy of a gpu-level module after `run` made LLVM dialect of it, without the `gpu.module` around.
+
+    `names` are those of the kernel's operations.
+    """
     kernel = kernel_of(module)
     name = ir.StringAttr(kernel.attributes["sym_name"]).value
-    if walk(kernel, "memref.alloc"):
+    if "memref.alloc" in names:
         raise PassError(f"@{name} allocates shared memory that has no place yet; run `place-shared` first")
     launch = kernel.attributes[LAUNCH] if LAUNCH in kernel.attributes else None
     copy = parse("module {}")
@@ -105,14 +116,16 @@ def convert(module: ir.Module, arch: str, run: Callable[[ir.Module], None]) -> i
     run(copy)
     refuse_unconverted(copy.operation, arch)
     plain = parse("module {}")
-    for gpu_module in walk(copy.operation, "gpu.module"):
-        for op in list(gpu_module.regions[0].blocks[0].operations):
-            op.operation.detach_from_parent()
+    for gpu_module in contents(copy.operation):
+        for op in contents(gpu_module):
+            op.detach_from_parent()
             plain.body.append(op)
-    functions = walk(plain.operation, "llvm.func")
-    function = next(f for f in functions if ir.StringAttr(f.attributes["sym_name"]).value == name)
     with plain.context, ir.Location.unknown():
-        _finish(plain, function, launch)
+        for op in contents(plain.operation):
+            if op.name == "llvm.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
+                _finish(op, launch, "memref.atomic_rmw" in names)
+            elif op.name == "llvm.mlir.global":
+                _share(op)
     return plain
 
 
@@ -128,14 +141,16 @@ def refuse_unconverted(op: ir.Operation, arch: str) -> None:
             )
 
 
-def _finish(module: ir.Module, function: ir.Operation, launch: ir.DictAttr | None) -> None:
-    """Sets what no conversion pass knows: shared memory's linkage, tensor maps by value, block and cluster sizes."""
-    for shared in walk(module.operation, "llvm.mlir.global"):
-        if ir.StringAttr(shared.attributes["sym_name"]).value.startswith("__dynamic_shmem"):
-            # An internal array of no bytes would become a static variable that overlaps others.
-            shared.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
-            shared.attributes["alignment"] = _i64(BASE_ALIGNMENT)
-    for atomic in walk(module.operation, "llvm.atomicrmw"):
+def _share(array: ir.Operation) -> None:
+    """Makes the dynamic array external: internal and of no bytes, it would be a static variable that overlaps others."""
+    if ir.StringAttr(array.attributes["sym_name"]).value.startswith("__dynamic_shmem"):
+        array.attributes["linkage"] = ir.Attribute.parse("#llvm.linkage<external>")
+        array.attributes["alignment"] = _i64(BASE_ALIGNMENT)
+
+
+def _finish(function: ir.Operation, launch: ir.DictAttr | None, has_atomics: bool) -> None:
+    """Sets what no conversion pass knows: atomics' order, tensor maps by value, block and cluster sizes."""
+    for atomic in walk(function, "llvm.atomicrmw") if has_atomics else ():
         atomic.attributes["ordering"] = _i64(_MONOTONIC)
         atomic.attributes["syncscope"] = ir.StringAttr.get(_SCOPES["nvvm.kernel" in function.attributes])
     if "nvvm.maxntid" in function.attributes:
