@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from tilewright.compiler.gpu import primitives
 from tilewright.compiler.gpu.builder import Operand, Value, both, from_elements, if_, minimum
 from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
+from tilewright.compiler.gpu.kernels.contraction_problem import element_bytes
 from tilewright.compiler.gpu.kernels.epilogue import Epilogue, Line, Piece
+from tilewright.compiler.gpu.kernels.hopper_pipeline import zeros
 from tilewright.compiler.gpu.kernels.hopper_plan import (
     STORED_COLUMNS,
     Grid,
@@ -29,6 +31,13 @@ from tilewright.compiler.gpu.primitives import Shared
 from tilewright.compiler.ir import arith, ir, vector
 
 PANEL_BYTES = WARPGROUP_ROWS * ROW_BYTES
+MOST_REGISTERS = 255
+"""Of one thread. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
+OTHER_REGISTERS = 96
+"""Registers left for all but sums and what is read ahead; with 72, a tile of 128x256 spills."""
+
+EarlyReads = dict[tuple[int, int], list[dict[int, Value]]]
+"""(which 8 columns, which of two rows) -> for each piece, access -> a vector of its elements."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,30 @@ class ResultWriter:
     thread: Value
     barrier: Value
 
-    def write(self, unit: Unit, sums: Sums) -> None:
+    def read_ahead(self, unit: Unit) -> EarlyReads:
+        """Starts to read what the epilogue adds row by row (a residual), as far as registers allow."""
+        none = zeros(4, ir.Type.parse(self.plan.contraction.compute_dtype))
+        tile = _Tile(self, unit, lambda eighth: none, {})
+        return {
+            (eighth, half): [tile.early(piece) for piece in tile.pieces(eighth, half)]
+            for eighth in range(min(self.plan.tile.columns // 8, self._eighths_ahead()))
+            for half in (0, 1)
+        }
+
+    def _eighths_ahead(self) -> int:
+        """Groups of 8 columns whose operands fit registers beside sums and all else."""
+        tile = self.plan.tile
+        held = tile.registers[1] if tile.registers else MOST_REGISTERS
+        buffers, accesses = self.plan.contraction.buffers, self.plan.contraction.accesses
+        words = sum(
+            max(1, element_bytes(buffers[accesses[i].buffer].dtype) // 2) for i in self.plan.row_reads
+        )
+        free = held - OTHER_REGISTERS - tile.accumulators
+        return max(0, free // (2 * words)) if words else 0
+
+    def write(self, unit: Unit, sums: Sums, early: EarlyReads) -> None:
         """All results of this warpgroup's rows of a unit's tile; `sums` gives a thread's four of 8 columns."""
-        _Tile(self, unit, sums).write()
+        _Tile(self, unit, sums, early).write()
 
     def finish(self) -> None:
         """Waits until everything that left through TMA has been written."""
@@ -61,6 +91,7 @@ class _Tile:
     writer: ResultWriter
     unit: Unit
     sums: Sums
+    read: EarlyReads
 
     def __post_init__(self) -> None:
         writer, plan = self.writer, self.writer.plan
@@ -127,8 +158,23 @@ class _Tile:
         offsets = {i: self.writer.addresses.offset(i, steps) for i in self.epilogue.numbers}
         return Line(position, offsets, valid)
 
-    def _pieces(self, eighth: int, half: int) -> list[Piece]:
+    def early(self, piece: Piece) -> dict[int, Value]:
+        """Reads of a piece that only depend on where it is."""
+        return {
+            access: from_elements(own)
+            for access in self.writer.plan.row_reads
+            for own in (piece.load(access),)
+        }
+
+    def pieces(self, eighth: int, half: int) -> list[Piece]:
         """The two columns that this thread has of 8: one piece, or two where pairs are not neighbours in memory."""
+        found = self._pieces(eighth, half)
+        for piece, read in zip(found, self.read.get((eighth, half), [])):
+            for access, elements in read.items():
+                piece.loads[access] = [elements[lane] for lane in range(len(piece.sums))]
+        return found
+
+    def _pieces(self, eighth: int, half: int) -> list[Piece]:
         pair = self._sums(eighth)[half * 2 : half * 2 + 2]
         if self.epilogue.lanes >= 2 and self.writer.plan.columns.sizes[-1] % 2 == 0:
             return [self.epilogue.piece(pair, self.rows[half], self._column(eighth * 8, 2))]
@@ -147,7 +193,7 @@ class _Tile:
         element = self.writer.plan.contraction.stores[number].element
         return [
             piece.value(element, lane)
-            for piece in self._pieces(eighth, half)
+            for piece in self.pieces(eighth, half)
             for lane in range(len(piece.sums))
         ]
 
@@ -155,7 +201,7 @@ class _Tile:
         """Stores the two columns of 8 of both rows."""
         stores = self.writer.plan.contraction.stores
         for half in (0, 1):
-            for piece in self._pieces(eighth, half):
+            for piece in self.pieces(eighth, half):
                 lanes = range(len(piece.sums))
                 values = [[piece.value(stores[n].element, lane) for lane in lanes] for n in numbers]
                 with if_(both(piece.row.valid, piece.column.valid)):

@@ -109,11 +109,13 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
         )
 
         def unit(own, *carried) -> list:
+            # Parts of tiles read nothing ahead: only one of them will write results.
+            early = writer.read_ahead(own) if reduction is None else {}
             sums, turn = consumer.multiply(own, Turn.of(list(carried)))
             if reduction is None:
-                writer.write(own, lambda eighth: sums[4 * eighth : 4 * eighth + 4])
+                writer.write(own, lambda eighth: sums[4 * eighth : 4 * eighth + 4], early)
             else:
-                reduction.write(own, sums, lambda total: writer.write(own, total))
+                reduction.write(own, sums, lambda total: writer.write(own, total, early))
             return turn.carried()
 
         schedule.each(cluster, rank, Turn.first().carried(), unit)

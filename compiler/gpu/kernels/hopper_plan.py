@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.gpu.builder import Operand, tensor_map
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
+from tilewright.compiler.gpu.kernels.element_values import Applied, Element, Loaded
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     ITEM_BYTES,
     PANEL,
@@ -155,6 +156,18 @@ class Plan:
         return self.a_major == "k" and len(self.rows.numbers) == 1
 
     @property
+    def row_reads(self) -> tuple[int, ...]:
+        """Accesses that the epilogue loads an element of for every row and column."""
+        read = set[int]().union(*(loaded(store.element) for store in self.contraction.stores))
+        inner = self.columns.numbers[-1]
+        return tuple(
+            i
+            for i in sorted(read)
+            if (strides := self.contraction.accesses[i].strides)[inner]
+            and any(strides[m] for m in self.rows.numbers)
+        )
+
+    @property
     def panels(self) -> int:
         """Buffers of 64 columns that a consumer sends from in turn; 0 where nothing leaves through TMA."""
         return staged_panels(self.tile.columns) if any(self.c) else 0
@@ -177,6 +190,13 @@ def panel_widths(columns: int) -> list[int]:
 def panel_swizzle(width: int) -> int:
     """Bytes that rows of a panel are swizzled in: all of a row, where that is a swizzle; 0 for none."""
     return 2 * width if width in (16, 32, 64) else 0
+
+
+def loaded(element: Element) -> set[int]:
+    """Numbers of the accesses that an element loads."""
+    if isinstance(element, Applied):
+        return set[int]().union(*map(loaded, element.operands))
+    return {element.access} if isinstance(element, Loaded) else set()
 
 
 def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:

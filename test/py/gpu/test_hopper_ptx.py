@@ -87,6 +87,18 @@ def test_one_group_stays_in_flight():
     assert waits[-1] == "0"
 
 
+def test_residuals_are_read_before_the_k_loop():
+    """What the epilogue adds row by row is on its way while the product is computed; a bias is read when it is needed."""
+    gpu = GpuTile("wgmma", block=(128, 128, 64))
+    residual, bias = (
+        ptx(Product(1024, 1024, 1024, epilogue=own), gpu) for own in ("residual_gelu", "bias_relu")
+    )
+    loads = [re.search(r"ld\.global[.\w]*\.b32", text).start() for text in (residual, bias)]
+    first, last = residual.index("wgmma.mma_async"), bias.rindex("wgmma.mma_async")
+    assert loads[0] < first
+    assert loads[1] > last
+
+
 def test_strided_windows_take_five_dimensions():
     """A convolution of stride 2 is copied box by box from a map of five dimensions."""
     text = ptx(*STANDARD[-1])
