@@ -13,7 +13,7 @@ import math
 
 from tilewright.compiler.attention import ATTENTION, Attention
 from tilewright.compiler.cut_space import read_cut_space
-from tilewright.compiler.gpu.emitted_tiles import read_product, takes
+from tilewright.compiler.gpu.emitted_tiles import read_product, takes, takes_attention
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.precision import ATTRIBUTE
 from tilewright.compiler.target import Target
@@ -32,7 +32,7 @@ def gpu_candidates(function: ir.Operation, target: Target, options: ConstructOpt
     """At most `options.top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
     attentions = walk(function, ATTENTION)
     if attentions:
-        return _attention(Attention.read(attentions[0]), target, options)
+        return _attention(function, Attention.read(attentions[0]), target, options)
     dispatch = read_workload(function)
     if dispatch.main is not None and dispatch.main.is_contraction and dispatch.workload.op not in WINDOWS:
         product = read_product(function)
@@ -56,7 +56,9 @@ def precision_of(function: ir.Operation) -> str:
     return ir.StringAttr(module.attributes[ATTRIBUTE]).value
 
 
-def _attention(attention: Attention, target: Target, options: ConstructOptions) -> list[Candidate]:
+def _attention(
+    function: ir.Operation, attention: Attention, target: Target, options: ConstructOptions
+) -> list[Candidate]:
     dtype = str(attention.element)
     if dtype not in BITS:
         raise NoWorkload(f"attention on {dtype}")
@@ -64,7 +66,8 @@ def _attention(attention: Attention, target: Target, options: ConstructOptions) 
         math.prod(attention.extents), attention.rows, attention.columns, attention.inner, attention.width,
         attention.causal is not None,
     )  # fmt: skip
-    found = attention_candidates(shape, dtype, target, options.top_k)
+    fits, matrices = takes_attention(function, target)
+    found = attention_candidates(shape, dtype, target, options.top_k, fits, matrices)
     if not found:
         raise NoWorkload("no block of queries and keys fits into registers and shared memory")
     return found

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
-from tilewright.compiler.gpu.kernels import contraction_tiles, skinny_gemm
+from tilewright.compiler.gpu.kernels import attention, contraction_tiles, skinny_gemm
+from tilewright.compiler.gpu.kernels.attention_problem import NotAttention, read_attention
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import tile_of
 from tilewright.compiler.gpu.kernels.hopper_gemm import operand_type
@@ -108,3 +109,22 @@ def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
     except (NotHopper, TilewrightError):
         return False
     return wanted.broken_rule(b_major, plan.panels) is None and tile.block[2] == plan.depth
+
+
+def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[GpuTile], bool], bool]:
+    """Whether the emitter takes blocks for this attention, and whether it multiplies with matrix instructions.
+
+    An attention that it does not know takes none.
+    """
+    try:
+        problem = read_attention(function)
+    except NotAttention:
+        return (lambda tile: False), False
+
+    def fits(tile: GpuTile) -> bool:
+        try:
+            return attention.choose(problem, tile, target) is not None
+        except ScheduleError:
+            return False
+
+    return fits, attention.takes_matrices(problem, target)

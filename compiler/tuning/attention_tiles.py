@@ -6,13 +6,14 @@ Source: Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Wor
 from __future__ import annotations
 
 import math
-from itertools import product
+from collections.abc import Callable
+from itertools import islice, product
 
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.attention_cut import AttentionShape
 from tilewright.compiler.tuning.cpu_candidates import Candidate
-from tilewright.compiler.tuning.gemm_tiles import INSTRUCTIONS, MMA_REGISTERS, architecture
+from tilewright.compiler.tuning.gemm_tiles import INSTRUCTIONS, MMA_REGISTERS, SIMT_REGISTERS, architecture
 from tilewright.compiler.tuning.occupancy import register_limit, resident_blocks, shared_limit
 from tilewright.compiler.workload import BITS
 
@@ -23,76 +24,112 @@ units, a quarter as many), sum and conversion, as multiply-adds' worth. Source: 
 
 
 def attention_candidates(
-    shape: AttentionShape, dtype: str, target: Target, top_k: int = 10
+    shape: AttentionShape,
+    dtype: str,
+    target: Target,
+    top_k: int = 10,
+    fits: Callable[[GpuTile], bool] = lambda tile: True,
+    matrices: bool = True,
 ) -> list[Candidate]:
-    """At most `top_k` schedules, fastest by the model first; matrix instructions for 16-bit types where there are any."""
-    key = ("volta" if architecture(target) < 80 else "mma", dtype)
-    instruction = (
-        INSTRUCTIONS[key][0] if key in INSTRUCTIONS and BITS[dtype] == 16 and key[0] == "mma" else ""
-    )
-    item = BITS[dtype] // 8
+    """At most `top_k` schedules, fastest by the model first; matrix instructions for 16-bit types where there are any
+    and `matrices` allows them.
+
+    `fits` is asked of every schedule that would be among them: whether code generation takes it.
+    """
+    matrix = matrices and architecture(target) >= 80 and dtype in ("f16", "bf16")
+    instruction = INSTRUCTIONS["mma", dtype][0] if matrix else ""
+    held = 2 if matrix else max(4, BITS[dtype] // 8)
     found = []
-    for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (4, 8, 2, 1)):
-        if instruction and rows != 16 * warps and rows != 32 * warps:
+    for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (1, 2, 4, 8)):
+        threads = 32 * warps
+        # A warp multiplies fragments of 16 rows, one or two; without such instructions 16 lanes share a row.
+        if rows not in ((16 * warps, 32 * warps) if matrix else (2 * warps * r for r in (1, 2, 4, 8))):
             continue
         if rows >= 2 * max(16, shape.rows) or columns >= 2 * max(16, shape.columns):
             continue
-        threads = 32 * warps
-        registers = _registers(rows, columns, shape, threads, instruction)
-        shared = item * (rows * shape.inner + 2 * columns * (shape.inner + shape.width))
-        if not instruction:
-            shared += 4 * rows * columns
+        if matrix:
+            registers, shared = _mma_needs(rows, columns, shape, threads)
+        else:
+            registers, shared = _simt_needs(rows, columns, shape, threads, held)
         if registers > register_limit(target, threads) or shared > shared_limit(target):
             continue
         resident = int(resident_blocks(target, threads, registers, shared))
         if not resident:
             continue
-        us, bound = _predict(shape, rows, columns, item, resident, bool(instruction), dtype, target)
+        us, bound, effort = _predict(shape, rows, columns, warps, resident, dtype, matrix, target)
         tile = GpuTile("attention", threads, (rows, columns), instruction=instruction, stages=2)
-        found.append((us, shared, Candidate(Schedule(gpu=tile), round(us, 3), bound)))
-    found.sort(key=lambda row: row[:2])
-    return [candidate for *_, candidate in found[:top_k]]
+        # Predictions that agree to two percent leave the order to what is taken in all.
+        found.append(
+            (round(math.log(us) * 50), effort, -columns, Candidate(Schedule(gpu=tile), round(us, 3), bound))
+        )
+    found.sort(key=lambda row: row[:3])
+    taken = (c for *_, c in found if c.schedule.gpu is not None and fits(c.schedule.gpu))
+    return list(islice(taken, top_k))
 
 
-def _registers(rows: int, columns: int, shape: AttentionShape, threads: int, instruction: str) -> int:
-    """Per thread: scores and results of its rows in f32, and, for matrix instructions, fragments of three operands."""
-    sums = rows * (columns + shape.width) / threads
-    fragments = rows * shape.inner / 2 / threads + 8 if instruction else 16
-    return math.ceil(sums + fragments) + MMA_REGISTERS
+def _padded(extent: int, multiple: int) -> int:
+    return -(-extent // multiple) * multiple
+
+
+def _mma_needs(rows: int, columns: int, shape: AttentionShape, threads: int) -> tuple[int, int]:
+    """(registers of a thread, shared bytes of a block): scores and results in f32, queries as fragments; keys and values
+    twice, as the next ones are on their way."""
+    inner, width = _padded(shape.inner, 16), _padded(shape.width, 16)
+    fragments = rows // 16 // (threads // 32)
+    registers = fragments * (columns + width) // 2 + fragments * inner // 4 + MMA_REGISTERS
+    return registers, 2 * (rows * (inner + 8) + 2 * columns * (inner + width + 16))
+
+
+def _simt_needs(rows: int, columns: int, shape: AttentionShape, threads: int, item: int) -> tuple[int, int]:
+    """The same where 16 lanes share a row, and scores pass through shared memory."""
+    inner, width, step = _padded(shape.inner, 8), _padded(shape.width, 16), 16 // item
+    own, wide = rows * 16 // threads, columns // 16
+    sums = own * (wide + width // 16 + 2) + step * (own + wide)
+    elements = rows * (inner + step) + 2 * columns * (inner + step + width) + rows * (columns + step)
+    return sums * item // 4 + SIMT_REGISTERS, item * elements
 
 
 def _predict(
     shape: AttentionShape,
     rows: int,
     columns: int,
-    item: int,
+    warps: int,
     resident: int,
-    matrix: bool,
     dtype: str,
+    matrix: bool,
     target: Target,
-) -> tuple[float, str]:
-    """Microseconds and what bounds it: products and softmax on the busiest core, keys and values through L2, DRAM."""
+) -> tuple[float, str, float]:
+    """Microseconds, what bounds it, and all that is taken of the cores together: products, softmax, shared memory and
+    L2 on the busiest core, or DRAM in all."""
     blocks = shape.heads * -(-shape.rows // rows)
     seen = -(-shape.columns // columns) * columns * (0.5 if shape.causal and shape.rows > rows else 1.0)
-    cores = target.num_cores
-    peak = target.peak_gflops[dtype] * target.mma_share if matrix else target.peak_gflops["f32"]
-    products = 2.0 * rows * seen * (shape.inner + shape.width) / (peak / cores)
-    softmax = SOFTMAX_FLOPS * 2 * rows * seen / (target.peak_gflops["f32"] / cores)
+    cores, item = target.num_cores, BITS[dtype] // 8
+    lanes = target.peak_gflops["f32"] / cores
+    peak = target.peak_gflops[dtype] * target.mma_share / cores if matrix else lanes
+    depth = shape.inner + shape.width
     l2 = next(
         (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
     )
-    load = seen * (shape.inner + shape.width) * item / (l2 / cores)
+    # What a thread multiplies of rows and columns, it reads once for all of them; a warp of matrix instructions likewise.
+    own, wide = (rows // warps, columns) if matrix else (rows / (2 * warps), columns / 16)
+    read = rows * seen * depth * item * (1 / own + 1 / wide) * (1 if not matrix else 0.5)
+    parts = {
+        "compute": 2.0 * rows * seen * depth / peak,
+        # Every block of keys also changes the scale of the results so far.
+        "issue": 2.0 * rows * seen * (SOFTMAX_FLOPS + shape.width / columns) / lanes,
+        "shared": read / (target.level("shared").bandwidth_gbps / cores),
+        "L2": seen * depth * item / (l2 / cores),
+    }
     dram = target.memory[0]
-    # Products and softmax of different warps overlap as far as there are several.
-    alone = products + softmax
-    step = max(products, softmax, load)
+    # One block alone does products and softmax one after the other, on the schedulers that have a warp of it.
+    busy = min(1.0, warps / max(1, target.schedulers))
+    alone = max((parts["compute"] + parts["issue"]) / busy, parts["shared"], seen / columns * dram.latency_ns)
+    step = max(parts.values())
     turns, rest = divmod(blocks, cores * resident)
     last = -(-rest // cores)
     total = turns * max(resident * step, alone) + (max(last * step, alone) if last else 0.0)
-    moved = (
-        shape.heads * item * (2.0 * shape.rows * shape.inner + shape.columns * (shape.inner + shape.width))
-    )
-    parts = {"compute": products, "issue": softmax, "L2": load}
+    moved = shape.heads * item * (2.0 * shape.rows * shape.inner + shape.columns * depth)
     dram_ns = moved / (dram.copy_gbps or dram.bandwidth_gbps)
     bound = dram.name if dram_ns > total else max(parts, key=lambda name: parts[name])
-    return (max(total, dram_ns) + 2 * dram.latency_ns) / 1e3 + target.start_us, bound
+    us = (max(total, dram_ns) + 2 * dram.latency_ns) / 1e3 + target.start_us
+    return us, bound, blocks * sum(parts.values())

@@ -23,8 +23,8 @@ def register_limit(target: Target, threads: int) -> int:
 
 
 def shared_limit(target: Target) -> int:
-    """Bytes of shared memory that one block can have."""
-    return target.tile_shared_bytes or target.level("shared").capacity_bytes
+    """Bytes of dynamic shared memory that one block can have: more than the 48 KiB that Roller's tiles are held to."""
+    return target.level("shared").capacity_bytes
 
 
 def resident_blocks(target: Target, threads: Counts, registers: Counts, shared_bytes: Counts) -> np.ndarray:
