@@ -16,6 +16,9 @@ from tilewright.compiler.gpu.alignment import FULL_BYTES
 from tilewright.compiler.gpu.kernels.parallel_positions import Digit, Position, is_uniform, with_lanes
 from tilewright.compiler.ir import arith, ir, memref, vector
 
+_SCATTERED = 8.5
+"""The cost of an access at places that are read from memory: a sector of 32 bytes per element."""
+
 if TYPE_CHECKING:
     from tilewright.compiler.gpu.kernels.parallel_elements import Elements
 
@@ -118,10 +121,26 @@ def _load_vector(elements: Elements, buffer: Buffer, first: Position, size: int)
             [elements.scalar(first)],
             alignment=size * buffer.item_bytes,
         )
-        lanes = [vector.extract(value, [], [lane]) for lane in range(size)]
+        if buffer.item_bytes == 1 and size % 4 == 0:
+            lanes = _bytes_of(elements, value, stored, size)
+        else:
+            lanes = [vector.extract(value, [], [lane]) for lane in range(size)]
         return [arith.trunci(buffer.element, lane) for lane in lanes] if buffer.is_boolean else lanes
 
     return elements.remembered(("vector", buffer.number, first.merged(), size), make)
+
+
+def _bytes_of(elements: Elements, value: ir.Value, stored: ir.Type, size: int) -> list[ir.Value]:
+    """The lanes of a vector of bytes, out of words: LLVM would take a vector of bytes apart into loads of single ones."""
+    i32 = ir.IntegerType.get_signless(32)
+    words = vector.bitcast(ir.VectorType.get([size // 4], i32), value)
+    found = []
+    for lane in range(size):
+        word = vector.extract(words, [], [lane // 4])
+        if lane % 4:
+            word = arith.shrui(word, elements.constant(i32, 8 * (lane % 4)))
+        found.append(arith.trunci(stored, word))
+    return found
 
 
 def store_lanes(
@@ -153,25 +172,16 @@ def cost(access: Access, lanes: int) -> float:
     Lines of 128 bytes that a warp touches, times how often it does, and half an instruction.
     """
     buffer, position = access.buffer, access.position.with_lanes(lanes)
-    from_data = any(
-        not isinstance(a, Digit) and any(not is_uniform(with_lanes(d, lanes)) for d in a.digits)
-        for a, _ in position.terms
-    )
-    # A single lane moves like the next thread's would.
-    steps = (
-        None
-        if from_data
-        else (position if lanes > 1 else access.position.with_lanes(2)).lane_steps(max(2, lanes))
-    )
-    if steps is None:
-        return 8.5
-    stride = abs(steps[1])
-    if steps != tuple(steps[1] * lane for lane in range(len(steps))):
-        stride = 1
-    if not any(steps):
+    opaque = [atom for atom, _ in position.terms if not isinstance(atom, Digit)]
+    if any(not is_uniform(with_lanes(d, max(2, lanes))) for atom in opaque for d in atom.digits):
+        return _SCATTERED
+    # How far the next point is: the coefficient of the innermost digit.
+    stride = next((abs(c) for a, c in position.terms if isinstance(a, Digit) and a.divisor == 1), 0)
+    steps = position.lane_steps(lanes)
+    if not stride and steps is not None and not any(steps):
         return 0.25 / lanes
     pieces = lanes
-    if stride == 1 and steps[-1] in (lanes - 1, 1 - lanes):
+    if steps is not None and stride == 1 and steps[-1] in (lanes - 1, 1 - lanes):
         pieces = lanes // piece(buffer, position.at_lane(0 if steps[-1] > 0 else lanes - 1), lanes)
     width = min(32.0, lanes * max(1, stride) * buffer.item_bytes / 4)
     return pieces * (width + 0.5) / lanes

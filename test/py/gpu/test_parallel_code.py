@@ -63,8 +63,8 @@ def test_vectors_of_every_width(dtype: torch.dtype, lanes: int) -> None:
     _module, found = dispatches(lambda a: a + a, sample(512, 1024, dtype=dtype))
     (dispatch,) = found.values()
     written = str(emit(dispatch, Schedule(), resolve("cuda:sm_90a")))
-    assert set(re.findall(r"vector<(\d+)x", written)) == {str(lanes)}
-    assert re.search(r"vector.load .* {alignment = 16 : i64}", written)
+    found = set(re.findall(r"vector\.(?:load|store) .*{alignment = 16 : i64} : .*vector<(\d+)x", written))
+    assert found == {str(lanes)}
 
 
 def test_results_and_operands_of_different_width() -> None:
@@ -81,11 +81,20 @@ def test_one_element_per_row_is_loaded_once() -> None:
 
 
 def test_rows_that_no_vector_divides() -> None:
-    """Vectors run on from row to row; what belongs to a row is found for each element. The rest is done one by one."""
-    (text,) = kernels(lambda a, b: a + b, sample(999, 1001), sample(1001))
+    """A whole tensor is vectors and a rest; with an operand per column, neighbouring threads take neighbours."""
+    (text,) = kernels(torch.relu, sample(999, 1001))
     found = accesses(text)
     assert found["ld.v4.b32"] == found["st.v4.b32"] > 0
-    assert found["st.b32"] == 1
+    assert found["ld.b32"] == found["st.b32"] == 1
+    (text,) = kernels(lambda a, b: a + b, sample(999, 1001), sample(1001))
+    assert set(accesses(text)) == {"ld.b32", "st.b32"}
+
+
+def test_bytes_are_loaded_by_words() -> None:
+    (text,) = kernels(
+        lambda a, m: torch.where(m, a, 0.0), sample(512, 1024), sample(512, 1024, dtype=torch.bool)
+    )
+    assert set(accesses(text)) == {"ld.b32", "ld.v4.b32", "st.v4.b32"}
 
 
 def test_flips_read_vectors_backwards() -> None:
