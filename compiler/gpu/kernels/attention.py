@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import TypeAlias
 
 from tilewright.compiler import debug
 from tilewright.compiler.errors import ScheduleError
@@ -19,7 +20,7 @@ from tilewright.compiler.tuning.occupancy import register_limit, shared_limit
 _PREFERRED = (64, 128, 32, 16)
 """Rows of queries and of keys in the order in which they are tried where no schedule says otherwise."""
 
-Plan = MmaPlan | SimtPlan
+Plan: TypeAlias = MmaPlan | SimtPlan
 
 
 def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
@@ -78,7 +79,9 @@ def _candidates(problem: AttentionProblem, target: Target) -> Iterator[Plan]:
     for rows, columns in product(_PREFERRED, (64, 32, 16)):
         if rows > 16 and rows >= 2 * problem.attention.rows:
             continue
-        threads = max(32, 2 * rows) if matrices else max(32, 4 * rows if rows < 64 else 256)
+        # Without asynchronous copies, more rows to a thread hide more of what loads take.
+        share = 2 if matrices or architecture(target) < 80 else 4
+        threads = min(256, max(32, share * rows))
         plan = _plan(problem, rows, columns, threads, matrices, target)
         if plan is not None:
             yield plan

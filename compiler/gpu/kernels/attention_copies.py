@@ -167,7 +167,7 @@ def over_keys(
         following = t + 1
         with if_(following < steps):
             start(following, following % 2)
-        # A group for every block, empty behind the last one, so that one may always be under way.
+        # A group for every block, empty behind the last one: all but the newest are waited for, in the end all copies.
         nvgpu.device_async_create_group([])
         nvgpu.device_async_wait(group, num_groups=1)
         barrier()
@@ -175,6 +175,4 @@ def over_keys(
         barrier()
         return found
 
-    found = for_(0, steps, 1, state, step)
-    nvgpu.device_async_wait(group, num_groups=0)
-    return found
+    return for_(0, steps, 1, state, step)

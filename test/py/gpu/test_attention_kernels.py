@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from dispatch_runs import dispatches, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_mutants import survivors
 from torch.nn.functional import scaled_dot_product_attention
 
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.gpu.emulation import run_kernel
 from tilewright.compiler.gpu.kernels import attention, fallback, parallel
 from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan
 from tilewright.compiler.gpu.kernels.attention_problem import read_attention
 from tilewright.compiler.gpu.ptx import compile_ptx
 from tilewright.compiler.gpu.ptxas import assemble
-from tilewright.compiler.ir import walk
+from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.place_shared import PlaceShared
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import resolve
@@ -140,7 +143,8 @@ def test_matrix_instructions_where_types_and_targets_have_them() -> None:
         ("a100", torch.float32, False),
     ):
         _module, dispatch = dispatch_of(dtype, target, (1, 2, 40, 32))
-        plan = attention.choose(read_attention(dispatch), None, resolve(target))
+        with dispatch.context, dispatch.location:
+            plan = attention.choose(read_attention(dispatch), None, resolve(target))
         assert isinstance(plan, MmaPlan) is expected
 
 
@@ -150,3 +154,27 @@ def test_a_schedule_that_does_not_fit_is_refused() -> None:
     for tile in (GpuTile("attention", 128, (24, 64)), GpuTile("attention", 128, (1024, 1024))):
         with pytest.raises(ScheduleError, match="does not fit"):
             attention.emit(dispatch, Schedule(gpu=tile), target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("target", ["v100", "a100"])
+def test_nothing_that_synchronises_can_be_left_out(target: str, dtype: torch.dtype) -> None:
+    args = tensors([(1, 1, 64, 16)] * 3, dtype)
+    expected = scaled_dot_product_attention(*(x.double() for x in args))
+    module, found = dispatches(scaled_dot_product_attention, args, target)
+    (dispatch,) = (f for name, f in found.items() if name.startswith("attention"))
+    assert module
+    matrices = dtype == torch.float16 and target == "a100"
+    tile = GpuTile("attention", 64, (32, 16), instruction="mma.m16n8k16.f16" if matrices else "")
+    kernel = attention.emit(dispatch, Schedule(gpu=tile), resolve(target))
+    assert kernel is not None
+
+    def is_right(mutant, seed: int) -> bool:
+        arrays = [x.numpy().reshape(shape) for x, shape in zip(args, shapes)]
+        result = np.zeros(shapes[-1], arrays[0].dtype)
+        run_kernel(mutant, [*arrays, result], seed=seed)
+        return bool(np.abs(result.reshape(expected.shape) - expected.numpy()).max() < OFF[dtype])
+
+    type_ = dispatch.attributes["function_type"].value
+    shapes = [tuple(ir.ShapedType(t).shape) for t in (*type_.inputs, *type_.results)]
+    assert survivors(kernel, is_right) == []
