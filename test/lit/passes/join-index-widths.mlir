@@ -1,4 +1,4 @@
-// RUN: tilewright-opt %s --join-index-widths | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(join-index-widths)' | filecheck %s
 
 // CHECK-LABEL: llvm.func @index
 // CHECK: %[[WIDE:.+]] = llvm.sext %arg0 : i32 to i64

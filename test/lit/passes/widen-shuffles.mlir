@@ -1,4 +1,4 @@
-// RUN: tilewright-opt %s --widen-shuffles | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(widen-shuffles)' | filecheck %s
 
 // CHECK-LABEL: func.func @half
 // CHECK: %[[BITS:.+]] = arith.bitcast %arg0 : f16 to i16
