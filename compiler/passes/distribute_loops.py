@@ -4,17 +4,18 @@
     linalg.generic ins(%t) outs(%b)     =>    gpu.barrier
                                               scf.for %n = %thread to M * N step threads { ... }
 
-Points of parallel loops are dealt out in turns; where a thread reads nothing but what it wrote itself, no barrier
+Points of parallel loops are dealt out in turns, those of a reduction to few results too; where a thread reads nothing but what it wrote itself, no barrier
 is needed. Loops and branches around such operations are run by every thread; what remains (single stores, loops
 of loads and stores) by the first thread alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tilewright.compiler.gpu.kernels.fallback_loops import Generic, Threads, index, when
+from tilewright.compiler.gpu.kernels.fallback_reductions import combinations_of, write_reduction
 from tilewright.compiler.gpu.kernels.fallback_sequences import (
     write_scan,
     write_scatter,
@@ -24,6 +25,7 @@ from tilewright.compiler.gpu.kernels.fallback_sequences import (
 from tilewright.compiler.ir import arith, gpu, ir, memref, static_shape, walk
 from tilewright.compiler.kernel_form import is_declaration
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.schedule import WARP
 
 _SHARED = ("linalg.generic", "tm_tensor.scan", "tm_tensor.scatter", "tm_tensor.sort", "tm_tensor.topk")
 _VIEWS = (
@@ -113,10 +115,7 @@ class _Distribution:
     def shared(self, op: ir.Operation) -> None:
         """An operation that all threads of the block do together."""
         if op.name == "linalg.generic":
-            generic = Generic.read(op)
-            self.sync(op, self.of_generic(generic))
-            with ir.InsertionPoint(op):
-                generic.write(self.threads)
+            self.generic(op)
         else:
             for operand in op.operands:
                 if not ir.ShapedType(operand.type).has_static_shape:
@@ -126,6 +125,24 @@ class _Distribution:
                     )
             self.sequence(op)
         op.erase()
+
+    def generic(self, op: ir.Operation) -> None:
+        """Points of parallel loops by turns; where there are few, every one of a reduction's by all threads."""
+        generic = Generic.read(op)
+        combinations = combinations_of(generic, self.threads.count)
+        if combinations is None:
+            self.sync(op, self.of_generic(generic))
+            with ir.InsertionPoint(op):
+                generic.write(self.threads)
+            return
+        self.sync(op, [replace(access, place=None) for access in self.of_generic(generic)])
+        with ir.InsertionPoint.at_block_begin(self.entry):
+            warps = [self.threads.count // WARP]
+            outputs = list(op.operands)[generic.first_output :]
+            elements = [ir.MemRefType(output.type).element_type for output in outputs]
+            partial = [memref.alloc(ir.MemRefType.get(warps, element), [], []) for element in elements]
+        with ir.InsertionPoint(op):
+            write_reduction(generic, combinations, self.threads, partial)
 
     def sequence(self, op: ir.Operation) -> None:
         """A scan, a scatter, or a sort, which has barriers of its own: one before it touches its buffers, one at its end."""

@@ -152,6 +152,10 @@ class Generic:
         return self.op.regions[0].blocks[0]
 
     @property
+    def num_inputs(self) -> int:
+        return self.first_output
+
+    @property
     def first_output(self) -> int:
         return len(self.maps) - self.outputs
 
@@ -193,7 +197,7 @@ class Generic:
                     values[number] = memref.load(operands[number], address(self.maps[number], ivs))
             for i, value in zip(kept, carried):
                 values[first + i] = value
-            results = self._inline(ivs, values)
+            results = self.inline(ivs, values)
             for i in range(self.outputs):
                 if i not in kept:
                     memref.store(results[i], operands[first + i], places[i])
@@ -204,7 +208,7 @@ class Generic:
         for i, value in zip(kept, results):
             memref.store(value, operands[first + i], places[i])
 
-    def _inline(self, ivs: Mapping[int, ir.Value], values: Sequence[ir.Value | None]) -> list[ir.Value]:
+    def inline(self, ivs: Mapping[int, ir.Value], values: Sequence[ir.Value | None]) -> list[ir.Value]:
         """Moves the body to the insertion point; gives what it yields."""
         for argument, value in zip(self.body.arguments, values):
             if value is not None:

@@ -7,10 +7,10 @@ or a maximum beside which an index is kept of the element that was greater than 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilewright.compiler.ir import arith, ir
 from tilewright.compiler.kernels.reduction import is_regroupable, neutral_attribute
-from tilewright.compiler.structure import Structured
 
 _GREATER = {
     "arith.cmpf": {2: (True, True), 3: (True, False), 4: (False, True), 5: (False, False)},
@@ -73,7 +73,17 @@ class Combination:
         return arith.cmpi(arith.CmpIPredicate.ne, left, right)
 
 
-def read_combinations(generic: Structured) -> tuple[Combination, ...] | None:
+class Reduction(Protocol):
+    """A reduction on tensors or buffers, as far as its body is concerned."""
+
+    @property
+    def body(self) -> ir.Block: ...
+
+    @property
+    def num_inputs(self) -> int: ...
+
+
+def read_combinations(generic: Reduction) -> tuple[Combination, ...] | None:
     """How the outputs of a reduction combine; None where its body cannot be regrouped."""
     body = generic.body
     *_, terminator = (view.operation for view in body.operations)

@@ -95,3 +95,24 @@ func.func @sequences(%task: index, %v: memref<5x129xf32>, %o: memref<5x129xf32>,
   }
   return
 }
+
+// -----
+
+// One sum is every thread's: each adds up every 64th element, warps by shuffles, the first thread the warps' sums.
+// CHECK-LABEL: func.func @one_sum
+// CHECK: memref.alloc() : memref<2xf32>
+// CHECK: %[[OWN:.+]] = scf.for %{{.+}} = %[[THREAD:.+]] to %c800{{.*}} step %c64
+// CHECK: gpu.shuffle xor %[[OWN]]
+// CHECK: gpu.barrier
+// CHECK: arith.cmpi eq, %[[THREAD]]
+// CHECK: memref.store %{{.+}}, %arg2[]
+#vector = affine_map<(d0) -> (d0)>
+#scalar = affine_map<(d0) -> ()>
+func.func @one_sum(%task: index, %a: memref<800xf32>, %b: memref<f32>, %status: memref<1xi32>, %scratch: memref<1024xi8>) {
+  linalg.generic {indexing_maps = [#vector, #scalar], iterator_types = ["reduction"]} ins(%a : memref<800xf32>) outs(%b : memref<f32>) {
+  ^bb0(%in: f32, %out: f32):
+    %0 = arith.addf %in, %out : f32
+    linalg.yield %0 : f32
+  }
+  return
+}

@@ -32,6 +32,8 @@ CASES = {
     "f16": (lambda x: torch.tanh(x).sum(1), (r(9, 41).half(),)),
     "f64": (lambda x: torch.erf(x).mean(), (r(9, 41).double(),)),
     "argmax": (lambda x: torch.max(x, 1), (TIES,)),
+    "argmax_alone": (lambda x: torch.argmax(x), (TIES,)),
+    "few_sums": (lambda x: (x * 2).sum(1).log(), (r(3, 700).abs(),)),
     "booleans": (lambda x: (x > 1).any(1), (r(9, 33),)),
     "cross_entropy": (F.cross_entropy, (r(9, 40), torch.randint(0, 40, (9,)))),
     "matmul": (lambda x, y: torch.relu(x @ y), (r(19, 23), r(23, 29))),
@@ -120,6 +122,20 @@ def test_kernels_assemble_without_spills(name: str, arch: str, target: str) -> N
         assembled = ptxas.assemble(compile_ptx(module, arch).text, arch)
         assert assembled is not None, "the development extra brings an assembler"
         assert (assembled.resources.spill_bytes, assembled.resources.warnings) == (0, ())
+
+
+def test_a_sum_of_everything_is_shared_by_all_threads() -> None:
+    x = r(60, 41)
+    _module, dispatch = only(lambda x: x.sum(), x)
+    module = kernel_of(dispatch, [fallback.emit], resolve("v100"))
+    assert walk(module.operation, "gpu.shuffle")
+
+    def is_right(mutant: ir.Module, seed: int) -> bool:
+        result = torch.zeros(())
+        run_kernel(mutant, [x.reshape(-1).numpy(), result.numpy()], seed)
+        return torch.allclose(result, x.sum(), atol=1e-3)
+
+    assert survivors(module, is_right) == []
 
 
 @pytest.mark.parametrize("name", ["softmax", "topk"])
