@@ -89,8 +89,8 @@ def write_scatter(scatter: Scatter, blocks: int, elements: Elements, result: Buf
                 value = elements.of(scatter.op.operands[2], loops)
                 store_lanes(elements, result, loops, elements.values(value, result.element))
 
+    # The barrier after the first keys orders these copies before all updates, too.
     builder.for_(thread, own, THREADS, [], lambda number: copy(number))
-    builder.barrier()
     i32 = ir.IntegerType.get_signless(32)
     keys = builder.shared([_KEYS], i32)
 
