@@ -372,13 +372,15 @@ def kernel(
         types.append(ir.MemRefType.get([workspace_bytes], ir.IntegerType.get_signless(8)))
     if asserts:
         types.append(ir.MemRefType.get([1], ir.IntegerType.get_signless(32)))
-    noalias = len(types)
     types += [ir.Type.parse("!llvm.ptr")] * len(tensor_maps)
     with ir.InsertionPoint(module.body.operations[0].regions[0].blocks[0]):
         function = gpu.GPUFuncOp(
             ir.TypeAttr.get(ir.FunctionType.get(types, [])),
             name,
-            arg_attrs=[{"llvm.noalias": ir.UnitAttr.get()} if i < noalias else {} for i in range(len(types))],
+            # Not of the workspace: other threads write there too, and LLVM would keep what was read before a barrier.
+            arg_attrs=[
+                {"llvm.noalias": ir.UnitAttr.get()} if i < len(buffers) else {} for i in range(len(types))
+            ],
             kernel=True,
             known_block_size=[block, 1, 1],
         )

@@ -19,7 +19,7 @@ from tilewright.compiler.gpu.builder import (
 )
 from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.primitives import atomic_add, load_acquire, store_release, thread_fence
-from tilewright.compiler.ir import arith, ir, memref, scf
+from tilewright.compiler.ir import arith, ir, memref, scf, walk
 
 SEEDS = (0, 1, 2)
 
@@ -272,6 +272,20 @@ def test_reading_another_blocks_result_needs_a_release(seed: int) -> None:
     )
     report = finding(module, [numbers(128), np.zeros(128, np.float32), np.zeros(32, np.float32)], seed)
     assert "nothing makes it visible to this block" in report
+
+
+def test_only_the_steps_own_buffers_are_promised_to_have_no_aliases() -> None:
+    """LLVM merges loads of a `noalias` argument across barriers and fences; other threads write to the workspace."""
+    module = write(
+        ["128xf32", "128xf32", "32xf32"],
+        lambda k: last_block_sums(k, True),
+        grid=4,
+        workspace_bytes=16,
+        zeroed_bytes=4,
+        asserts=["never"],
+    )
+    (kernel,) = walk(module.operation, "gpu.func")
+    assert ["llvm.noalias" in entry for entry in kernel.attributes["arg_attrs"]] == [True] * 3 + [False] * 2
 
 
 def test_counters_must_be_left_zero() -> None:
