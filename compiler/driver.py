@@ -70,6 +70,7 @@ def compile_imported(
 ) -> CompiledModel:
     """Compiles an imported model, or takes it from the cache, and binds its weights; `device` is the GPU to bind to."""
     options = check_options(options)
+    cuda_graph = options.pop("cuda_graph", None)  # how the code is run, not what it is
     described = resolve(target) if isinstance(target, str) else target
     if not described.has_code:
         raise TilewrightError(
@@ -77,7 +78,9 @@ def compile_imported(
             "NVIDIA GPUs from sm_70 on; name one of those, or `cpu` for this machine"
         )
     package = compile_package(imported.module, described, options)
-    executable = bind(package, list(imported.weights), device=None if described.emulated else device)
+    executable = bind(
+        package, list(imported.weights), device=None if described.emulated else device, cuda_graph=cuda_graph
+    )
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 
@@ -133,11 +136,13 @@ def profiler_options(target: Target) -> ProfilerOptions | None:
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
     given = {"opt": "O0", "precision": "f32", "winograd": True, **(options or {})}
-    unknown = sorted(set(given) - {"opt", "precision", "winograd"})
+    unknown = sorted(set(given) - {"cuda_graph", "opt", "precision", "winograd"})
     if unknown:
         raise TilewrightError(
-            f"unknown option `{unknown[0]}`; the options are: opt, precision, target, winograd"
+            f"unknown option `{unknown[0]}`; the options are: cuda_graph, opt, precision, target, winograd"
         )
+    if given.get("cuda_graph") not in (None, True, False, "auto"):
+        raise TilewrightError(f"cuda_graph: expected True, False or auto, found `{given['cuda_graph']}`")
     if not isinstance(given["winograd"], bool):
         raise TilewrightError(f"winograd: expected True or False, found `{given['winograd']}`")
     if given["precision"] not in PRECISIONS:

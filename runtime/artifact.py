@@ -48,7 +48,8 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
         raise ArtifactError(
             f"{path}: the signature has {len(state)} state tensors, the model {len(model.state)}"
         )
-    states = [(spec, arrays.weight_storage(array, spec)) for spec, array in zip(state, model.state)]
+    on_host = [array.cpu() if getattr(array, "is_cuda", False) else array for array in model.state]
+    states = [(spec, arrays.weight_storage(array, spec)) for spec, array in zip(state, on_host)]
     manifest["state_tensors"] = _add_tensors(tensors, "state", states)
     _write(path, tensors, FORMAT, manifest)
 

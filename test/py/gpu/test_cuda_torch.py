@@ -12,6 +12,7 @@ from mock_cuda_driver import ADD, DOUBLE, MockDriver, kernel, package, step, vec
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import tilewright
 from tilewright.compiler import torch_devices
 from tilewright.compiler.driver import compile_imported
 from tilewright.compiler.errors import UnsupportedError
@@ -191,7 +192,7 @@ def counting_model(state) -> CompiledModel:
     return CompiledModel(CudaExecutable(built), signature, [state])
 
 
-def test_state_moves_to_the_device_and_stays(device, monkeypatch):
+def test_state_moves_to_the_device_and_stays(device, monkeypatch, tmp_path):
     moved, launch = torch.Tensor.to, CudaExecutable.launch
 
     def to(self, *where, **options):
@@ -209,6 +210,8 @@ def test_state_moves_to_the_device_and_stays(device, monkeypatch):
         (y,) = model(OnDevice.of(X))
         torch.testing.assert_close(y.cpu(), (turn * X).view(50, 20).T)
     assert isinstance(model.state[0], OnDevice)
+    model.save(tmp_path / "m.twm")
+    np.testing.assert_allclose(tilewright.load(tmp_path / "m.twm").state[0], 3 * X.numpy(), rtol=1e-6)
     with pytest.raises(ArgumentError, match="the model's state lies on cuda:0: call it with tensors there"):
         model(X)
     numbers = counting_model(OnDevice.of(torch.zeros(1000)))
