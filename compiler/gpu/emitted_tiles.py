@@ -116,15 +116,18 @@ def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[G
 
     An attention that it does not know takes none.
     """
-    try:
-        problem = read_attention(function)
-    except NotAttention:
-        return (lambda tile: False), False
+    with function.context, function.location:
+        try:
+            problem = read_attention(function)
+        except NotAttention:
+            return (lambda tile: False), False
+        matrices = attention.takes_matrices(problem, target)
 
     def fits(tile: GpuTile) -> bool:
-        try:
-            return attention.choose(problem, tile, target) is not None
-        except ScheduleError:
-            return False
+        with function.context, function.location:
+            try:
+                return attention.choose(problem, tile, target) is not None
+            except ScheduleError:
+                return False
 
-    return fits, attention.takes_matrices(problem, target)
+    return fits, matrices
