@@ -224,7 +224,7 @@ def map_plan(contraction: Contraction, access: int, dtype: str, order: Sequence[
     """An access as a tensor map over the loops in `order`, innermost first; raises NotHopper where TMA has no such map."""
     found = contraction.accesses[access]
     buffer = contraction.buffers[found.buffer]
-    item = element_bytes(dtype)
+    item = element_bytes(buffer.dtype)
     if buffer.alignment < TMA_ALIGNMENT:
         raise NotHopper(
             f"buffer {found.buffer} is aligned to {buffer.alignment} B, TMA takes {TMA_ALIGNMENT}"
@@ -288,7 +288,8 @@ def make_plan(contraction: Contraction, tile: HopperTile, type_: str) -> Plan:
     down, across = list(reversed(m)), list(reversed(n))
     a_order = [chunk, *down, *other] if a_major == "k" else [*_first(a_inner, chunk, down), *other]
     b_order = [chunk, *across, *other] if b_major == "k" else [*_first(b_inner, chunk, across), *other]
-    dtype = contraction.a_dtype
+    # Memory of f32 that TMA loads as tf32 is rounded on its way; wgmma alone would cut the lowest bits off.
+    dtype = "tf32" if type_ == "tf32" else contraction.a_dtype
     stores = tuple(
         _store_plan(contraction, store.access, rows, columns, down, across, batch)
         for store in contraction.stores

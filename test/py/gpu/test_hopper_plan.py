@@ -157,6 +157,13 @@ def test_what_tma_cannot_address_is_refused(problem, type_, reason):
         make_plan(problem, HopperTile(1, 64, 2), type_)
 
 
+def test_tf32_is_rounded_as_it_is_loaded():
+    """f32 factors have tensor maps of tf32, so that TMA rounds what wgmma would truncate; the result stays f32."""
+    plan = make_plan(matmul(64, 64, 64, b="k", dtype="f32"), HopperTile(1, 64, 2), "tf32")
+    assert (plan.a.dtype, plan.b.dtype, plan.a.strides_bytes) == ("tf32", "tf32", (256,))
+    assert plan.c == (None,)
+
+
 def test_unaligned_buffers_are_refused():
     """A factor that may start between multiples of 16 bytes is nothing for TMA; such a result is stored by threads."""
     problem = matmul(64, 64, 64)
