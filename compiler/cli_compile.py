@@ -62,6 +62,7 @@ def command(
 ) -> None:
     """Compile MODEL; write an artifact that `tilewright run` and `tilewright.load` take.
 
+    For `hip:` and one of AMD's architectures -o is a folder that gets the assembly of every kernel.
     Without -o nothing is kept but the compile cache. With --to the IR after that phase goes to -o or to
     standard output; edit it, and continue with --from, and --weights MODEL for an artifact.
     """
@@ -77,6 +78,11 @@ def command(
         start = time.perf_counter()
         imported = driver.import_model(loaded.model, examples)
         import_s = time.perf_counter() - start
+    if target.startswith("hip:"):
+        from tilewright.compiler.cli_assembly import write_assembly
+
+        write_assembly(imported.module, loaded.name, target, output)
+        return
     with console.status(f"compiling {loaded.name} for {target}"):
         start = time.perf_counter()
         compiled = driver.compile_imported(imported, target, {"opt": opt, "precision": precision})

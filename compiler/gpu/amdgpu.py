@@ -17,11 +17,12 @@ import llvmlite.binding as llvm_binding
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu import nvvm
 from tilewright.compiler.gpu.ptx import DeviceCode
-from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.ir import arith, ir, memref, walk
 from tilewright.compiler.passes.approximate_math import ApproximateMath
 from tilewright.compiler.pipeline import run_pipeline
 
 TRIPLE = "amdgcn-amd-amdhsa"
+_ATOMIC_ADD = "tilewright.atomic_add"
 
 
 def pipeline(arch: str, bits: int) -> str:
@@ -45,19 +46,22 @@ def pipeline(arch: str, bits: int) -> str:
 def compile_amdgpu(module: ir.Module, arch: str = "gfx90a") -> DeviceCode:
     """Assembly of the module's one kernel; the module is left as it is.
 
-    Raises PassError for kernels with asynchronous copies, matrix instructions or other primitives, which have no
+    Raises PassError for kernels with asynchronous copies, matrix instructions or primitives but atomic addition, which have no
     counterpart here: schedule the SIMT kernel instead.
     """
     machine = _machine(arch)
     kernel = nvvm.kernel_of(module)
     names = nvvm.operation_names(kernel)
-    foreign = sorted(name for name in names if name.startswith(("nvgpu.", "tilewright.", "nvvm.")))
+    foreign = sorted(
+        name for name in names if name.startswith(("nvgpu.", "tilewright.", "nvvm.")) and name != _ATOMIC_ADD
+    )
     if foreign:
         found = f"`{foreign[0]}` is an instruction of NVIDIA's, the target is {arch}"
         raise PassError(f"{found}; schedule the SIMT kernel", kernel.location)
     passes = pipeline(arch, nvvm.index_bits(kernel, names))
 
     def run(copy: ir.Module) -> None:
+        _add_atomically(copy)
         run_pipeline(copy.operation, "builtin.module(gpu.module(convert-complex-to-standard))")
         with copy.context, ir.Location.unknown():
             ApproximateMath().run(nvvm.kernel_of(copy))
@@ -68,6 +72,18 @@ def compile_amdgpu(module: ir.Module, arch: str = "gfx90a") -> DeviceCode:
     symbol = ir.StringAttr(kernel.attributes["sym_name"]).value
     optimised, assembly = _emit(text, machine)
     return DeviceCode(symbol, arch, assembly, text, optimised)
+
+
+def _add_atomically(module: ir.Module) -> None:
+    """Makes the primitive an operation of memref, which orders memory for the whole system: more than was asked."""
+    for op in walk(module.operation, _ATOMIC_ADD):
+        buffer, position, value = op.operands
+        with ir.InsertionPoint(op), op.location:
+            if not isinstance(position.type, ir.IndexType):
+                position = arith.index_castui(ir.IndexType.get(), position)
+            before = memref.atomic_rmw(arith.AtomicRMWKind.addi, value, buffer, [position])
+        op.results[0].replace_all_uses_with(before)
+        op.erase()
 
 
 def _refuse_functions(module: ir.Module, arch: str) -> None:

@@ -15,10 +15,10 @@ from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, Instruction, 
 from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
 from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile
 from tilewright.compiler.gpu.kernels.volta_gemm import VoltaTile
-from tilewright.compiler.gpu.nvvm import compute_capability
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import BLOCK_THREADS, WARP, GpuTile
 from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.gemm_tiles import architecture
 
 BlockTile: TypeAlias = SimtTile | MmaTile | VoltaTile
 KernelTile: TypeAlias = BlockTile | SkinnyTile
@@ -73,7 +73,7 @@ def matching(contraction: Contraction, name: str, target: Target) -> Instruction
 
     f32 is rounded to tf32 only where the instruction's `name` asks for it.
     """
-    if compute_capability(target.arch) < 80:
+    if architecture(target) < 80:
         return None
     for own, instruction in INSTRUCTIONS.items():
         if instruction.sum_dtype != contraction.compute_dtype:
@@ -89,7 +89,7 @@ def matching(contraction: Contraction, name: str, target: Target) -> Instruction
 
 def has_volta(contraction: Contraction, target: Target) -> bool:
     """Whether Volta's matrix instruction computes the contraction: of f16, summed in f32."""
-    arch = compute_capability(target.arch)
+    arch = architecture(target)
     return 70 <= arch < 80 and contraction.compute_dtype == "f32" and _fits(contraction, "f16")
 
 
@@ -110,7 +110,7 @@ def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTi
         refuse(
             f"a contraction's block has 3 sizes, found {list(asked.block)}; give (block_m, block_n, block_k)"
         )
-    deferred = compute_capability(target.arch) >= 80
+    deferred = architecture(target) >= 80
     made: BlockTile
     if asked.kernel == "mma":
         made = _asked_mma(contraction, asked, target, refuse)
@@ -173,7 +173,7 @@ def _shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
 
 
 def _simt_tiles(contraction: Contraction, target: Target) -> Iterator[SimtTile]:
-    deferred = compute_capability(target.arch) >= 80
+    deferred = architecture(target) >= 80
     wide = element_bytes(contraction.compute_dtype) > 4
     limit = target.level("shared").capacity_bytes // 2
     for m, n, thread_m, thread_n in _SIMT_SIZES:
