@@ -61,7 +61,8 @@ class SplitK:
         with if_(thread.equals(0)):
             store(atomic_add(1, self.counters, self.number, order="acq_rel"), self.flag, 0)
         barrier()
-        return load(self.flag, 0).equals(grid.parts - 1)
+        self.before = load(self.flag, 0)
+        return self.before >= grid.parts - 1
 
     def total(self, sums: Sequence[Value]) -> list[Value]:
         """The sums of all parts, first to last; for the last block only, which also makes the counter zero again."""
@@ -75,7 +76,8 @@ class SplitK:
                 for i, value in enumerate(sums)
             ]
 
-        return for_(0, self.grid.parts, 1, zero, add)
+        # As many parts as were counted, which the compiler does not know: unrolled, all parts would be in registers at once.
+        return for_(0, self.before.to(ir.IndexType.get()) + 1, 1, zero, add)
 
     def _place(self, i: int, count: int, part: Value, value: Value) -> Value:
         block = self.number * self.grid.parts + part
