@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tilewright.compiler import debug
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu.libdevice import cuda_folders, package_folders
 from tilewright.compiler.settings import settings
@@ -82,8 +83,14 @@ def candidates() -> list[Path]:
 
 @cache
 def _knows(ptxas: Path, arch: str) -> bool:
-    """Whether an assembler takes an architecture; it lists them in its help."""
-    shown = subprocess.run([ptxas, "--help"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    """Whether an assembler takes an architecture; it lists them in its help. One that does not start knows none."""
+    try:
+        shown = subprocess.run(
+            [ptxas, "--help"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        debug.log(1, f"{ptxas} is passed over: {error}")
+        return False
     return f"'{arch}'" in shown.stdout
 
 
@@ -102,7 +109,10 @@ def assemble(ptx: str, arch: str) -> Assembled | None:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
         command = [ptxas, f"-arch={arch}", "-O3", "-v", source, "-o", target]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise PassError(f"`{ptxas}` takes more than {_TIMEOUT_S} s; write a smaller kernel") from None
         report = ran.stderr + ran.stdout
         if ran.returncode:
             raise PassError(f"`{ptxas}` refuses the PTX for {arch}: {report.strip()[:2000]}")
