@@ -69,7 +69,6 @@ class Expected:
             "occupancy": round(self.occupancy, 4),
             "waves": round(choice.waves, 3),
             "dram_bytes": int(choice.dram_bytes),
-            "construct_ms": round(self.construct_ms, 2),
         }
 
 

@@ -166,6 +166,8 @@ def _mma(
         # A warp's sums in f32, two sets of fragments in 32-bit registers.
         fragments = (wm + wn) * depth * item // 4 // 32
         registers = wm * wn // 32 + 2 * fragments + MMA_REGISTERS
+        # What is copied through registers needs its two addresses per vector as well.
+        registers += 0 if asynchronous else 24
         staging = 4 * warps * 16 * (wn + (8 - wn) % 32)
         tile = (bm + bn) * bk * item
         if not asynchronous:
