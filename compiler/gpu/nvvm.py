@@ -21,14 +21,6 @@ _EXPANDED = "clampf"
 _CONVERGENT, _PURE = "#9999", "#9998"
 
 
-def compute_capability(arch: str) -> int:
-    """`sm_90a` -> 90; raises PassError for a name that is none of NVIDIA's."""
-    found = re.fullmatch(r"sm_(\d+)[af]?", arch)
-    if not found:
-        raise PassError(f"expected an architecture like sm_80 or sm_90a, found `{arch}`")
-    return int(found[1])
-
-
 def kernel_of(module: ir.Module) -> ir.Operation:
     """The module's only `gpu.func` kernel."""
     modules = [op.operation for op in module.body.operations if op.operation.name == "gpu.module"]
