@@ -24,6 +24,7 @@ from tilewright.compiler.structure import Structured
 Element = Position | list[ir.Value]
 """An integer known as a position, or one value for all lanes, or one per lane."""
 
+_NARROW = 1 << 31
 _UNROLLED = 64
 """Steps of a reduction that are written out; more become loops."""
 
@@ -137,11 +138,23 @@ class Elements:
     def _integer(self, position: Position, type_: ir.Type, origin: Position) -> ir.Value:
         if position.is_constant:
             return self.constant(type_, position.constant)
-        value = self.scalar(position)
-        if type_ != self.index:
-            value = self.remembered(("cast", position, type_), lambda: arith.index_cast(type_, value))
+        if type_ == self.index:
+            value = self.scalar(position)
+        elif position.low >= -_NARROW and position.high < _NARROW:
+            narrow = self.scalar(position)
+            value = self.remembered(("cast", position, type_), lambda: arith.index_cast(type_, narrow))
+        else:
+            value = self.remembered(("wide", position, type_), lambda: self._wide_sum(position, type_))
         self.depends[value] = origin.digits()
         return value
+
+    def _wide_sum(self, position: Position, type_: ir.Type) -> ir.Value:
+        """A position beyond 32 bits, which positions in memory have where buffers are small."""
+        total = self.constant(type_, position.constant)
+        for atom, coefficient in position.merged().terms:
+            value = arith.index_cast(type_, self._atom(atom))
+            total = arith.addi(total, arith.muli(value, self.constant(type_, coefficient)))
+        return total
 
     def all_lanes(self, element: Element, type_: ir.Type) -> list[ir.Value]:
         """The values of an element, one per lane."""

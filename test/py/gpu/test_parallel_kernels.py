@@ -51,6 +51,7 @@ EXPRESSIONS = {
     "strided": lambda a: a[1::3, ::2] * 2,
     "triu": lambda a: a.triu(2),
     "arange": lambda a: a + torch.arange(a.shape[1], dtype=torch.float32),
+    "wide_integers": lambda a: torch.arange(21) * 10**10 + (a > 0).long(),
     "one_hot": lambda a: F.one_hot((a > 0).long(), 3),
     "expand": lambda a: a[:, None, :].expand(-1, 3, -1).contiguous(),
     "upsample_nearest": lambda a: F.interpolate(a[None, None], scale_factor=2),
