@@ -17,8 +17,10 @@ CASE_LIMIT_S = 180.0
 class Supervisor:
     """Feeds keys of cases to a worker process, one at a time."""
 
-    def __init__(self, setting: dict, case_limit_s: float = CASE_LIMIT_S):
-        self.setting = setting
+    def __init__(self, setting: dict, case_limit_s: float = CASE_LIMIT_S, command: Sequence[str] = ()):
+        """`command` stands in for the worker."""
+        worker = [sys.executable, "-m", "tilewright.bench.device.worker", json.dumps(setting)]
+        self.command = list(command) or worker
         self.case_limit_s = case_limit_s
         self._process: subprocess.Popen | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -65,10 +67,7 @@ class Supervisor:
             return self._process
         self._lines = queue.Queue()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilewright.bench.device.worker", json.dumps(self.setting)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
         return self._process
