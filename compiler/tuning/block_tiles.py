@@ -66,9 +66,14 @@ def block_candidates(
     us, bounds = predict(workload, space, tiles, [gpu.threads for _, gpu in choices], target)
     # Predictions that agree to a percent leave the order to the rules above.
     order = sorted(range(len(choices)), key=lambda i: (round(math.log(us[i]) * 50), i))
-    found = []
-    for position in order[: options.top_k]:
+    found: list[Candidate] = []
+    seen: set[GpuTile] = set()
+    for position in order:
         tile, gpu = choices[position]
+        # Kernels of these families follow `threads` and `vector`; one tile of each is worth a measurement.
+        if gpu in seen or len(found) == options.top_k:
+            continue
+        seen.add(gpu)
         schedule = Schedule(tile, levels=_levels(space, workload, tiles[position], gpu), gpu=gpu)
         found.append(Candidate(schedule, round(float(us[position]), 3), bounds[position]))
     return found
