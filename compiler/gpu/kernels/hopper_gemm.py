@@ -11,7 +11,8 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import choose, share_of_use, tile_of
 from tilewright.compiler.gpu.kernels.hopper_kernel import build
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, Plan, majors, make_plan
+from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, Plan, column_step, majors, make_plan
+from tilewright.compiler.gpu.kernels.hopper_tile import MOST_COLUMNS, WARPGROUP_ROWS, HopperTile
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import Target
@@ -55,15 +56,25 @@ def plan(function: ir.Operation, schedule: Schedule, target: Target) -> Plan:
         raise NotHopper(f"{use:.0%} of what the tensor cores would do is wanted")
     if schedule.gpu is not None:
         tile = tile_of(gpu, tile, b_major)
-    found = make_plan(contraction, tile, type_)
-    rule = tile.broken_rule(b_major, found.panels)
-    if gpu.block and (gpu.block[0] % 64 or (len(gpu.block) > 2 and gpu.block[2] != found.depth)):
-        rule = f"block is [a multiple of 64, n, {found.depth}] for {type_}, found {list(gpu.block)}"
-    if rule:
+    rule = _column_rule(tile, type_)
+    found = None if rule else make_plan(contraction, tile, type_)
+    if found is not None:
+        rule = tile.broken_rule(b_major, found.panels)
+        if gpu.block and (gpu.block[0] % WARPGROUP_ROWS or gpu.block[2:] not in ((), (found.depth,))):
+            rule = f"block is [a multiple of 64, n, {found.depth}] for {type_}, found {list(gpu.block)}"
+    if rule or found is None:
         raise ScheduleError(
             f"dispatch @{contraction.name} as wgmma kernel on {ARCH}: {rule}", function.location
         )
     return found
+
+
+def _column_rule(tile: HopperTile, type_: str) -> str | None:
+    """What is wrong with the number of columns, if anything."""
+    step = column_step(type_, tile.columns)
+    if tile.columns % step or tile.columns > MOST_COLUMNS:
+        return f"block_n of {type_} is 8 to {MOST_COLUMNS} in steps of {step}, found {tile.columns}"
+    return None
 
 
 def operand_type(contraction: Contraction, gpu: GpuTile) -> str:

@@ -111,7 +111,7 @@ def test_strided_windows_take_five_dimensions():
         (GpuTile("wgmma", block=(96, 128, 64)), "multiple of 64"),
         (GpuTile("wgmma", block=(128, 128, 32)), "multiple of 64, n, 64"),
         (GpuTile("wgmma", block=(128, 256, 64), stages=5), "use fewer"),
-        (GpuTile("wgmma", block=(128, 100, 64)), "block_n is 8 to 256"),
+        (GpuTile("wgmma", block=(128, 100, 64)), "block_n of f16 is 8 to 256"),
         (GpuTile("wgmma", block=(128, 128, 64), cluster=3), "clusters are of"),
     ],
 )
