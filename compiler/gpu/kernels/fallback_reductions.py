@@ -32,9 +32,11 @@ _LONG = 64
 
 def combinations_of(generic: Generic, threads: int) -> tuple[Combination, ...] | None:
     """How the results of a reduction combine that is worth sharing among so many threads; None for any other."""
-    results, points = product(generic.box), product([generic.extents[i] for i in generic.reductions])
-    if not isinstance(results, int) or not isinstance(points, int) or threads % WARP:
+    if threads % WARP or not all(isinstance(extent, int) for extent in generic.extents):
         return None
+    results, points = product(generic.box), product([generic.extents[i] for i in generic.reductions])
+    assert isinstance(results, int)
+    assert isinstance(points, int)
     if not generic.reductions or not 0 < results * _IDLE <= threads or points < _LONG:
         return None
     return read_combinations(generic)
