@@ -33,8 +33,8 @@ def compile(
     `model` is an `nn.Module`, `torch.export.ExportedProgram`, `onnx.ModelProto`, or the path of an `.onnx` or
     `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
     `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
-    may use a GPU's matrix units. Raises
-    UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
+    may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
+    a CUDA graph. Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
     return compile_imported(import_model(model, example_inputs), target, checked)

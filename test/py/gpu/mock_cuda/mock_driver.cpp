@@ -213,6 +213,7 @@ MOCK_API cuLaunchKernelEx(const LaunchConfig *config, FunctionState *function, v
   if (int(config->shared_bytes) > function->granted_shared - int(function->code.number("static")) &&
       int(config->shared_bytes) > function->granted_shared)
     return refuse("more dynamic shared memory than it was granted");
+  if (function->code.number("threads", bx) != bx) return refuse("another block than it was compiled for");
   unsigned cluster = 1;
   bool is_cooperative = false;
   for (unsigned i = 0; i < config->attribute_count; ++i) {

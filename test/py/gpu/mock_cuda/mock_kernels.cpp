@@ -57,6 +57,25 @@ void check_values(const FunctionState &function, const Params &params) {
   }
 }
 
+// A function of real PTX: its parameters and its block, with a body that does nothing.
+bool parse_entry(const std::string &ptx, size_t at, ModuleState &module) {
+  const size_t open = ptx.find('(', at), close = ptx.find(')', at);
+  Code code;
+  std::istringstream(ptx.substr(at + 7, open - at - 7)) >> code.symbol;
+  code.body = "nothing";
+  std::istringstream params(ptx.substr(open + 1, close - open - 1));
+  for (std::string one; std::getline(params, one, ',');) {
+    if (one.find(".param") == std::string::npos) continue;
+    const bool is_map = one.find("[128]") != std::string::npos && one.find(".b8") != std::string::npos;
+    if (!is_map && one.find(".u64") == std::string::npos) return false;
+    code.sig += is_map ? 'm' : 'p';
+  }
+  const size_t threads = ptx.find(".reqntid", close), body = ptx.find('{', close);
+  if (threads < body) code.numbers["threads"] = std::stoll(ptx.substr(threads + 8));
+  module.functions.push_back(code);
+  return true;
+}
+
 }  // namespace
 
 void execute(const FunctionState &function, const Params &params, StreamState &stream) {
@@ -67,7 +86,10 @@ void execute(const FunctionState &function, const Params &params, StreamState &s
     return problem("a kernel runs whose module was unloaded");
   if (state().sticky || !check_pointers(function, params)) return;
   const int64_t n = code.number("n");
-  if (code.body == "copy") {
+  if (code.body == "nothing") {
+    for (const TensorMap &map : params.maps)
+      if (map.opaque[0] != kMapMagic) problem(code.symbol + ": a tensor map was never encoded");
+  } else if (code.body == "copy") {
     std::memmove(floats(params, 1), floats(params, 0), size_t(code.number("bytes", 4 * n)));
   } else if (code.body == "add") {
     for (int64_t i = 0; i < n; ++i) floats(params, 2)[i] = floats(params, 0)[i] + floats(params, 1)[i];
@@ -94,6 +116,9 @@ void execute(const FunctionState &function, const Params &params, StreamState &s
 }
 
 int parse_image(const char *image, ModuleState &module, char *log, uint64_t log_bytes) {
+  const std::string text = image;
+  const size_t entry = text.find(".entry");
+  if (entry != std::string::npos) return parse_entry(text, entry, module) ? 0 : kInvalidPtx;
   std::istringstream lines(image);
   std::string line, word;
   std::getline(lines, line);
