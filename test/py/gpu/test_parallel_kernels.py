@@ -15,7 +15,7 @@ from torch import nn
 from tilewright.compiler import driver
 from tilewright.compiler.gpu.emulation import run_kernel
 from tilewright.compiler.gpu.kernels.parallel import emit
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import resolve
 
 DTYPES = [
@@ -90,6 +90,27 @@ def test_broadcasts(shape: list[int], kept: int, last: int, dtype: torch.dtype) 
 )
 def test_transposes(order: list[int], shape: tuple[int, ...], dtype: torch.dtype) -> None:
     check(lambda a: a.permute(order).contiguous(), sample(*shape, dtype=dtype), seeds=(2,))
+
+
+@FAST
+@given(
+    threads=st.sampled_from([32, 96, 512, 1024]),
+    vector=st.sampled_from([0, 1, 2, 4, 8, 16]),
+    block=st.integers(1, 4000),
+    turned=st.booleans(),
+)
+def test_any_schedule_gives_the_same_results(threads: int, vector: int, block: int, turned: bool) -> None:
+    a, b = sample(67, 41), sample(67) if turned else sample(41)
+    function = (lambda x, y: x.t().contiguous() + y) if turned else (lambda x, y: x - y)
+    _module, found = dispatches(function, a, b)
+    (dispatch,) = found.values()
+    schedule = Schedule((1, block), gpu=GpuTile("elementwise", threads, vector=vector))
+    module = emit(dispatch, schedule, resolve("cuda:sm_90a"))
+    assert module is not None
+    expected = function(a, b)
+    result = torch.zeros_like(expected)
+    run_kernel(module, [a.numpy(), b.numpy(), result.numpy()], seed=1)
+    torch.testing.assert_close(result, expected)
 
 
 def test_transposes_with_operands_of_both_orders() -> None:
