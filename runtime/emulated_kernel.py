@@ -2,7 +2,7 @@
 
 The object code holds a description that the compiler wrote beside it, as JSON: `sites` (text and place of every
 operation that can be named in a finding), `atomic` (which of them are atomic), `buffers` (of every memref argument:
-bytes, granule, whether the kernel writes to it, whether it is a flag), `checked` and `async_proxy`.
+bytes, granule, whether the kernel writes to it, whether it is `llvm.noalias`), `checked` and `async_proxy`.
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class EmulatedKernel:
                 facts["granule"],
                 facts["written"],
                 facts["kind"] == "status",
+                facts["private"],
             )
         return table
 

@@ -37,7 +37,7 @@ class Buffer(ctypes.Structure):
         ("granule", i32),
         ("is_written", i32),
         ("is_flag", i32),
-        ("reserved", i32),
+        ("is_private", i32),
     )
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tilewright.compiler.gpu.aliases import promises
 from tilewright.compiler.ir import arith, gpu, ir, memref, scf, vector
 
 LAUNCH = "tilewright.launch"
@@ -377,10 +378,6 @@ def kernel(
         function = gpu.GPUFuncOp(
             ir.TypeAttr.get(ir.FunctionType.get(types, [])),
             name,
-            # Not of the workspace: other threads write there too, and LLVM would keep what was read before a barrier.
-            arg_attrs=[
-                {"llvm.noalias": ir.UnitAttr.get()} if i < len(buffers) else {} for i in range(len(types))
-            ],
             kernel=True,
             known_block_size=[block, 1, 1],
         )
@@ -406,6 +403,7 @@ def kernel(
     with ir.InsertionPoint(entry):
         yield made
         gpu.return_([])
+    function.attributes["arg_attrs"] = promises(function.operation, made.buffers)
     module.operation.verify()
 
 

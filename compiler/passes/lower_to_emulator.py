@@ -162,6 +162,7 @@ def _buffers(kernel: ir.Operation, launch: dict) -> list[dict]:
     if _integer(launch, "workspace_bytes"):
         kinds[-2 if kinds[-1] == "status" else -1] = "workspace"
     written = _written(kernel, arguments, launch)
+    marks = list(kernel.attributes["arg_attrs"]) if "arg_attrs" in kernel.attributes else []
     described = []
     for number, (argument, kind) in enumerate(zip(arguments, kinds)):
         type_ = ir.MemRefType(argument.type)
@@ -174,6 +175,7 @@ def _buffers(kernel: ir.Operation, launch: dict) -> list[dict]:
                 "bytes": 0 if 0 in type_.shape else (offset + last + 1) * size,
                 "granule": 4 if kind == "workspace" else min(size, 4),
                 "written": int(number in written),
+                "private": int(number < len(marks) and "llvm.noalias" in marks[number]),
             }
         )
     return described

@@ -26,11 +26,12 @@ struct tw_finding {
 };
 
 // A buffer in global memory. The first `ready_bytes` hold values before the launch; `granule` is the size of its
-// elements, at most 4; `is_written` tells whether the kernel may write to it; a `is_flag` is not checked for races.
+// elements, at most 4; `is_written` tells whether the kernel may write to it; a `is_flag` is not checked for races;
+// what a thread writes to an `is_private` one no other thread may read in the same launch.
 struct tw_emulated_buffer {
   uint64_t address;
   int64_t bytes, ready_bytes;
-  int32_t granule, is_written, is_flag, reserved;
+  int32_t granule, is_written, is_flag, is_private;
 };
 
 // A tensor map, dimensions innermost first; `strides[0]` is the element size.

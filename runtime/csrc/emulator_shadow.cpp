@@ -236,6 +236,15 @@ void check_global(Thread &thread, const Actor &actor, Site site, int32_t argumen
                               !(is_atomic && scheduler.launch.is_atomic(element.write_site));
     if (!value && !element.write_cluster && int64_t(number << buffer->shift) >= buffer->table->ready_bytes) {
       scheduler.report(thread, TW_UNINITIALISED, site, "reads " + place(number) + ", which nobody has written");
+    } else if (!value && buffer->table->is_private && element.write_cluster &&
+               (element.write_cluster - 1 != cluster || element.write_agent != actor.agent) &&
+               thread.own[kOwnBulk].agent != element.write_agent) {
+      Party by = party(thread, scheduler, element.write_cluster - 1, element.write_agent);
+      scheduler.report(thread, TW_MISUSE, site, element.write_site, by.block, by.thread,
+                       "reads " + place(number) + " written by " + by.name + " at {" +
+                           std::to_string(element.write_site) +
+                           "}: threads exchange values through shared memory or the workspace, as the compiler takes "
+                           "buffers of a step for memory of one thread");
     } else if (!value && is_unordered_write) {
       report_race(thread, site, element.write_cluster - 1, element.write_agent, element.write_site,
                   "reads " + place(number) + " written", false);
