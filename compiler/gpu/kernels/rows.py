@@ -51,6 +51,7 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
             block=layout.threads,
             workspace_bytes=workspace_bytes(problem, layout),
             zeroed_bytes=counter_bytes(problem, layout),
+            cooperative=layout.meets,
             asserts=checks(function),
         ) as made:
             RowKernel(problem, layout, order, made).write()

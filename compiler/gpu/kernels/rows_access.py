@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import evaluate
+from tilewright.compiler.affine_access import dims, evaluate
 from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
@@ -123,13 +123,18 @@ class Access:
     def vector(self, fast: int, extent: int) -> int:
         """The most neighbours along axis `fast`, of `extent`, that one aligned access of up to 16 bytes takes."""
         strides = self.strides()
-        if strides is None or strides.get(fast) != 1 or self.bytes == 0:
+        if strides is None or strides.get(fast) != 1 or self.bytes == 0 or not self.is_last(fast):
             return 1
         lanes = math.gcd(min(16, self.alignment) // self.bytes, extent)
         for axis, stride in strides.items():
             if axis != fast:
                 lanes = math.gcd(lanes, stride)
         return max(1, lanes & -lanes)
+
+    def is_last(self, axis: int) -> bool:
+        """Whether neighbours along an axis are neighbours in the buffer's last dimension, as vectors must be."""
+        loops = {loop for loop, own in enumerate(self.axes) if own == axis}
+        return bool(self.map.results) and bool(dims(self.map.results[-1]) & loops)
 
     def depends(self) -> set[int]:
         """Axes along which the address changes."""

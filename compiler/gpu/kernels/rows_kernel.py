@@ -83,7 +83,9 @@ class RowKernel:
         if layout.split > 1:
             group, piece = group // layout.split, group % layout.split
             assert self.made.workspace is not None
-            self.meeting = Meeting(problem, layout, self.made.workspace, group, piece, thread)
+            self.meeting = Meeting(
+                problem, layout, self.made.workspace, group, piece, thread, beside, self.across
+            )
         self.piece = piece
         first = (group * layout.beside + beside) * layout.lanes
         extents = [problem.extents[axis] for axis in self.order.rows]
@@ -96,17 +98,25 @@ class RowKernel:
             self.rows.append(dict(zip(self.order.rows, delinearized(inside, extents))))
         for rank in range(problem.rounds):
             partial = self.folded(problem.reductions(rank))
-            if layout.split == 1:
+            if layout.meets:
+                self.meeting.meet(partial, rank)
+                partial = self.collected(partial)
+            if layout.meets or layout.split == 1:
                 self.conclude(partial)
-        if layout.split == 1:
+        if layout.meets or layout.split == 1:
             self.finish()
+            if layout.meets:
+                self.meeting.leave()
             return
-        last, memory = self.meeting.last(partial, beside, self.across)
-        with if_(last), self.scope():
-            starts = {key: self.start_of(key[0], key[1], key[2]) for key in memory}
-            collected = self.meeting.collect(memory, starts, beside, self.across)
-            self.conclude(self.exchange.all(collected))
+        with if_(self.meeting.last(partial)), self.scope():
+            self.meeting.forget()
+            self.conclude(self.collected(partial))
             self.finish()
+
+    def collected(self, partial: dict[Key, list[Value]]) -> dict[Key, list[Value]]:
+        """Totals of all pieces of the rows, for every thread."""
+        starts = {key: self.start_of(*key) for key in partial}
+        return self.exchange.all(self.meeting.collect(starts))
 
     # Spots and passes over them.
 
@@ -127,13 +137,17 @@ class RowKernel:
     @property
     def divides(self) -> bool:
         """Whether every thread has as many columns as any other."""
-        step = self.layout.across * self.layout.group * (self.layout.slots if self.layout.looped else 1)
+        layout = self.layout
+        step = layout.across * layout.group
+        if layout.looped or layout.split > 1:
+            step *= layout.slots if layout.looped else layout.slots * layout.split
         return self.problem.num_columns % step == 0
 
     def spots(self) -> list[Spot]:
         """All spots of a row that is kept."""
         if "spots" not in self.scopes[0]:
-            self.scopes[0]["spots"] = [self.spot(index(slot)) for slot in range(self.layout.slots)]
+            first = self.piece * self.layout.slots
+            self.scopes[0]["spots"] = [self.spot(first + slot) for slot in range(self.layout.slots)]
         return self.scopes[0]["spots"]
 
     def each_spot(
@@ -330,7 +344,9 @@ class RowKernel:
             access = Access(type_, written_map(value, step), step.axes, alignment, buffer)
             (full if self.problem.is_full(step) else rest).append((access, stripped(value)))
         if rest:
-            with if_(self.across.equals(0) if self.layout.across > 1 else True), self.scope():
+            first = self.across.equals(0) if self.layout.across > 1 else True
+            alone = both(first, self.piece.equals(0)) if self.layout.meets else first
+            with if_(alone), self.scope():
                 for access, value in rest:
                     for lane in range(self.layout.lanes):
                         found = self.element(value, lane, None, 0)

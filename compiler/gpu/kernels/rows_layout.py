@@ -10,7 +10,7 @@ columns. A thread reads `vector` neighbours at once, columns in the first case, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.schedule import WARP, Schedule
@@ -18,6 +18,8 @@ from tilewright.compiler.target import Target
 
 KEPT_BYTES = 128
 """What a thread keeps of its rows: 32 registers, so that three values per element still leave 1,024 threads enough."""
+_PIECE = 2048
+"""Columns of a piece of a divided row, at least."""
 _ROUND = 4
 """Groups of `vector` elements per round of a loop over a row that is too long to be kept."""
 _WAVES = 4
@@ -33,7 +35,8 @@ class RowLayout:
     """`threads` = `across` times the threads next to each other in the other direction.
 
     A thread has `slots` groups of columns, each `vector` columns wide where rows are `contiguous`, else one column
-    of `vector` rows; with `looped` so many per round of a loop over the row. `split` blocks share one row's columns.
+    of `vector` rows; with `looped` so many per round of a loop over the row. `split` blocks share one row's columns; those
+    of a grid that `meets` wait for each other after every round of reductions.
     """
 
     contiguous: bool
@@ -43,6 +46,7 @@ class RowLayout:
     slots: int
     looped: bool = False
     split: int = 1
+    meets: bool = False
 
     @property
     def threads(self) -> int:
@@ -98,8 +102,26 @@ def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLay
     threads = asked.threads if asked is not None else 0
     if threads & (threads - 1):
         raise ScheduleError(f"rows: a block of {threads} threads asked for; use a power of two")
-    found = _contiguous if shape.contiguous else _strided
-    return found(shape, vector, threads, target)
+    found = (_contiguous if shape.contiguous else _strided)(shape, vector, threads, target)
+    return _meeting(shape, found, target)
+
+
+def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
+    """The layout with long rows divided among blocks that wait for each other, where most of the device would idle.
+
+    Half the threads that a block could have, and no more blocks than multiprocessors: all of them run at once even
+    on a device with half as many multiprocessors as its kind.
+    """
+    blocks = -(-shape.rows // layout.block_rows)
+    pieces = min(target.num_cores // blocks, shape.columns // _PIECE)
+    if shape.splittable or shape.columns < _LONG or pieces < 2 or layout.threads > _LARGEST // 2:
+        return layout
+    groups = -(-shape.columns // layout.group)
+    slots = -(-groups // (pieces * layout.across))
+    looped = slots * layout.vector > KEPT_BYTES // shape.bytes
+    if looped:
+        slots = max(1, min(layout.slots, slots))
+    return replace(layout, slots=slots, looped=looped, split=pieces, meets=True)
 
 
 def _contiguous(shape: RowShape, vector: int, threads: int, target: Target) -> RowLayout:

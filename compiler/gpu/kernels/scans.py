@@ -128,6 +128,8 @@ def _vector(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefT
     """Neighbouring elements of a row that one aligned access takes in every buffer."""
     alignments = buffer_alignments(function)
     lanes = problem.length
+    if problem.dim != len(problem.shape) - 1:
+        return 1
     for number in (problem.source, problem.targets[0]):
         if number is None:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -75,6 +76,8 @@ CASES = {
     "argmin_first": (lambda x: torch.argmin(x, 0), (TIES,)),
     "max_integers": (lambda x: x.max(1), (torch.randint(-99, 99, (5, 64)),)),
     "min_bytes": (lambda x: x.amin((0, 2)), (torch.randint(-99, 99, (5, 6, 64)).to(torch.int8),)),
+    "unit_dimensions": (lambda x: (x.sum(1, keepdim=True), torch.softmax(x, 1)), (r(20, 64, 1),)),
+    "scan_unit": (lambda x: torch.cumsum(x, 1), (r(5, 64, 1),)),
     "booleans": (lambda x: ((x > 1).any(1), (x > -3).all()), (r(9, 33),)),
     "counts": (lambda x: (x > 0).sum(1), (r(7, 100),)),
     "products": (lambda x: x.prod(1), (r(9, 33),)),
@@ -257,3 +260,22 @@ def test_no_barrier_can_be_left_out(name: str, shape: tuple, outputs: list[tuple
 
     assert launch_of(kernel)["grid"] > 1 or "divided" not in name
     assert survivors(kernel, is_right) == []
+
+
+def test_blocks_of_a_long_row_wait_for_each_other() -> None:
+    """A variance needs the mean of all blocks first: a cooperative grid, in which every wait is needed."""
+    x = r(8200, 4)
+    _module, dispatch = reduction(lambda x: x.var(0), (x,))
+    target = replace(resolve("v100"), num_cores=3)
+    with dispatch.context, ir.Location.unknown():
+        kernel = rows.emit(dispatch, Schedule(gpu=GpuTile(threads=64)), target)
+    assert kernel is not None
+    assert launch_of(kernel)["grid"] == 3
+    assert "cooperative = true" in str(kernel)
+
+    def is_right(mutant: ir.Module, seed: int) -> bool:
+        result = torch.zeros(4)
+        run_kernel(mutant, [x.numpy(), result.numpy()], seed)
+        return torch.allclose(result, x.var(0), rtol=1e-4)
+
+    assert survivors(kernel, is_right, seeds=(0, 1)) == []
