@@ -234,6 +234,11 @@ class CudaExecutable(HostCalls):
         return found
 
     @property
+    def graph_error(self) -> str:
+        """Why calls at `cuda_graph="auto"` go through no graph although it would pay; empty when nothing went wrong."""
+        return self._lib.tw_cuda_graph_error(self._handle).decode(errors="replace")
+
+    @property
     def _graph_mode(self) -> int:
         return cuda_native.GRAPH_MODES[self.cuda_graph]
 

@@ -134,6 +134,7 @@ def library() -> ctypes.CDLL:
     for name, arguments in _ARGUMENTS.items():
         function = getattr(lib, name)
         function.argtypes, function.restype = arguments, i32
+    lib.tw_cuda_graph_error.argtypes, lib.tw_cuda_graph_error.restype = (pointer,), ctypes.c_char_p
     for name in ("tw_cuda_destroy", "tw_cuda_memory_delete", "tw_cuda_last_failure"):
         function = getattr(lib, name)
         function.argtypes, function.restype = (pointer,), None

@@ -206,16 +206,9 @@ void Executable::launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOpti
   } record{*this, stream};
   const bool is_worth_it = plain_calls_ >= kPlainCalls && main_.step_count() >= kWorthGraph;
   const bool is_plain = options.is_synchronous || options.events || main_.step_count() == 0;
-  if (!is_plain && (mode == TW_CUDA_GRAPH_ALWAYS || (mode == TW_CUDA_GRAPH_AUTO && is_worth_it))) {
-    try {
-      if (graph_exec_)
-        main_.patch(driver_, graph_exec_, nodes_);
-      else
-        capture();
-    } catch (...) {
-      drop_graph();
-      throw;
-    }
+  const bool is_asked = mode == TW_CUDA_GRAPH_ALWAYS;
+  const bool is_tried = mode == TW_CUDA_GRAPH_AUTO && is_worth_it && graph_error_.empty();
+  if (!is_plain && (is_asked || is_tried) && has_graph(is_asked)) {
     driver_.check(driver_.graph_launch(graph_exec_, stream), "launching the CUDA graph");
   } else {
     main_.launch(driver_, stream, options);
@@ -223,6 +216,23 @@ void Executable::launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOpti
   }
   driver_.check(driver_.event_record(done_, stream), "recording an event");
   record.is_done = has_run_ = true;
+}
+
+// Makes a graph for the addresses at hand, or changes the one there is. Where no one asked for a graph, a driver that
+// refuses costs the graph only: calls stay plain.
+bool Executable::has_graph(bool is_asked) {
+  try {
+    if (graph_exec_)
+      main_.patch(driver_, graph_exec_, nodes_);
+    else
+      capture();
+    return true;
+  } catch (const Error &error) {
+    drop_graph();
+    if (is_asked || (error.code >= kFirstSticky && error.code <= kLastSticky)) throw;
+    graph_error_ = error.what();
+    return false;
+  }
 }
 
 void Executable::capture() {

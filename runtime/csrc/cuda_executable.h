@@ -45,6 +45,8 @@ class Executable {
 
   // Which program the last failing step was of.
   bool in_prepack() const { return in_prepack_; }
+  // Why calls that were left to choose go through no graph; empty when nothing went wrong.
+  const std::string &graph_error() const { return graph_error_; }
   Stream own_stream() const { return stream_; }
   tw_cuda_resources resources(int64_t kernel) const { return kernels_.at(size_t(kernel)).resources(); }
 
@@ -55,6 +57,7 @@ class Executable {
   void load_constants(const tw_package &tables);
   void place_weights(const tw_cuda_weight *weights, Stream stream);
   void launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOptions &options);
+  bool has_graph(bool is_asked);
   void capture();
   void drop_graph();
   void stage(void *const *inputs);
@@ -82,6 +85,7 @@ class Executable {
   GraphExec graph_exec_ = nullptr;
   std::vector<GraphNode> nodes_;
   int64_t plain_calls_ = 0;
+  std::string graph_error_;
 };
 
 }  // namespace tw::cuda

@@ -154,6 +154,10 @@ TW_EXPORT int tw_cuda_run_host(void *executable, void *const *inputs, void *cons
             [&](Executable &self) { self.run_host(inputs, outputs, tw_cuda_graph_mode(graph_mode)); });
 }
 
+TW_EXPORT const char *tw_cuda_graph_error(void *executable) {
+  return static_cast<Executable *>(executable)->graph_error().c_str();
+}
+
 TW_EXPORT int tw_cuda_synchronize(void *executable) {
   return on(executable, [](Executable &self) { self.synchronize(); });
 }

@@ -121,6 +121,24 @@ def test_auto_waits_until_a_graph_pays(mock):
             assert any("launched a graph" in line for line in mock.log) == (is_worth_it and call >= 2)
 
 
+@pytest.mark.parametrize("call", range(1, 12))
+def test_a_graph_that_nobody_asked_for_may_fail(mock, call):
+    """Making one takes eleven calls of the driver: four launches with a look at their nodes, and three around them."""
+    executable = doublings(4)
+    executable(X)
+    executable(X)
+    mock.fail(call + 4)  # after the context is made current, two waits and a copy
+    np.testing.assert_array_equal(executable(-X)[0], -16 * X)
+    assert "CUDA_ERROR_999" in executable.graph_error
+    mock.taken()
+    np.testing.assert_array_equal(executable(X)[0], 16 * X)
+    assert mock.log.count("launch double_symbol grid 4 block 128 shared 0 cluster 1") == 4
+    executable.cuda_graph = True
+    np.testing.assert_array_equal(executable(X)[0], 16 * X)
+    assert "launched a graph of 4 nodes" in mock.log
+    assert doublings(4).graph_error == ""
+
+
 def test_settings_decide_unless_the_caller_does(mock, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CUDA_GRAPH", "1")
     assert doublings(1).cuda_graph is True
