@@ -18,7 +18,7 @@ func.func @plain(%task: index, %out: memref<12xf32>, %status: memref<1xi32>, %sc
 // -----
 
 // Room for two blocks: each does every other rTask, with a barrier in between, since they use the same temporaries.
-// CHECK: gpu.func @several(%{{.+}}: memref<12xf32> {llvm.noalias}, %[[WORK:.+]]: memref<8192xi8> {llvm.noalias}, %[[STATUS:.+]]: memref<1xi32> {llvm.noalias})
+// CHECK: gpu.func @several(%{{.+}}: memref<12xf32> {llvm.noalias}, %[[WORK:.+]]: memref<8192xi8>, %[[STATUS:.+]]: memref<1xi32>)
 // CHECK-SAME: asserts = ["too large"]
 // CHECK-SAME: grid = 2 : i64
 // CHECK-SAME: workspace_bytes = 8192 : i64
