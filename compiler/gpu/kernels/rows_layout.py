@@ -109,12 +109,12 @@ def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLay
 def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
     """The layout with long rows divided among blocks that wait for each other, where most of the device would idle.
 
-    Half the threads that a block could have, and no more blocks than multiprocessors: all of them run at once even
-    on a device with half as many multiprocessors as its kind.
+    Half of what the device takes: all blocks run at once even where it has half as many multiprocessors as its kind.
     """
     blocks = -(-shape.rows // layout.block_rows)
-    pieces = min(target.num_cores // blocks, shape.columns // _PIECE)
-    if shape.splittable or shape.columns < _LONG or pieces < 2 or layout.threads > _LARGEST // 2:
+    room = target.num_cores if layout.threads <= _LARGEST // 2 else target.num_cores // 2
+    pieces = min(room // blocks, shape.columns // _PIECE)
+    if shape.splittable or shape.columns < _LONG or pieces < 2:
         return layout
     groups = -(-shape.columns // layout.group)
     slots = -(-groups // (pieces * layout.across))
