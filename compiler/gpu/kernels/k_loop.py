@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from tilewright.compiler.gpu.builder import Value, barrier, constant, for_, minimum, select
 from tilewright.compiler.gpu.kernels.contraction_addresses import Position
 from tilewright.compiler.gpu.kernels.operand_copies import Copier
+from tilewright.compiler.gpu.primitives import uniform
 from tilewright.compiler.ir import ir, nvgpu
 
 Multiply = Callable[[Value, list[Value]], Sequence[Value]]
@@ -54,11 +55,16 @@ def over_k(
         for copier in direct:
             copier.put(copier.fetch(at(_clamped(stage, steps))), stage)
 
-    if isinstance(steps, int) and steps == 1:
+    def only(_: Value, *sums: Value) -> Sequence[Value]:
         if group is not None:
             nvgpu.device_async_wait(group, num_groups=0)
         barrier()
-        return list(multiply(_index(0), list(sums)))
+        return multiply(_index(0), list(sums))
+
+    if isinstance(steps, int) and steps == 1:
+        # A loop all the same, whose single trip the compiler does not know: it would sink products past all loads,
+        # to where results are stored.
+        return for_(0, uniform(1).to(ir.IndexType.get()), 1, sums, only)
 
     def step(t: Value, slot: Value, *sums: Value) -> list[Value]:
         if group is not None:

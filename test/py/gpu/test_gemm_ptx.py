@@ -11,6 +11,7 @@ from gemm_dispatches import Case, convolution, matmul
 from tilewright.compiler.gpu import ptxas
 from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
 from tilewright.compiler.gpu.kernels.contraction_tiles import choose, emit
+from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
 from tilewright.compiler.gpu.ptx import compile_ptx
 from tilewright.compiler.ir import context, functions, ir
 from tilewright.compiler.pipeline import run_pipeline
@@ -79,6 +80,30 @@ def test_other_layouts_and_types_do_not_spill_either(name: str) -> None:
     if assembled is None:
         pytest.skip("no assembler here knows sm_80")
     assert (assembled.resources.spill_bytes, assembled.resources.warnings) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("case", "tile"),
+    [
+        # Eight parts of K: their sums are added in a loop, not all at once.
+        (matmul(49, 320, 960), SimtTile(32, 64, 16, 4, 4, split_k=8)),
+        # One step of K: nothing is fetched ahead.
+        (matmul(12544, 16, 32), SimtTile(64, 32, 32, 4, 4)),
+        # Few sums and many loads: left alone, the assembler spills for the sake of a seventh block.
+        (matmul(197, 3072, 768), SimtTile(16, 256, 16, 4, 8)),
+    ],
+    ids=["divided", "one step", "wide"],
+)
+def test_shapes_that_used_to_spill_do_not(case: Case, tile: SimtTile) -> None:
+    (function,) = functions(module := case.module())
+    assert module
+    with context(), ir.Location.unknown():
+        kernel = emit(read_contraction(function), tile)
+        run_pipeline(kernel.operation, "builtin.module(gpu.module(canonicalize,cse,gpu.func(place-shared)))")
+    assembled = ptxas.assemble(compile_ptx(kernel, "sm_70").text, "sm_70")
+    if assembled is None:
+        pytest.skip("no assembler here knows sm_70")
+    assert assembled.resources.spill_bytes == 0
 
 
 def test_two_blocks_of_the_large_tile_share_a_multiprocessor() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from gemm_dispatches import Case, assert_close, convolution, matmul
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.gpu.emulation import run_kernel
 from tilewright.compiler.gpu.kernels import skinny_gemm
+from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
 from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, emit_simt
 from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile, emit_skinny
+from tilewright.compiler.ir import context, functions, ir, parse
 from tilewright.compiler.target import resolve
 
 SMALL = SimtTile(32, 32, 8, 4, 4, stages=3, deferred=True)
@@ -101,6 +105,24 @@ def test_packed_batched_and_strided_factors() -> None:
 
 def test_buffers_between_16_byte_boundaries_take_narrower_copies() -> None:
     check(matmul(40, 32, 24, alignments={0: 4, 1: 8, 2: 4}), SMALL)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 7, 1), (5, 1, 40), (2, 1, 1), (1, 6, 9)])
+def test_loops_of_one_step(m: int, n: int, k: int) -> None:
+    check(matmul(m, n, k, epilogue="bias_relu"), SMALL)
+
+
+def test_both_factors_may_be_one_buffer() -> None:
+    text = matmul(20, 20, 24, "mk", "nk").text()
+    shared = text.replace(", %b: tensor<20x24xf32>", "").replace("ins(%a, %b :", "ins(%a, %a :")
+    (function,) = functions(module := parse(shared))
+    assert module
+    with context(), ir.Location.unknown():
+        kernel = emit_simt(read_contraction(function), SMALL)
+    a = np.random.default_rng(0).standard_normal((20, 24)).astype(np.float32)
+    result = np.zeros((20, 20), np.float32)
+    run_kernel(kernel, [a, result])
+    np.testing.assert_allclose(result, a @ a.T, atol=1e-4)
 
 
 @settings(
