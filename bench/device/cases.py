@@ -182,21 +182,24 @@ def _scaled_dot_product(batch: int, heads: int, queries: int, keys: int, size: i
 def _models() -> list[DeviceCase]:
     from tilewright.bench import models
 
-    return [
-        DeviceCase(
-            "models",
-            f"{name}-b{batch}",
-            dtype,
-            partial(models.build, name, batch=batch),
-            ("ours", "ours-no-graph", "eager", "inductor-graphs"),
-            peer="eager",
-            small=name == "bert_tiny" and batch == 1,
-        )
+    return [_model("resnet18-reduced", dtype, _reduced, small=True) for dtype in ("f32", "f16")] + [
+        _model(f"{name}-b{batch}", dtype, partial(models.build, name, batch=batch))
         for batch in (1, 32)
         for dtype in ("f32", "f16")
         for name in models.DEFAULT
         if not (name == "lstm" and dtype == "f16")
     ]
+
+
+def _model(name: str, dtype: str, build: Callable[[], tuple], small: bool = False) -> DeviceCase:
+    contenders = ("ours", "ours-no-graph", "eager", "inductor-graphs")
+    return DeviceCase("models", name, dtype, build, contenders, peer="eager", small=small)
+
+
+def _reduced() -> tuple:
+    from tilewright.bench.models.reduced import REDUCED
+
+    return REDUCED["resnet18"]()
 
 
 def _operators() -> list[DeviceCase]:
@@ -218,14 +221,11 @@ def _operators() -> list[DeviceCase]:
 def _compile() -> list[DeviceCase]:
     from tilewright.bench import models
 
+    builders = {
+        "resnet18-reduced": _reduced,
+        **{name: partial(models.build, name) for name in models.DEFAULT},
+    }
     return [
-        DeviceCase(
-            "compile",
-            name,
-            "f32",
-            partial(models.build, name),
-            ("ours", "inductor"),
-            small=name == "bert_tiny",
-        )
-        for name in models.DEFAULT
+        DeviceCase("compile", name, "f32", build, ("ours", "inductor"), small=build is _reduced)
+        for name, build in builders.items()
     ]

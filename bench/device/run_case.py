@@ -79,7 +79,9 @@ def _time(case: DeviceCase, calls: dict, setting: Setting) -> dict[str, list[flo
     """Whole models as their caller sees them, kernels by the device's own clock."""
     if not calls:
         return {}
-    if case.part == "models" or not setting.is_cuda:
+    if not setting.is_cuda:
+        return clock.host_rounds(calls, setting.synchronize, rounds=1, round_s=0.0)
+    if case.part == "models":
         return clock.host_rounds(calls, setting.synchronize)
     return clock.device_rounds(calls)
 
