@@ -190,11 +190,16 @@ def test_short_rows_share_a_block_and_long_ones_have_several_warps() -> None:
     assert (long.looped, long.across >= 512, long.beside) == (False, True, 1)
 
 
-def test_only_what_can_be_combined_later_is_divided_among_blocks() -> None:
+def test_long_rows_are_divided_among_blocks() -> None:
+    """At the end, where nothing waits for the reduction; else blocks meet, and half the device must hold them all."""
     target = resolve("v100")
-    whole = choose_layout(RowShape(1, 1 << 24, True, 4, 4, False), Schedule(), target)
-    divided = choose_layout(RowShape(1, 1 << 24, True, 4, 4, True), Schedule(), target)
-    assert (whole.split, divided.split >= 2 * target.num_cores) == (1, True)
+    at_end = choose_layout(RowShape(1, 1 << 24, True, 4, 4, True), Schedule(), target)
+    assert (at_end.meets, at_end.split >= 2 * target.num_cores) == (False, True)
+    meeting = choose_layout(RowShape(1, 1 << 24, True, 4, 4, False), Schedule(), target)
+    assert meeting.meets
+    assert 2 <= meeting.split * meeting.threads <= target.num_cores * 1024 // 2
+    many = choose_layout(RowShape(200, 1 << 20, True, 4, 4, False), Schedule(), target)
+    assert (many.split, many.meets) == (1, False)
     strided = choose_layout(RowShape(64, 100000, False, 4, 4, True), Schedule(), target)
     assert strided.split > 1
 
