@@ -85,15 +85,6 @@ def buffer_types(function: ir.Operation) -> list[ir.MemRefType]:
     return [_memref(tensor, attributes) for tensor, attributes in (*inputs, *outputs)]
 
 
-def buffer_types(function: ir.Operation) -> list[ir.MemRefType]:
-    """The buffers of a dispatch on tensors: those of its arguments, then those of its results."""
-    type_ = function.attributes["function_type"].value
-    found = []
-    for name, types in (("arg_attrs", list(type_.inputs)), ("res_attrs", list(type_.results))):
-        found += [_memref(t, a) for t, a in zip(types, _attributes(function, name, len(types)))]
-    return found
-
-
 def _attributes(function: ir.Operation, name: str, count: int) -> list[ir.DictAttr]:
     if name not in function.attributes:
         return [ir.DictAttr.get({})] * count

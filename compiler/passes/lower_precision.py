@@ -54,7 +54,9 @@ class LowerPrecision(Pass):
         if ATTRIBUTE not in op.attributes:
             return
         precision = ir.StringAttr(op.attributes[ATTRIBUTE]).value
-        if precision == "tf32":  # operands stay f32: `construct-schedules` chooses instructions that round them
+        if (
+            precision == "tf32"
+        ):  # operands stay f32: `construct-schedules` chooses instructions that round them
             return
         if precision != "bf16":
             raise self.refusal(op, f'`{ATTRIBUTE}` is "{precision}"; it can be "bf16" or "tf32"')
