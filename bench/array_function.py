@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.compiler.ir import ir, llvm, parse, run_upstream
 from tilewright.compiler.llvm_text import for_older_llvm
 from tilewright.compiler.pipeline import run_pipeline
+from tilewright.runtime import native
 
 LOWERING = (
     "builtin.module(canonicalize,cse,{extra}convert-scf-to-cf,convert-math-to-llvm,convert-math-to-libm,"
@@ -71,6 +72,8 @@ class ArrayFunction:
         builder = llvm_binding.create_pass_builder(machine, options)
         builder.getModulePassManager().run(parsed, builder)
         self.assembly = machine.emit_assembly(parsed)
+        for name in native.BUILTINS:
+            llvm_binding.add_symbol(name, native.builtin_address(name))
         self._engine = llvm_binding.create_mcjit_compiler(parsed, machine)
         self._engine.finalize_object()
         address = self._engine.get_function_address("apply")

@@ -185,3 +185,17 @@ def _fits(value: int, bits: int = 63) -> int:
     if not -(1 << bits) <= value < 1 << bits:
         raise OverflowError(f"{value} needs more than {bits + 1} bits")
     return value
+
+
+BUILTINS = tuple(
+    f"__{name}2"
+    for name in ("truncsfhf", "truncdfhf", "truncsfbf", "truncdfbf", "extendhfsf", "extendhfdf", "extendbfsf")
+)
+"""Conversions of 16-bit floats that LLVM calls where a CPU has no instruction for them."""
+
+
+def builtin_address(name: str) -> int:
+    """Where one of BUILTINS is, for other loaders of compiled code than the runtime's own."""
+    function = library().tw_builtin
+    function.restype, function.argtypes = pointer, [ctypes.c_char_p]
+    return function(name.encode())

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "abi.h"
 #include "elf_loader.h"
 
 namespace {
@@ -86,3 +87,6 @@ void *tw::builtin_symbol(const char *name) {
     if (!std::strcmp(builtin.name, name)) return builtin.address;
   return nullptr;
 }
+
+// The address of a function that compiled code may call and this CPU may lack an instruction for; nullptr for others.
+TW_EXPORT void *tw_builtin(const char *name) { return tw::builtin_symbol(name); }

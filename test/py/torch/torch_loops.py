@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from tilewright.compiler.ir import context, execution_engine, ir, run_upstream
+from tilewright.runtime import native
 from tilewright.runtime.output_pool import OutputPool
 
 _PIPELINE = """builtin.module(
@@ -70,6 +71,8 @@ class LoopExecutable:
         run_upstream(module.operation, " ".join(_PIPELINE.split()))
         self._engine = execution_engine.ExecutionEngine(module, opt_level=1)
         self._engine.raw_register_runtime("memrefCopy", ctypes.cast(_memref_copy, ctypes.c_void_p))
+        for name in native.BUILTINS:
+            self._engine.raw_register_runtime(name, ctypes.c_void_p(native.builtin_address(name)))
         self._main = self._engine.lookup("main")
 
     def run(self, inputs, outputs):
