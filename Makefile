@@ -18,7 +18,7 @@ PYTEST_ARGS ?= -q -n 2 --dist loadfile
 # What is compared by default: matrix products, convolutions, what memory bounds, and whole models.
 BENCH_ARGS ?= --suite gemm,resnet18-conv,memory,models --against eager,inductor-autotuned,onnxruntime,openvino
 
-.PHONY: setup demo test pytest lit lint format bench bench-all bench-tables onnx-conformance clean
+.PHONY: setup demo test pytest lit lint format bench bench-all bench-device bench-tables onnx-conformance clean
 
 setup: $(VENV)/.built
 
@@ -65,6 +65,10 @@ bench-all: setup
 	$(BIN)/tilewright bench --suite gemm,resnet18-conv,memory,models,roller119 \
 		--against eager,inductor,inductor-autotuned,onnxruntime,openvino,iree,tvm --compile-limit 120
 	$(BIN)/tilewright bench --suite gemm,models --precision bf16 --against eager,inductor-autotuned,openvino
+
+# On a machine with an NVIDIA GPU: checks every kind of kernel, then times, ten minutes in all.
+bench-device: setup
+	$(BIN)/python -m bench.device
 
 # The newest records in bench/results, into the README between its marks.
 bench-tables: setup
