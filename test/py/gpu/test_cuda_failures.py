@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +36,15 @@ def use_everything() -> None:
 
 UNHEARD = {"cuCtxPushCurrent", "cuEventSynchronize", "cuStreamSynchronize"}
 """Calls that releasing a model makes too, where nobody hears of a failure."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_other_tests():
+    """What other tests left behind is released now: later, an injected failure would hit its release."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.mark.parametrize(("pools", "code"), [(1, UNKNOWN), (0, OUT_OF_MEMORY)])
