@@ -25,7 +25,7 @@ import numpy as np
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.gemm_shape import ACCESS_BYTES, Gemm
 from tilewright.compiler.tuning.gemm_tiles import INSTRUCTIONS, GemmTiles, architecture
-from tilewright.compiler.tuning.occupancy import resident_blocks
+from tilewright.compiler.tuning.occupancy import MOST_ASKED_BLOCKS, resident_blocks
 from tilewright.compiler.tuning.roller.threads import DIVISION, LOOP
 from tilewright.compiler.workload import BITS
 
@@ -81,7 +81,7 @@ def estimate(
         registers = np.where((splits > 1) & (tiles.threads == 256), target.registers_per_thread, registers)
     resident = resident_blocks(target, tiles.threads, registers, tiles.shared_bytes)
     legal = resident > 0
-    resident = np.maximum(resident, 1)
+    resident = np.clip(resident, 1, MOST_ASKED_BLOCKS)
     cores = target.num_cores // tiles.cluster * tiles.cluster
     step = _Steps(gemm, kind, tiles, machine, target)
     divided = splits > 1

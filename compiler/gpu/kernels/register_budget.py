@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.compiler.gpu.kernels.contraction_problem import element_bytes
 from tilewright.compiler.gpu.kernels.operand_copies import Copies
+from tilewright.compiler.tuning.occupancy import MOST_ASKED_BLOCKS
 
 _FILE = 65536
 """32-bit registers of a multiprocessor. Source: CUDA C Programming Guide, "Technical Specifications per Compute
@@ -18,7 +19,6 @@ _OTHERS = 24
 """Registers of a thread for addresses and the loop."""
 _SLACK = 1.15
 """Where more than two blocks fit, what is estimated may be off by this much."""
-_MOST = 8
 
 
 def resident_blocks(threads: int, held: int, copies: Sequence[Copies]) -> int:
@@ -32,4 +32,4 @@ def resident_blocks(threads: int, held: int, copies: Sequence[Copies]) -> int:
     blocks = _FILE // (threads * each)
     if blocks > 2:
         blocks = max(2, int(_FILE / (threads * each * _SLACK)))
-    return max(1, min(blocks, _MOST))
+    return max(1, min(blocks, MOST_ASKED_BLOCKS))
