@@ -12,7 +12,13 @@ from tilewright.compiler.schedule import GpuTile
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.gemm_model import GemmEstimate, estimate
 from tilewright.compiler.tuning.gemm_shape import Gemm
-from tilewright.compiler.tuning.gemm_tiles import INSTRUCTIONS, GemmTiles, aligned_tiles, kinds
+from tilewright.compiler.tuning.gemm_tiles import (
+    INSTRUCTIONS,
+    SCATTERED_REGISTERS,
+    GemmTiles,
+    aligned_tiles,
+    kinds,
+)
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -109,6 +115,15 @@ def _of_kind(
     return found
 
 
+def _waiting_registers(gemm: Gemm, tiles: GemmTiles) -> np.ndarray:
+    """Registers of a thread for elements that lie too far apart for asynchronous copies, of 4 bytes or more: [n]."""
+    waiting = np.zeros(len(tiles), dtype=np.int64)
+    for across, vector in ((tiles.block_m, gemm.a_vector), (tiles.block_n, gemm.b_vector)):
+        if vector * gemm.item_bytes < 4:
+            waiting += -(-across * tiles.block_k // tiles.threads) * SCATTERED_REGISTERS
+    return waiting
+
+
 def conforming(
     gemm: Gemm, kind: str, tiles: GemmTiles, target: Target, options: ConstructOptions = DEFAULT
 ) -> np.ndarray:
@@ -122,6 +137,8 @@ def conforming(
     if kind != "wgmma":
         # A sum of one step is no loop any more: the assembler moves all its loads to the front and runs out of registers.
         keep &= (tiles.block_k < gemm.k) | (tiles.block_k == tiles.block_k.min())
+    if kind == "mma":
+        keep &= tiles.registers + _waiting_registers(gemm, tiles) <= target.registers_per_thread
     sides = ((tiles.block_m, gemm.m), (tiles.block_n, gemm.n), (tiles.block_k, gemm.k))
     if "tensor_shape" in options.rules:
         for size, extent in sides:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from gpu_compilation import ARCH, check, compile_for
+from torch import nn
 
 from tilewright.bench import models
 from tilewright.bench.models.reduced import REDUCED
@@ -36,3 +38,10 @@ def test_reduced_models_run_by_emulation(name: str) -> None:
 def test_reduced_models_compile_for_older_gpus(arch: str, name: str) -> None:
     package, reports = compile_for(f"cuda:{arch}", *REDUCED[name]())
     check(package, reports)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_stems_of_three_channels_do_not_spill_in_16_bits(arch: str) -> None:
+    """Elements of 6-byte pixels are copied one by one, through registers that tiles have to leave."""
+    stem = nn.Sequential(nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), nn.ReLU()).half().eval()
+    check(*compile_for(f"cuda:{arch}", stem, (torch.empty(32, 3, 224, 224, dtype=torch.float16),)))
