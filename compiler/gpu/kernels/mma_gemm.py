@@ -14,34 +14,22 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.gpu.builder import (
-    Kernel,
     Value,
-    block_id,
-    constant,
-    if_,
-    index,
-    kernel,
     raw,
     select,
-    shared,
-    thread_id,
 )
-from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses, Grid
+from tilewright.compiler.gpu.kernels import fragment_block
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
-from tilewright.compiler.gpu.kernels.epilogue import Epilogue
-from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Results, Warps
-from tilewright.compiler.gpu.kernels.k_loop import over_k
+from tilewright.compiler.gpu.kernels.fragment_block import FragmentBlock
+from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Warps
 from tilewright.compiler.gpu.kernels.operand_copies import (
-    Copier,
     Copies,
     Layout,
     can_defer,
     k_contiguous,
     widest,
 )
-from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
-from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
-from tilewright.compiler.ir import arith, ir, memref, nvgpu, vector
+from tilewright.compiler.ir import arith, ir, nvgpu, vector
 
 COLUMNS = 8
 """Columns of one instruction's result."""
@@ -131,92 +119,37 @@ def copies(contraction: Contraction, tile: MmaTile, factor: int) -> Copies:
 
 
 def shared_bytes(contraction: Contraction, tile: MmaTile) -> int:
-    """Bytes of shared memory of one block: tiles, and sums on their way out in the same place."""
-    size = element_bytes(tile.instruction.dtype)
-    tiles = tile.stages * size * sum(copies(contraction, tile, factor).elements for factor in (0, 1))
-    return max(tiles, 4 * tile.warps.staging_elements)
+    """Bytes of shared memory of one block."""
+    return fragment_block.shared_bytes(tile, [copies(contraction, tile, factor) for factor in (0, 1)])
 
 
 def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
-    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, tile.raster)
-    sums = tile.warp_m * tile.warp_n // 32
-    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
-    with kernel(
-        contraction.name,
-        [buffer.type for buffer in contraction.buffers],
-        grid=grid.blocks,
-        block=tile.threads,
-        workspace_bytes=workspace_bytes(grid, sums, tile.threads),
-        zeroed_bytes=counter_bytes(grid),
-        blocks_per_core=resident_blocks(
-            tile.threads, sums + tile.warp_m // 4 + tile.warp_n // 4 + _ADDRESSES, plans
-        ),
-    ) as written:
-        _Block(contraction, tile, grid, written).write()
-    return written.module
+    return _Block(contraction, tile).emit(tile.warp_m // 4 + tile.warp_n // 4 + _ADDRESSES)
 
 
-class _Block:
-    """One block's work, written out."""
+class _Block(FragmentBlock):
+    """One block's work on `mma.sync`."""
 
-    def __init__(self, contraction: Contraction, tile: MmaTile, grid: Grid, written: Kernel):
-        self.contraction, self.tile, self.grid, self.written = contraction, tile, grid, written
-        self.instruction = tile.instruction
-        self.element = ir.Type.parse(tile.instruction.dtype)
-        self.sum = ir.Type.parse(tile.instruction.sum_dtype)
-        self.plans = [copies(contraction, tile, factor) for factor in (0, 1)]
-        self.thread = thread_id()
-        self.lane = self.thread % 32
+    columns = COLUMNS
 
-    def write(self) -> None:
-        contraction, tile, grid = self.contraction, self.tile, self.grid
-        place = grid.place(block_id())
-        addresses = Addresses.of(contraction, self.written.buffers)
-        self.memory = shared([shared_bytes(contraction, tile)], ir.IntegerType.get_signless(8), alignment=128)
+    def __init__(self, contraction: Contraction, tile: MmaTile):
+        super().__init__(contraction, tile, [copies(contraction, tile, factor) for factor in (0, 1)])
+        self.tile, self.instruction = tile, tile.instruction
+        self.dtype, self.sum_dtype = tile.instruction.dtype, tile.instruction.sum_dtype
+        self.element, self.sum = ir.Type.parse(self.dtype), ir.Type.parse(self.sum_dtype)
+
+    def fragment(self) -> Fragment:
         row, column = self.lane // 4, self.lane % 4 * 2
-        fragment = Fragment(COLUMNS, ((0, row, column), (2, row + 8, column)))
-        self.results = Results(tile.warps, fragment, self.thread, place)
-        self.buffers, start = [], 0
-        for plan in self.plans:
-            self.buffers.append(self.view(start, tile.stages * plan.elements, self.element))
-            start += tile.stages * plan.elements * element_bytes(plan.dtype)
-        meeting = None
-        if grid.parts > 1:
-            meeting = SplitK(grid, raw(self.written.workspace), place, self.thread, tile.threads)
-        copiers = [
-            Copier(plan, addresses, buffer, self.thread, place.batch, first)
-            for plan, buffer, first in zip(self.plans, self.buffers, (place.row, place.column))
-        ]
-        self.starts = [self.fragment_starts(0), self.fragment_starts(1)]
-        four = ir.VectorType.get([4], self.sum)
-        zero = constant(four, 0)
-        count = (tile.warp_m // ROWS) * (tile.warp_n // COLUMNS)
-        sums = over_k(
-            copiers,
-            place.part * grid.steps_k if grid.parts > 1 else 0,
-            grid.steps(place.part),
-            tile.stages,
-            [zero] * count,
-            self.multiply,
-        )
-        epilogue = Epilogue(addresses, place.batch)
-        staging = self.view(0, tile.warps.staging_elements, self.sum)
-        if meeting is None:
-            self.results.write(epilogue, sums, staging)
-            return
-        with if_(meeting.last(sums)):
-            self.results.write(epilogue, meeting.total(sums), staging)
+        return Fragment(COLUMNS, ((0, row, column), (2, row + 8, column)))
 
-    def view(self, start_bytes: int, elements: int, element: ir.Type) -> ir.Value:
-        space = ir.MemRefType(self.memory.type).memory_space
-        type_ = ir.MemRefType.get([elements], element, memory_space=space)
-        return memref.view(type_, self.memory, index(start_bytes).value, [])
+    def find_starts(self) -> None:
+        self.starts = [self.fragment_starts(0), self.fragment_starts(1)]
 
     def fragment_starts(self, factor: int) -> dict[tuple[int, int], Value]:
         """Where this lane's ldmatrix addresses of a factor are in a tile, by (first row or column, step of K).
 
-        Only those are worked out that differ by more than whole rows of shared memory; `fragment` adds those.
+        Only those are worked out that differ by more than whole rows of shared memory; `load` adds those.
         """
         plan, lane, piece = self.plans[factor], self.lane, self.instruction.piece
         within, matrix = lane % 8, lane // 8
@@ -235,7 +168,7 @@ class _Block:
                 found[first, 0] = plan.layout.place(row, base + far * 8 + first)
         return found
 
-    def fragment(self, factor: int, slot_start: Value, first: int, k: int, matrices: int = 4) -> Value:
+    def load(self, factor: int, slot_start: Value, first: int, k: int, matrices: int = 4) -> Value:
         """Four matrices of a factor: rows or columns from `first` of the warp's, at step k. Two are the first 8 columns."""
         plan = self.plans[factor]
         rows = first if plan.k_rows else k
@@ -250,13 +183,13 @@ class _Block:
         starts = [slot * plan.elements for plan in self.plans]
         across = tile.warp_n // COLUMNS
         for k in range(0, tile.block_k, self.instruction.depth):
-            left = [self.factor(self.fragment(0, starts[0], i, k)) for i in range(0, tile.warp_m, ROWS)]
+            left = [self.factor(self.load(0, starts[0], i, k)) for i in range(0, tile.warp_m, ROWS)]
             right = []
             for j in range(0, tile.warp_n, 2 * COLUMNS):
                 if tile.warp_n - j >= 2 * COLUMNS:
-                    right += self.halves(self.factor(self.fragment(1, starts[1], j, k)))
+                    right += self.halves(self.factor(self.load(1, starts[1], j, k)))
                 else:
-                    right.append(self.factor(self.fragment(1, starts[1], j, k, matrices=2)))
+                    right.append(self.factor(self.load(1, starts[1], j, k, matrices=2)))
             for i, a in enumerate(left):
                 for j, b in enumerate(right):
                     sums[i * across + j] = self.product(a, b, sums[i * across + j])

@@ -12,28 +12,16 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.gpu.builder import (
-    Kernel,
     Value,
-    block_id,
-    constant,
-    if_,
-    index,
-    kernel,
     load_vector,
-    raw,
-    shared,
-    thread_id,
 )
-from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses, Grid
+from tilewright.compiler.gpu.kernels import fragment_block
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction
-from tilewright.compiler.gpu.kernels.epilogue import Epilogue
-from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Results, Warps
-from tilewright.compiler.gpu.kernels.k_loop import over_k
-from tilewright.compiler.gpu.kernels.operand_copies import Copier, Copies, Layout, k_contiguous, widest
-from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
-from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
+from tilewright.compiler.gpu.kernels.fragment_block import FragmentBlock
+from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, Warps
+from tilewright.compiler.gpu.kernels.operand_copies import Copies, Layout, k_contiguous, widest
 from tilewright.compiler.gpu.primitives import mma_m8n8k4
-from tilewright.compiler.ir import ir, memref
+from tilewright.compiler.ir import ir
 
 COLUMNS = 16
 DEPTH = 4
@@ -80,85 +68,34 @@ def copies(contraction: Contraction, tile: VoltaTile, factor: int) -> Copies:
 
 
 def shared_bytes(contraction: Contraction, tile: VoltaTile) -> int:
-    """Bytes of shared memory of one block: tiles, and sums on their way out in the same place."""
-    tiles = tile.stages * 2 * sum(copies(contraction, tile, factor).elements for factor in (0, 1))
-    return max(tiles, 4 * tile.warps.staging_elements)
+    """Bytes of shared memory of one block."""
+    return fragment_block.shared_bytes(tile, [copies(contraction, tile, factor) for factor in (0, 1)])
 
 
 def emit_volta(contraction: Contraction, tile: VoltaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
-    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, tile.raster)
-    sums = tile.warp_m * tile.warp_n // 32
-    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
-    with kernel(
-        contraction.name,
-        [buffer.type for buffer in contraction.buffers],
-        grid=grid.blocks,
-        block=tile.threads,
-        workspace_bytes=workspace_bytes(grid, sums, tile.threads),
-        zeroed_bytes=counter_bytes(grid),
-        blocks_per_core=resident_blocks(
-            tile.threads, sums + tile.warp_m // 8 + tile.warp_n // 8 + _ADDRESSES, plans
-        ),
-    ) as written:
-        _Block(contraction, tile, grid, written).write()
-    return written.module
+    return _Block(contraction, tile).emit(tile.warp_m // 8 + tile.warp_n // 8 + _ADDRESSES)
 
 
-class _Block:
-    """One block's work, written out."""
+class _Block(FragmentBlock):
+    """One block's work on Volta's instruction."""
 
-    def __init__(self, contraction: Contraction, tile: VoltaTile, grid: Grid, written: Kernel):
-        self.contraction, self.tile, self.grid, self.written = contraction, tile, grid, written
-        self.plans = [copies(contraction, tile, factor) for factor in (0, 1)]
-        self.thread = thread_id()
-        lane = self.thread % 32
+    dtype, sum_dtype, columns = "f16", "f32", COLUMNS
+
+    def __init__(self, contraction: Contraction, tile: VoltaTile):
+        super().__init__(contraction, tile, [copies(contraction, tile, factor) for factor in (0, 1)])
+        self.tile = tile
+
+    def fragment(self) -> Fragment:
+        lane = self.lane
         self.quarter, self.upper, self.pair = lane % 4, lane // 16, lane // 4 % 4
         row = self.pair % 2 * 8 + self.upper * 4 + lane % 2
         column = self.pair // 2 * 8 + lane // 2 % 2 * 2
         places = ((0, row, column), (2, row + 2, column), (4, row, column + 4), (6, row + 2, column + 4))
-        self.fragment = Fragment(COLUMNS, places)
+        return Fragment(COLUMNS, places)
 
-    def write(self) -> None:
-        contraction, tile, grid = self.contraction, self.tile, self.grid
-        place = grid.place(block_id())
-        addresses = Addresses.of(contraction, self.written.buffers)
-        self.results = Results(tile.warps, self.fragment, self.thread, place)
-        byte = ir.IntegerType.get_signless(8)
-        self.memory = shared([shared_bytes(contraction, tile)], byte, alignment=128)
-        self.buffers, start = [], 0
-        for plan in self.plans:
-            self.buffers.append(self.view(start, tile.stages * plan.elements, ir.F16Type.get()))
-            start += tile.stages * plan.elements * 2
-        meeting = None
-        if grid.parts > 1:
-            meeting = SplitK(grid, raw(self.written.workspace), place, self.thread, tile.threads)
-        copiers = [
-            Copier(plan, addresses, buffer, self.thread, place.batch, first)
-            for plan, buffer, first in zip(self.plans, self.buffers, (place.row, place.column))
-        ]
+    def find_starts(self) -> None:
         self.starts = [self.start(0), self.start(1)]
-        zero = constant(ir.VectorType.get([8], ir.F32Type.get()), 0)
-        sums = over_k(
-            copiers,
-            place.part * grid.steps_k if grid.parts > 1 else 0,
-            grid.steps(place.part),
-            tile.stages,
-            [zero] * (tile.warp_m // ROWS * (tile.warp_n // COLUMNS)),
-            self.multiply,
-        )
-        epilogue = Epilogue(addresses, place.batch)
-        staging = self.view(0, tile.warps.staging_elements, ir.F32Type.get())
-        if meeting is None:
-            self.results.write(epilogue, sums, staging)
-            return
-        with if_(meeting.last(sums)):
-            self.results.write(epilogue, meeting.total(sums), staging)
-
-    def view(self, start_bytes: int, elements: int, element: ir.Type) -> ir.Value:
-        space = ir.MemRefType(self.memory.type).memory_space
-        type_ = ir.MemRefType.get([elements], element, memory_space=space)
-        return memref.view(type_, self.memory, index(start_bytes).value, [])
 
     def start(self, factor: int) -> Value:
         """Where this thread's elements of the first fragment at step 0 are in a tile."""
