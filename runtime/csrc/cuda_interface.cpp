@@ -196,12 +196,16 @@ TW_EXPORT int tw_cuda_memory_copy(void *memory, void *host, uint64_t bytes, int 
     const Driver &driver = self->device->driver;
     Current current(driver, self->device->context);
     if (!bytes) return;
-    if (is_to_device)
-      driver.check(driver.copy_to_device(self->block.address(), host, bytes, self->device->stream),
-                   "copying to the device");
-    else
-      driver.check(driver.copy_to_host(host, self->block.address(), bytes, self->device->stream),
-                   "copying from the device");
-    driver.check(driver.stream_synchronize(self->device->stream), "waiting for a copy");
+    const Stream stream = self->device->stream;
+    try {
+      if (is_to_device)
+        driver.check(driver.copy_to_device(self->block.address(), host, bytes, stream), "copying to the device");
+      else
+        driver.check(driver.copy_to_host(host, self->block.address(), bytes, stream), "copying from the device");
+      driver.check(driver.stream_synchronize(stream), "waiting for a copy");
+    } catch (...) {
+      driver.stream_synchronize(stream);  // nothing touches the caller's memory after this
+      throw;
+    }
   });
 }
