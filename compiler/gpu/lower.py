@@ -81,7 +81,7 @@ def assemble(lowered: LoweredKernel, target: Target) -> LoweredKernel:
         image="cubin",
         registers=made.resources.registers,
         spill_bytes=made.resources.spill_bytes,
-        ptx=kernel.object,
+        ptx=made.ptx.encode(),
     )
     return replace(lowered, kernel=replace(kernel, object=made.cubin, launch=launch))
 

@@ -26,6 +26,8 @@ _TIMEOUT_S = 300
 _QUIET = re.compile(
     r"Compiling entry function|Function properties|Used \d+ registers|bytes stack frame|gmem|bytes cumulative|Compile time|^\s*$"
 )
+_ASKED = re.compile(r"\.minnctapersm (\d+)")
+"""Blocks that the assembler has to leave room for on a multiprocessor."""
 _FIELDS = {
     "registers": r"Used (\d+) registers",
     "barriers": r"used (\d+) barriers",
@@ -61,8 +63,9 @@ class Resources:
 
 @dataclass(frozen=True)
 class Assembled:
-    """Machine code of one kernel, what it takes, and the assembler's seconds."""
+    """Machine code of one kernel, the text that it was made of, what it takes, and the assembler's seconds."""
 
+    ptx: str
     cubin: bytes
     resources: Resources
     seconds: float
@@ -100,10 +103,24 @@ def find(arch: str) -> Path | None:
 
 
 def assemble(ptx: str, arch: str) -> Assembled | None:
-    """Assembles one kernel; None when no installed assembler knows `arch`. Raises PassError when it refuses the text."""
+    """Assembles one kernel; None when no installed assembler knows `arch`. Raises PassError when it refuses the text.
+
+    How many blocks can share a multiprocessor's registers is an estimate until the assembler has spoken: where room for
+    the blocks that `ptx` asks for makes it spill, fewer are asked for, as many as there may be without.
+    """
     ptxas = find(arch)
     if ptxas is None:
         return None
+    made = _run(ptxas, ptx, arch)
+    asked = _ASKED.search(ptx)
+    if asked is None or not made.resources.spill_bytes:
+        return made
+    texts = (_ASKED.sub(f".minnctapersm {blocks}", ptx) for blocks in range(int(asked[1]) - 1, 0, -1))
+    others = (_run(ptxas, text, arch) for text in texts)
+    return next((other for other in others if not other.resources.spill_bytes), made)
+
+
+def _run(ptxas: Path, ptx: str, arch: str) -> Assembled:
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
@@ -117,7 +134,7 @@ def assemble(ptx: str, arch: str) -> Assembled | None:
         if ran.returncode:
             raise PassError(f"`{ptxas}` refuses the PTX for {arch}: {report.strip()[:2000]}")
         cubin = target.read_bytes()
-    return Assembled(cubin, read_report(report), time.perf_counter() - start)
+    return Assembled(ptx, cubin, read_report(report), time.perf_counter() - start)
 
 
 def assemble_all(kernels: Sequence[tuple[str, str]], workers: int) -> list[Assembled | None]:

@@ -179,3 +179,13 @@ def test_code_is_the_same_every_time() -> None:
     first = code("convolution", "a100")
     code.cache_clear()
     assert code("convolution", "a100") == first
+
+
+def test_fewer_blocks_are_asked_for_where_room_for_more_would_make_it_spill() -> None:
+    text = code("matmul", "a100")
+    assert ".minnctapersm 2" in text
+    assembled = ptxas.assemble(text.replace(".minnctapersm 2", ".minnctapersm 8"), "sm_80")
+    if assembled is None:
+        pytest.skip("no assembler here knows sm_80")
+    assert assembled.resources.spill_bytes == 0
+    assert assembled.ptx == text

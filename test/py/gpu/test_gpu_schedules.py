@@ -107,18 +107,27 @@ def test_no_time_is_below_the_roofline(gemm, name):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_all_operators_of_the_suite_get_schedules_in_milliseconds(name):
+def test_all_operators_of_the_suite_get_schedules(name):
     target = resolve(name)
-    slowest = 0.0
     for row in roller_rows():
         workload = workload_of(row)
-        start = time.process_time()
         candidates = workload_candidates(workload, target)
-        slowest = max(slowest, time.process_time() - start)
         assert candidates, row["name"]
         for candidate in candidates:
             check_blocks(workload, candidate, target)
-    assert slowest < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_schedules_take_milliseconds(name):
+    target = resolve(name)
+
+    def seconds(workload) -> float:
+        start = time.process_time()
+        workload_candidates(workload, target)
+        return time.process_time() - start
+
+    assert max(seconds(workload_of(row)) for row in roller_rows()) < 0.25
 
 
 def check_blocks(workload, candidate: Candidate, target: Target) -> None:

@@ -41,6 +41,7 @@ def test_it_starts_without_torch(subtraction: Path) -> None:
     assert "arith.constant 0" in Path(f"{subtraction}.out").read_text()
 
 
+@pytest.mark.slow
 def test_it_starts_fast(subtraction: Path) -> None:
     """Processor seconds, not wall-clock: other work on the machine must not fail this."""
     seconds = []

@@ -232,6 +232,7 @@ y = run(np.zeros(1000, np.float32))
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_call_costs_under_20_us(compile_c):
     built = kernel(compile_c("KERNEL(kernel) { return 0; }"))
     run = Executable(
@@ -243,6 +244,7 @@ def test_a_call_costs_under_20_us(compile_c):
     assert min(timeit.repeat(lambda: run.run(*pointers), number=100, repeat=50)) / 100 < 5e-6
 
 
+@pytest.mark.slow
 def test_a_single_task_step_costs_under_1_us(compile_c):
     built = kernel(compile_c("KERNEL(kernel) { return 0; }"))
     run = Executable(package([built], [step(0, 1, "input", "output")] * 10_000), num_threads=2)

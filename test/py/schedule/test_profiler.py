@@ -147,7 +147,7 @@ def test_the_fastest_is_kept():
     decision = decisions["double"]
     assert decision.chosen == 1
     times = [candidate.time_us for candidate in decision.candidates]
-    assert times[0] > 10 * times[1]
+    assert times[0] > times[1]
     assert schedule_of(slow) == Schedule()
     function = next(f for f in functions(slow) if "tilewright.operator" in f.attributes)
     assert schedule_attribute.read_prediction(function) == (1.0, "compute")
