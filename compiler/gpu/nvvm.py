@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from tilewright.compiler.errors import PassError
@@ -189,16 +188,24 @@ def _i64(number: int) -> ir.IntegerAttr:
 def llvm_ir(module: ir.Module) -> str:
     """LLVM IR text of an LLVM-dialect module, with inline PTX marked: convergent, or free of effects.
 
-    Without `convergent` LLVM may duplicate or sink what all threads of a warp must run together.
+    Without `convergent` LLVM may duplicate or sink what all threads of a warp must run together. Its own `mma` lack it:
+    one that stands between two branches on the same condition would go into one of them.
     """
     text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
     lines = text.split("\n")
-    marked = False
-    for number, line in enumerate(lines):
-        if " asm " in line and re.search(r"\bcall\b.*\basm\b", line) and line.endswith(")"):
-            lines[number] = f"{line} {_CONVERGENT if ' asm sideeffect ' in line else _PURE}"
-            marked = True
-    if marked:
+    marks = {number: mark for number, line in enumerate(lines) if (mark := _mark(line))}
+    for number, mark in marks.items():
+        lines[number] += f" {mark}"
+    if marks:
         lines.append(f"attributes {_CONVERGENT} = {{ convergent nounwind }}")
         lines.append(f"attributes {_PURE} = {{ nounwind willreturn memory(none) }}")
     return "\n".join(lines)
+
+
+def _mark(line: str) -> str:
+    """The attributes that a line's call takes, if it is one of inline PTX or of a matrix instruction."""
+    if " call " not in line or not line.endswith(")"):
+        return ""
+    if " asm sideeffect " in line or "@llvm.nvvm.mma." in line:
+        return _CONVERGENT
+    return _PURE if " asm " in line else ""

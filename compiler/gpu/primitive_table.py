@@ -170,7 +170,7 @@ _TABLE = (
           "arrives once on the barrier at the same offset in block `block_rank` of the cluster", 90),
     _make("mbarrier_wait", "barrier:shared parity:i32", "", "",
           "{{ .reg .pred done;\nAGAIN:\nmbarrier.try_wait.parity.shared::cta.b64 done, [{barrier}], {parity};\n"
-          "@done bra.uni READY;\nbra.uni AGAIN;\nREADY:\n}}",
+          "@done bra READY;\nbra AGAIN;\nREADY:\n}}",
           "blocks until the phase of that parity has completed; parity 1 passes at once on a fresh barrier", 90),
     _make("fence_mbarrier_init", "", "", "", "fence.mbarrier_init.release.cluster;",
           "makes barriers just initialised seen by the cluster and by asynchronous copies", 90),

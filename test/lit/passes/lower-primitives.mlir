@@ -12,6 +12,7 @@ gpu.module @kernels {
   // CHECK: llvm.inline_asm has_side_effects "fence.mbarrier_init.release.cluster;", "~{memory}"
   // CHECK: mapa.shared::cluster.u32 remote, $0, $1; mbarrier.arrive.shared::cluster.b64 _, [remote]; }", "r,r,~{memory}"
   // CHECK: mbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;
+  // CHECK-SAME: @done bra READY;
   // CHECK: llvm.inline_asm has_side_effects "bar.sync $0, 128;", "r,~{memory}"
   // CHECK: llvm.inline_asm has_side_effects "setmaxnreg.inc.sync.aligned.u32 232;"
   gpu.func @barriers(%at: i32) kernel {
