@@ -51,11 +51,14 @@ def present() -> Target:
             "target `cuda`: no NVIDIA GPU whose driver answers; name an architecture, as in `cuda:sm_90a`, to compile "
             "for one that is elsewhere"
         )
-    return of_device(found[0].name, found[0].capability, found[0].multiprocessors)
+    return of_device(found[0].name, found[0].capability, found[0].multiprocessors, found[0].shared_bytes)
 
 
-def of_device(name: str, capability: tuple[int, int], multiprocessors: int) -> Target:
-    """The target of a device: a preset that its name contains, else the newest architecture that it runs."""
+def of_device(name: str, capability: tuple[int, int], multiprocessors: int, shared_bytes: int) -> Target:
+    """The target of a device: a preset that its name contains, else the newest architecture that it runs.
+
+    `shared_bytes` is what one block may have on it, which differs between devices that run the same code.
+    """
     major, minor = capability
     version = 10 * major + minor
     by_name = [p for p in PRESETS if p in name.lower().replace(" ", "-").split("-")]
@@ -69,4 +72,16 @@ def of_device(name: str, capability: tuple[int, int], multiprocessors: int) -> T
     if arch == "sm_90a" and major != 9:
         arch = "sm_80"  # `a` architectures run on their own generation only
     preset = PRESETS[by_name[0] if by_name else PRESET_OF_ARCH[arch]]()
-    return replace(preset, name=f"cuda:{arch}", arch=arch, num_cores=multiprocessors)
+    target = replace(preset, name=f"cuda:{arch}", arch=arch, num_cores=multiprocessors)
+    return _with_shared(target, shared_bytes)
+
+
+def _with_shared(target: Target, shared_bytes: int) -> Target:
+    """The target with no more shared memory than a device has: 163 KiB on compute capability 8.0, 99 on 8.6."""
+    if shared_bytes >= target.level("shared").capacity_bytes:
+        return target
+    memory = tuple(
+        replace(level, capacity_bytes=shared_bytes) if level.name == "shared" else level
+        for level in target.memory
+    )
+    return replace(target, memory=memory, core_shared_bytes=shared_bytes + target.block_reserved_bytes)

@@ -21,6 +21,8 @@ from mock_cuda_driver import (
 )
 
 import tilewright
+from tilewright.compiler import target_device
+from tilewright.compiler.tuning.occupancy import resident_blocks
 from tilewright.runtime import cuda
 from tilewright.runtime.binding import AbsentDevice, bind
 from tilewright.runtime.cuda import CudaExecutable
@@ -50,6 +52,18 @@ class TestDevices:
         assert str(second) == "NVIDIA A100 (cuda:1, compute capability 8.0)"
         with pytest.raises(DeviceError, match=r"there is no device cuda:2; there are NVIDIA H200 \(cuda:0"):
             cuda.device(2)
+
+    def test_are_targets_with_the_shared_memory_that_they_have(self, mock):
+        """Devices that run the same code differ: what `sm_80` may use is more than an `sm_86` has."""
+        mock.device(0, "NVIDIA A10", major=8, minor=6, shared=101376)
+        small = target_device.present()
+        assert (small.arch, small.num_cores) == ("sm_80", 4)
+        assert small.level("shared").capacity_bytes == 101376
+        assert resident_blocks(small, 128, 32, 50 << 10) == 1
+        mock.device(0, "NVIDIA H200", major=9, minor=0, shared=232448)
+        whole = target_device.present()
+        assert (whole.arch, whole.level("shared").capacity_bytes) == ("sm_90a", 227 << 10)
+        assert resident_blocks(whole, 128, 32, 113 << 10) == 2
 
     def test_without_a_driver_are_none(self, monkeypatch):
         monkeypatch.setenv("TILEWRIGHT_CUDA_LIBRARY", "libcuda-nowhere.so")

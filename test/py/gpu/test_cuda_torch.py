@@ -120,6 +120,25 @@ def test_calls_follow_the_work_of_torchs_stream(device):
     torch.testing.assert_close(y.cpu(), 2 * X + 2 * W)
 
 
+def test_weights_are_kept_until_calls_that_read_them_are_done(device):
+    """Binding more weights than before that are not on the device takes other memory for them, and lets the old one go."""
+    built = package(
+        [kernel("add", ADD)],
+        [step(0, "input:0", "weight:0", "arena"), step(0, "arena", "weight:1", "output:0")],
+        weights=(vector("v"), vector("w")),
+        arena_bytes=4096,
+    )
+    executable = CudaExecutable(built, [OnDevice.of(W), 2 * W])
+    model = CompiledModel(executable, Signature.flat((vector("x"),), (vector("y"),)))
+    x = OnDevice.of(X)
+    (before,) = model(x)
+    executable.rebind([4 * W, 8 * W])
+    (after,) = model(x)
+    device.lib.mock_drain(device.stream)
+    torch.testing.assert_close(before.cpu(), X + 3 * W)
+    torch.testing.assert_close(after.cpu(), X + 12 * W)
+
+
 @pytest.mark.parametrize("given", ["strided", "misaligned", "both"])
 def test_tensors_that_kernels_cannot_load_are_copied(device, given):
     model = adding_model(OnDevice.of(W, offset=8))
