@@ -61,9 +61,7 @@ def target_of(named: str | None, device: torch.device) -> Target | str:
     if torch.version.hip:
         raise TilewrightError(f"{device} is an AMD GPU: code is generated for those, but not run")
     found = cuda.device(device.index or 0)
-    return target_device.of_device(
-        found.name, found.capability, found.multiprocessors, found.shared_bytes
-    )
+    return target_device.of_device(found.name, found.capability, found.multiprocessors, found.shared_bytes)
 
 
 def beside(tensor: Any, device: torch.device) -> Any:

@@ -30,7 +30,7 @@ def main() -> int:
             record = {
                 "key": key,
                 "failed": f"{type(error).__name__}: {error}"[:400],
-                "fault": is_fault(error),
+                "fault": is_fault(setting),
             }
         print(json.dumps(record), file=answers, flush=True)
     return 0

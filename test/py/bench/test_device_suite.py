@@ -8,10 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from tilewright.bench import results_page
-from tilewright.bench.device.cases import PARTS, cases
+from tilewright.bench.device.cases import PARTS, DeviceCase, cases
+from tilewright.bench.device.contenders import Setting
+from tilewright.bench.device.run_case import is_fault, run
 from tilewright.bench.device.supervisor import Supervisor
 
 WORKER = """
@@ -47,6 +50,31 @@ def test_a_fault_a_death_or_a_hang_costs_one_case(tmp_path: Path) -> None:
     assert failed == {"die": "the process ended with status 7", "hang": "no result within 3 s"}
     processes = [record["process"] for record in found if "process" in record]
     assert len(set(processes)) == 4  # a | b fault | c | d
+
+
+class Failing(torch.nn.Module):
+    """Computes in f64 only."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.dtype is not torch.float64:
+            raise RuntimeError("CUDA error: an illegal instruction was encountered")
+        return x
+
+
+class Lost(Setting):
+    """A device that has met a fault: nothing that is asked of it works any more."""
+
+    def synchronize(self) -> None:
+        raise RuntimeError("CUDA error: an illegal instruction was encountered")
+
+
+def test_a_failure_is_a_fault_where_the_device_is_lost() -> None:
+    case = DeviceCase("check", "x", "f32", lambda: (Failing(), (torch.ones(3),)), ("eager",))
+    (outcome,) = run(case, Setting("cpu", "cpu"))["outcomes"].values()
+    assert (outcome["status"], is_fault(Setting("cpu", "cpu"))) == ("failed", False)
+    with pytest.raises(RuntimeError, match="illegal instruction"):
+        run(case, Lost("cpu", "cpu"))
+    assert is_fault(Lost("cpu", "cpu"))
 
 
 def test_what_is_not_reached_is_named() -> None:
