@@ -20,6 +20,8 @@ from tilewright.compiler.ir import arith, gpu, ir, memref, scf, vector
 
 LAUNCH = "tilewright.launch"
 """Attribute of a `gpu.func`: how it is started. Fields as in `Launch`."""
+WIDE = "tilewright.wide"
+"""Attribute of a `gpu.func` that counts points past 2^31, whatever its buffers' sizes."""
 SHARED = "#gpu.address_space<workgroup>"
 
 Number = int | float | bool
@@ -361,11 +363,13 @@ def kernel(
     tensor_maps: Sequence[ir.DictAttr] = (),
     asserts: Sequence[str] = (),
     blocks_per_core: int = 0,
+    points: int = 0,
 ) -> Iterator[Kernel]:
     """A module with one kernel of `grid` blocks of `block` threads; what is written inside is its body.
 
     `buffers` are the memref types of the step's buffers. `blocks_per_core`, when not 0, asks the register
-    allocator to leave room for that many blocks on a multiprocessor. Use under a context and a location.
+    allocator to leave room for that many blocks on a multiprocessor. `points` is up to where the kernel counts, when
+    that may be further than any buffer reaches. Use under a context and a location.
     """
     module = ir.Module.parse("module attributes {gpu.container_module} { gpu.module @kernels {} }")
     types = list(buffers)
@@ -385,6 +389,8 @@ def kernel(
         function.attributes["nvvm.minctasm"] = ir.IntegerAttr.get(
             ir.IntegerType.get_signless(32), blocks_per_core
         )
+    if points >= 1 << 31:
+        function.attributes[WIDE] = ir.UnitAttr.get()
     function.attributes[LAUNCH] = launch_attribute(
         grid, block, cluster, workspace_bytes, zeroed_bytes, cooperative, tensor_maps, asserts
     )

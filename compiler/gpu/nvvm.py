@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.compiler.errors import PassError
+from tilewright.compiler.gpu.builder import WIDE
 from tilewright.compiler.ir import ir, llvm, parse, walk
 from tilewright.compiler.llvm_text import for_older_llvm
 from tilewright.compiler.passes.lower_primitives import LowerPrimitives
@@ -37,11 +38,19 @@ def contents(op: ir.Operation) -> list[ir.Operation]:
 
 
 def index_bits(kernel: ir.Operation, names: frozenset[str]) -> int:
-    """32 when every buffer is small enough that positions in it fit, else 64; `names` are those of its operations."""
+    """32 when positions in every buffer and all numbers fit, else 64; `names` are those of the kernel's operations."""
     for argument in kernel.regions[0].blocks[0].arguments:
         if isinstance(argument.type, ir.MemRefType) and extent_bytes(argument.type) >= NARROW_BYTES:
             return 64
+    if WIDE in kernel.attributes or any(_is_wide(op) for op in walk(kernel, "arith.constant")):
+        return 64
     return 64 if "memref.extract_aligned_pointer_as_index" in names else 32
+
+
+def _is_wide(constant: ir.Operation) -> bool:
+    """Whether a constant is a position or a size that 32 bits do not hold."""
+    value = constant.attributes["value"]
+    return isinstance(constant.results[0].type, ir.IndexType) and ir.IntegerAttr(value).value >= 1 << 31
 
 
 def operation_names(kernel: ir.Operation) -> frozenset[str]:

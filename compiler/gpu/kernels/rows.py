@@ -53,6 +53,7 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
             zeroed_bytes=counter_bytes(problem, layout),
             cooperative=layout.meets,
             asserts=checks(function),
+            points=problem.num_rows * problem.num_columns,
         ) as made:
             RowKernel(problem, layout, order, made).write()
         return made.module

@@ -302,6 +302,13 @@ class TestCompile:
         module = parse(text.replace("FUNCTION", "math.absf"))
         assert nvvm.index_bits(nvvm.kernel_of(module), frozenset()) == bits
 
+    @pytest.mark.parametrize(("count", "bits"), [((1 << 31) - 1, 32), (1 << 31, 64), (1 << 32, 64)])
+    def test_more_points_than_elements_are_counted_in_64_bits(self, count: int, bits: int) -> None:
+        """A loop over [65536, 65536] points that are computed from two small buffers."""
+        bound = f"%i = gpu.thread_id x\n    %n = arith.constant {count} : index"
+        module = parse(SCALE.replace("%i = gpu.thread_id x", bound).replace("FUNCTION", "math.absf"))
+        assert nvvm.index_bits(nvvm.kernel_of(module), frozenset()) == bits
+
     def test_the_tool_prints_reports(self, tmp_path: Path, capsys) -> None:
         file = tmp_path / "scale.mlir"
         file.write_text(SCALE.replace("FUNCTION", "math.sqrt"))

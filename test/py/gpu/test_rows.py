@@ -15,7 +15,7 @@ from kernel_mutants import survivors
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu import ptxas
+from tilewright.compiler.gpu import nvvm, ptxas
 from tilewright.compiler.gpu.emulation import EmulationError, run_kernel
 from tilewright.compiler.gpu.kernels import fallback, rows
 from tilewright.compiler.gpu.kernels.rows_layout import RowShape, choose_layout
@@ -180,6 +180,18 @@ def test_a_row_is_read_once() -> None:
 
 
 # Choices.
+
+
+@pytest.mark.parametrize(("rows_", "bits"), [(1 << 13, 32), (1 << 18, 64)])
+def test_points_are_counted_in_64_bits_where_there_are_more_than_32_hold(rows_: int, bits: int) -> None:
+    """The reduction of a product of two short vectors goes over far more points than either has elements."""
+    vectors = torch.zeros(rows_), torch.zeros(1 << 15)
+    module, dispatch = reduction(lambda a, b: (a[:, None] * b).amax(), vectors)
+    written = own(dispatch, None, resolve("v100"))
+    assert written is not None
+    kernel = nvvm.kernel_of(written)
+    assert nvvm.index_bits(kernel, nvvm.operation_names(kernel)) == bits
+    del module
 
 
 def test_short_rows_share_a_block_and_long_ones_have_several_warps() -> None:
