@@ -109,9 +109,9 @@ void Executable::bind(const tw_cuda_weight *weights, Stream stream) {
   std::lock_guard guard(lock_);
   Current current(driver_, device_->context);
   is_bound_ = false;
-  drop_graph();
-  // On the host too: weights of the last call may go back to the pool below.
+  // On the host: the last call's graph goes now, and the memory of its weights may go back to the pool below.
   if (has_run_) driver_.check(driver_.event_synchronize(done_), "waiting for the last call");
+  drop_graph();
   in_prepack_ = true;
   if (!held_->packed.bytes()) held_->packed = DeviceBlock(*device_, std::max<int64_t>(sizes_.of[TW_PACKED][0], 1));
   if (!held_->arena.bytes()) held_->arena = DeviceBlock(*device_, std::max<uint64_t>(main_.arena_bytes(), 1));
