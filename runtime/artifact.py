@@ -26,7 +26,7 @@ from tilewright.runtime.signature import Signature
 
 FORMAT = "tilewright artifact"
 PACKAGE_FORMAT = "tilewright package"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Raised by changes that older readers would misread."""
 
 

@@ -17,7 +17,7 @@ from tilewright.runtime.errors import (
 from tilewright.runtime.launch_rules import TENSOR_MAP_DTYPES, broken_rule
 from tilewright.runtime.program import Kernel, Package, TensorMap
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """TW_CUDA_ABI_VERSION of csrc/cuda_abi.h."""
 
 OK, DRIVER, MEMORY, TABLE, ARGUMENT, ASSERT = range(6)
@@ -42,6 +42,7 @@ class _TensorMap(ctypes.Structure):
         ("shape", u64 * 5),
         ("strides_bytes", u64 * 4),
         ("box", u32 * 5),
+        ("element_strides", u32 * 5),
     )
 
 
@@ -194,6 +195,7 @@ def _tensor_map(tensor: TensorMap) -> _TensorMap:
         (u64 * 5)(*tensor.shape),
         (u64 * 4)(*tensor.strides_bytes),
         (u32 * 5)(*tensor.box),
+        (u32 * 5)(*tensor.steps),
     )
 
 

@@ -159,6 +159,7 @@ class EmulatedKernel:
                 buffer=map_.buffer,
             )
             for i, stride in enumerate((size, *map_.strides_bytes)):
-                entry.shape[i], entry.strides[i], entry.box[i] = map_.shape[i], stride, map_.box[i]
+                entry.shape[i], entry.strides[i] = map_.shape[i], stride
+                entry.copied[i], entry.element_strides[i] = map_.copied[i], map_.steps[i]
             table[number] = entry
         return table

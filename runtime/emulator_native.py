@@ -50,7 +50,8 @@ class Map(ctypes.Structure):
         ("buffer", i32),
         ("shape", i64 * 5),
         ("strides", i64 * 5),
-        ("box", i64 * 5),
+        ("copied", i64 * 5),
+        ("element_strides", i64 * 5),
     )
 
 

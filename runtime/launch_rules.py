@@ -37,6 +37,10 @@ TENSOR_MAP_DTYPES = {
 }  # fmt: skip
 """dtypes that a tensor map may have; `tf32` rounds f32 memory as it is loaded."""
 MOST_DIMENSIONS = 5
+MOST_BOX = 256
+MOST_ELEMENT_STRIDE = 8
+MAP_ALIGNMENT = 16
+"""Bytes that strides, rows of boxes and the start of a tensor are multiples of."""
 SWIZZLES_BYTES = (0, 32, 64, 128)
 
 
@@ -58,13 +62,17 @@ def broken_rule(launch: Launch) -> str | None:
     if not 0 <= launch.zeroed_bytes <= launch.workspace_bytes:
         return f"zeroed_bytes: expected 0 to workspace_bytes {launch.workspace_bytes}, found {launch.zeroed_bytes}"
     for number, tensor_map in enumerate(launch.tensor_maps):
-        broken = _broken_map_rule(tensor_map)
+        broken = broken_map_rule(tensor_map)
         if broken:
             return f"tensor_maps[{number}].{broken}"
     return None
 
 
-def _broken_map_rule(tensor: TensorMap) -> str | None:
+def broken_map_rule(tensor: TensorMap) -> str | None:
+    """The first rule of `cuTensorMapEncodeTiled` that a map breaks: what was expected and what found; None for none.
+
+    Dimensions are nested: each stride is a multiple of the one before, and no less than all of that dimension takes.
+    """
     rank = len(tensor.shape)
     if tensor.dtype not in TENSOR_MAP_DTYPES:
         return f"dtype: expected one of {', '.join(TENSOR_MAP_DTYPES)}, found `{tensor.dtype}`"
@@ -76,13 +84,22 @@ def _broken_map_rule(tensor: TensorMap) -> str | None:
         return f"shape: expected extents from 1 to 2**32, found {list(tensor.shape)}"
     if len(tensor.strides_bytes) != rank - 1:
         return f"strides_bytes: expected {rank - 1}, one per dimension but the first, found {len(tensor.strides_bytes)}"
-    if not all(0 < stride < 1 << 40 and stride % 16 == 0 for stride in tensor.strides_bytes):
-        return f"strides_bytes: expected multiples of 16 B below 2**40, found {list(tensor.strides_bytes)}"
-    if len(tensor.box) != rank or not all(1 <= extent <= 256 for extent in tensor.box):
-        return f"box: expected {rank} extents from 1 to 256, found {list(tensor.box)}"
-    inner_bytes = tensor.box[0] * TENSOR_MAP_DTYPES[tensor.dtype].nbytes
-    if inner_bytes % 16:
-        return f"box: expected rows of a multiple of 16 B, found {inner_bytes} B"
+    if not all(0 < stride < 1 << 40 and stride % MAP_ALIGNMENT == 0 for stride in tensor.strides_bytes):
+        return f"strides_bytes: expected multiples of {MAP_ALIGNMENT} B below 2**40, found {list(tensor.strides_bytes)}"
+    item = TENSOR_MAP_DTYPES[tensor.dtype].nbytes
+    for inner, extent, stride in zip((item, *tensor.strides_bytes), tensor.shape, tensor.strides_bytes):
+        if stride % inner or stride < inner * extent:
+            return (
+                f"strides_bytes: expected multiples of {inner} B from {inner * extent} B on, found {stride}"
+            )
+    if len(tensor.box) != rank or not all(1 <= extent <= MOST_BOX for extent in tensor.box):
+        return f"box: expected {rank} extents from 1 to {MOST_BOX}, found {list(tensor.box)}"
+    steps = tensor.steps
+    if len(steps) != rank or steps[0] != 1 or not all(1 <= step <= MOST_ELEMENT_STRIDE for step in steps):
+        return f"element_strides: expected 1, then {rank - 1} from 1 to {MOST_ELEMENT_STRIDE}, found {list(steps)}"
+    inner_bytes = tensor.box[0] * item
+    if inner_bytes % MAP_ALIGNMENT:
+        return f"box: expected rows of a multiple of {MAP_ALIGNMENT} B, found {inner_bytes} B"
     if tensor.swizzle_bytes not in SWIZZLES_BYTES:
         return f"swizzle_bytes: expected one of {', '.join(map(str, SWIZZLES_BYTES))}, found {tensor.swizzle_bytes}"
     if tensor.swizzle_bytes and inner_bytes > tensor.swizzle_bytes:

@@ -214,6 +214,7 @@ def _launch_from_json(entry: Reader, tensors: Mapping[str, memoryview]) -> Launc
                 strides_bytes=one["strides_bytes"].sizes(),
                 box=one["box"].sizes(),
                 swizzle_bytes=one["swizzle_bytes"].size(),
+                element_strides=one["element_strides"].sizes(),
             )
             for one in entry["tensor_maps"].items()
         ),

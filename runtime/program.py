@@ -83,6 +83,8 @@ class TensorMap:
 
     `shape` and `box` (elements) and `strides_bytes` are ordered innermost dimension first, as the hardware has
     them; the innermost dimension is dense and has no stride, so there is one stride fewer than dimensions.
+    Of a box, every `element_strides[i]`-th element of dimension i is copied, starting with its first; empty where
+    that is every one.
     """
 
     buffer: int
@@ -91,6 +93,17 @@ class TensorMap:
     strides_bytes: tuple[int, ...]
     box: tuple[int, ...]
     swizzle_bytes: int = 0
+    element_strides: tuple[int, ...] = ()
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The element stride of every dimension."""
+        return self.element_strides or (1,) * len(self.shape)
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """Elements of every dimension that a copy brings: ceil(box / element stride), as the driver has it."""
+        return tuple(-(-size // step) for size, step in zip(self.box, self.steps))
 
 
 @dataclass(frozen=True)

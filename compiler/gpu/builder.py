@@ -442,28 +442,6 @@ def launch_attribute(
     )
 
 
-def tensor_map(
-    buffer: int,
-    dtype: str,
-    shape: Sequence[int],
-    strides_bytes: Sequence[int],
-    box: Sequence[int],
-    swizzle_bytes: int,
-) -> ir.DictAttr:
-    """A tensor map over argument `buffer`: extents and box innermost first, strides without the innermost."""
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.DictAttr.get(
-        {
-            "buffer": ir.IntegerAttr.get(i64, buffer),
-            "dtype": ir.StringAttr.get(dtype),
-            "shape": ir.DenseI64ArrayAttr.get(list(shape)),
-            "strides_bytes": ir.DenseI64ArrayAttr.get(list(strides_bytes)),
-            "box": ir.DenseI64ArrayAttr.get(list(box)),
-            "swizzle_bytes": ir.IntegerAttr.get(i64, swizzle_bytes),
-        }
-    )
-
-
 def _element(type_: ir.Type) -> ir.Type:
     return ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
 

@@ -16,7 +16,8 @@ from tilewright.compiler.gpu.kernels.attention_problem import NotAttention, read
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import tile_of
 from tilewright.compiler.gpu.kernels.hopper_gemm import operand_type
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, majors, make_plan
+from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
+from tilewright.compiler.gpu.kernels.hopper_plan import majors, make_plan
 from tilewright.compiler.gpu.kernels.hopper_tile import HopperTile
 from tilewright.compiler.gpu.kernels.operand_copies import k_contiguous
 from tilewright.compiler.ir import ir

@@ -10,11 +10,12 @@ from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.builder import LAUNCH
 from tilewright.compiler.gpu.limits import check_limits
 from tilewright.compiler.gpu.nvvm import kernel_of
+from tilewright.compiler.gpu.tensor_maps import read_tensor_map
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.passes.place_shared import PlaceShared
 from tilewright.compiler.target import Target
-from tilewright.runtime.program import Kernel, Launch, TensorMap
+from tilewright.runtime.program import Kernel, Launch
 
 
 def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
@@ -93,21 +94,5 @@ def read_launch(attributes: dict[str, ir.Attribute]) -> Launch:
         "emulated",
         **{name: ir.IntegerAttr(attributes[name]).value for name in numbers if name in attributes},
         cooperative=ir.BoolAttr(attributes["cooperative"]).value,
-        tensor_maps=tuple(_tensor_map(entry) for entry in attributes["tensor_maps"]),
-    )
-
-
-def _tensor_map(attribute: ir.Attribute) -> TensorMap:
-    fields = {entry.name: entry.attr for entry in ir.DictAttr(attribute)}
-
-    def sizes(name: str) -> tuple[int, ...]:
-        return tuple(ir.DenseI64ArrayAttr(fields[name]))
-
-    return TensorMap(
-        ir.IntegerAttr(fields["buffer"]).value,
-        ir.StringAttr(fields["dtype"]).value,
-        sizes("shape"),
-        sizes("strides_bytes"),
-        sizes("box"),
-        ir.IntegerAttr(fields["swizzle_bytes"]).value,
+        tensor_maps=tuple(read_tensor_map(entry) for entry in attributes["tensor_maps"]),
     )

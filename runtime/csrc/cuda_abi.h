@@ -3,7 +3,7 @@
 #include "abi.h"
 
 // Bumped whenever a struct or function below changes.
-#define TW_CUDA_ABI_VERSION 1
+#define TW_CUDA_ABI_VERSION 2
 
 extern "C" {
 
@@ -11,7 +11,7 @@ extern "C" {
 struct tw_cuda_tensor_map {
   int32_t buffer, type, rank, swizzle_bytes;
   uint64_t shape[5], strides_bytes[4];
-  uint32_t box[5];
+  uint32_t box[5], element_strides[5];
 };
 
 // `ptx` is compiled by the driver when it takes no `image`; null where there is none.

@@ -123,13 +123,12 @@ NodeParams Kernel::node(void **params) const {
 
 TensorMap encode(const Driver &driver, const tw_cuda_tensor_map &table, Address address) {
   TensorMap map;
-  const uint32_t every[5] = {1, 1, 1, 1, 1};
   const int swizzle = table.swizzle_bytes == 0 ? 0 : table.swizzle_bytes == 32 ? 1 : table.swizzle_bytes == 64 ? 2 : 3;
   // What lies outside of the tensor reads as zeros.
   const int is_interleaved = 0, fills_with_nan = 0;
   driver.check(driver.encode_tiled(&map, table.type, uint32_t(table.rank), reinterpret_cast<void *>(address),
-                                   table.shape, table.strides_bytes, table.box, every, is_interleaved, swizzle,
-                                   kL2_256B, fills_with_nan),
+                                   table.shape, table.strides_bytes, table.box, table.element_strides, is_interleaved,
+                                   swizzle, kL2_256B, fills_with_nan),
                "encoding a tensor map");
   return map;
 }

@@ -38,7 +38,7 @@ struct tw_emulated_buffer {
 struct tw_emulated_map {
   uint64_t address;
   int32_t rank, element_bytes, swizzle_bytes, buffer;
-  int64_t shape[5], strides[5], box[5];
+  int64_t shape[5], strides[5], copied[5], element_strides[5];
 };
 
 struct tw_emulation {

@@ -16,27 +16,28 @@ constexpr uint32_t kBoxAlignment = 128;
 
 int64_t box_bytes(const tw_emulated_map &map) {
   int64_t bytes = map.element_bytes;
-  for (int i = 0; i < map.rank; ++i) bytes *= map.box[i];
+  for (int i = 0; i < map.rank; ++i) bytes *= map.copied[i];
   return bytes;
 }
 
 // Calls `row(address, lead_bytes, inside_bytes, offset)` for every innermost row of a box: where its part inside of
-// the tensor begins, how many bytes lie before that part and in it, and the row's place in the box. `address` is 0
-// and nothing inside where the row lies outside.
+// the tensor begins, how many bytes lie before that part and in it, and the row's place among the copied ones.
+// `address` is 0 and nothing inside where the row lies outside. Rows lie `element_strides` apart, those of the first
+// dimension side by side.
 template <class Row>
 void each_row(const tw_emulated_map &map, const int32_t *coordinates, Row row) {
-  const int64_t size = map.element_bytes, row_bytes = map.box[0] * size;
+  const int64_t size = map.element_bytes, row_bytes = map.copied[0] * size;
   const int64_t first = std::clamp<int64_t>(coordinates[0], 0, map.shape[0]);
-  const int64_t end = std::clamp<int64_t>(coordinates[0] + map.box[0], 0, map.shape[0]);
+  const int64_t end = std::clamp<int64_t>(coordinates[0] + map.copied[0], 0, map.shape[0]);
   int64_t rows = 1;
-  for (int i = 1; i < map.rank; ++i) rows *= map.box[i];
+  for (int i = 1; i < map.rank; ++i) rows *= map.copied[i];
   for (int64_t number = 0; number < rows; ++number) {
     uint64_t address = map.address + uint64_t(first * size);
     bool is_inside = end > first;
     int64_t rest = number;
     for (int i = 1; i < map.rank; ++i) {
-      int64_t at = coordinates[i] + rest % map.box[i];
-      rest /= map.box[i];
+      int64_t at = coordinates[i] + rest % map.copied[i] * map.element_strides[i];
+      rest /= map.copied[i];
       is_inside &= at >= 0 && at < map.shape[i];
       address += uint64_t(at * map.strides[i]);
     }
@@ -66,7 +67,7 @@ void deliver(Scheduler &scheduler, const BoxLoad &load) {
   const tw_emulated_map &map = *load.map;
   char *shared = load.block->shared;
   each_row(map, load.coordinates, [&](uint64_t address, int64_t lead, int64_t inside, int64_t offset) {
-    const int64_t row_bytes = map.box[0] * map.element_bytes;
+    const int64_t row_bytes = map.copied[0] * map.element_bytes;
     for (int64_t at = 0; at < row_bytes; at += 16) {
       char piece[16] = {};
       int64_t from = std::max(at, lead), to = std::min(at + 16, lead + inside);
@@ -86,7 +87,7 @@ void complete_bulk(Thread &thread, uint32_t groups, bool) {
     const BulkStore &store = thread.bulk_stores[done];
     const tw_emulated_map &map = *store.map;
     each_row(map, store.coordinates, [&](uint64_t address, int64_t lead, int64_t inside, int64_t offset) {
-      std::vector<char> row(size_t(map.box[0] * map.element_bytes));
+      std::vector<char> row(size_t(map.copied[0] * map.element_bytes));
       for (int64_t at = 0; at < int64_t(row.size()); at += 16)
         std::memcpy(row.data() + at,
                     thread.shared + swizzled(uint32_t(store.source + offset + at), uint32_t(map.swizzle_bytes)), 16);

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction
+from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
 from tilewright.compiler.gpu.kernels.hopper_plan import (
     STORED_COLUMNS,
-    NotHopper,
     column_step,
     make_plan,
     staged_panels,
@@ -22,7 +22,6 @@ from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     ITEM_BYTES,
     PANEL,
-    ROW_BYTES,
     WARPGROUP_ROWS,
     HopperTile,
 )
@@ -111,7 +110,7 @@ def cycles(contraction: Contraction, tile: HopperTile, type_: str, cores: int) -
     depth = plan.depth * plan.k_steps / 4
     multiply = tile.rows * tile.columns * depth * item / FMA_BYTES
     read = tile.warpgroups * (WARPGROUP_ROWS + tile.columns) * depth * item / SHARED_BYTES_PER_CYCLE
-    load = (tile.rows + tile.columns / tile.cluster) * ROW_BYTES / L2_BYTES_PER_CYCLE
+    load = (tile.rows + tile.columns / tile.cluster) * depth * item / L2_BYTES_PER_CYCLE
     step = max(multiply, read, load) + STEP_CYCLES
     results = tile.rows * tile.columns
     write = results * 4 / L2_BYTES_PER_CYCLE

@@ -11,7 +11,8 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import choose, share_of_use, tile_of
 from tilewright.compiler.gpu.kernels.hopper_kernel import build
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper, Plan, column_step, majors, make_plan
+from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
+from tilewright.compiler.gpu.kernels.hopper_plan import Plan, column_step, majors, make_plan
 from tilewright.compiler.gpu.kernels.hopper_tile import MOST_COLUMNS, WARPGROUP_ROWS, HopperTile
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile, Schedule

@@ -23,15 +23,12 @@ from tilewright.compiler.gpu.kernels.contraction_addresses import Addresses
 from tilewright.compiler.gpu.kernels.hopper_consumer import Consumer
 from tilewright.compiler.gpu.kernels.hopper_epilogue import PANEL_BYTES, ResultWriter
 from tilewright.compiler.gpu.kernels.hopper_pipeline import Pipeline, Turn
-from tilewright.compiler.gpu.kernels.hopper_plan import Plan, panel_swizzle, panel_widths
-from tilewright.compiler.gpu.kernels.hopper_producer import Producer, a_sizes, b_sizes
+from tilewright.compiler.gpu.kernels.hopper_plan import Plan, panel_widths
+from tilewright.compiler.gpu.kernels.hopper_producer import Producer
 from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_split import Reduction, Workspace
-from tilewright.compiler.gpu.kernels.hopper_tile import (
-    ROW_BYTES,
-    SWIZZLE_ATOM_BYTES,
-    WARPGROUP_THREADS,
-)
+from tilewright.compiler.gpu.kernels.hopper_tile import SWIZZLE_ATOM_BYTES, WARPGROUP_THREADS
+from tilewright.compiler.gpu.tensor_maps import tensor_map
 from tilewright.compiler.ir import ir
 
 
@@ -39,13 +36,6 @@ def build(plan: Plan, cores: int) -> ir.Module:
     """The kernel of a plan for a device of `cores` multiprocessors, in gpu-level IR."""
     schedule = TileSchedule(plan, cores)
     workspace = Workspace(schedule)
-    inner, widths = plan.columns.numbers[-1], sorted(set(panel_widths(plan.tile.columns)))
-    outputs = [
-        c.attribute({**plan.rows.steps, inner: width}, panel_swizzle(width))
-        for c in plan.c
-        if c is not None
-        for width in widths
-    ]
     with kernel(
         plan.contraction.name,
         [buffer.type for buffer in plan.contraction.buffers],
@@ -54,11 +44,7 @@ def build(plan: Plan, cores: int) -> ir.Module:
         cluster=plan.tile.cluster,
         workspace_bytes=workspace.bytes,
         zeroed_bytes=workspace.zeroed_bytes if workspace.bytes else 0,
-        tensor_maps=[
-            plan.a.attribute(a_sizes(plan), ROW_BYTES),
-            plan.b.attribute(b_sizes(plan), ROW_BYTES),
-            *outputs,
-        ],
+        tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
         blocks_per_core=1,
     ) as k:
         _body(k, plan, schedule, workspace)

@@ -1,22 +1,24 @@
 """How a contraction becomes boxes that TMA copies: loops in boxes of 64 rows and `columns` columns, a tensor map each.
 
-    x[n, h, w, c] f[i, j*c, o], M = (n, h, w), K = (i, j*c), N = (o):   64 rows = a box of [1, 4, 16] pixels,
-    a's map has the dimensions (j*c, w, h, i, n), and one box of it is [64, 16, 4, 1, 1]: 64 rows of 128 bytes
+    x[n, h + i, w + j, c] f[i, j, c, o], M = (n, h, w), K = (i, j, c), N = (o):   64 rows = a box of [1, 4, 16] pixels,
+    a's map has the dimensions (c, w, h, n), and one box of it is [64, 16, 4, 1]: 64 rows of 128 bytes at (i, j)
 
-Every operand is linear in the loops, so a tensor map has one dimension per loop, strided as the loop is: windows of a
-convolution overlap in memory and nothing has to be copied apart. What leaves a loop's extent is zero.
+Every operand is linear in the loops (`hopper_maps.py` makes tensor maps of that), so windows of a convolution may
+overlap in memory and nothing has to be copied apart. Past the end of the k loop's channels both factors are zero; past
+the end of rows and columns are results that nobody stores.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.gpu.builder import Operand, tensor_map
+from tilewright.compiler.gpu.builder import Operand
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, element_bytes
 from tilewright.compiler.gpu.kernels.element_values import Applied, Element, Loaded
+from tilewright.compiler.gpu.kernels.hopper_maps import MapPlan, NotHopper, Strided, with_own_dimension
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     ITEM_BYTES,
     PANEL,
@@ -24,37 +26,8 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_ROWS,
     HopperTile,
 )
-from tilewright.compiler.ir import ir
-
-TMA_ALIGNMENT = 16
-"""Bytes that strides and the start of a tensor are multiples of. Source: CUDA driver API, `cuTensorMapEncodeTiled`."""
-MOST_DIMENSIONS = 5
-MOST_BOX = 256
-
-
-class NotHopper(Exception):
-    """The contraction cannot go through TMA and wgmma; the message says why."""
-
-
-@dataclass(frozen=True)
-class MapPlan:
-    """One operand as a tensor map: loop numbers of its dimensions, innermost first; `shift` is where loops start."""
-
-    buffer: int
-    dtype: str
-    loops: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides_bytes: tuple[int, ...]
-    shift: tuple[int, ...]
-
-    def attribute(self, sizes: Mapping[int, int], swizzle_bytes: int) -> ir.DictAttr:
-        """The tensor map whose box takes `sizes[loop]` steps of every loop, one of those not named."""
-        box = [sizes.get(loop, 1) for loop in self.loops]
-        return tensor_map(self.buffer, self.dtype, self.shape, self.strides_bytes, box, swizzle_bytes)
-
-    def coordinates(self, starts: Mapping[int, Operand]) -> list[Operand]:
-        """Where the box at position `starts[loop]` of every loop lies, innermost first."""
-        return [starts[loop] + shift for loop, shift in zip(self.loops, self.shift)]
+from tilewright.runtime.launch_rules import MOST_BOX, broken_map_rule
+from tilewright.runtime.program import TensorMap
 
 
 @dataclass(frozen=True)
@@ -77,6 +50,11 @@ class Grid:
     @property
     def steps(self) -> dict[int, int]:
         return dict(zip(self.numbers, self.sizes))
+
+    @property
+    def boxed(self) -> tuple[int, ...]:
+        """Loops that a box takes several steps of, innermost first."""
+        return tuple(i for i, size in zip(self.numbers[::-1], self.sizes[::-1]) if size > 1)
 
     def starts(self, number: Operand) -> dict[int, Operand]:
         """The first step of every loop in box `number`, row-major; past the last one, the outermost leaves its loop."""
@@ -152,8 +130,10 @@ class Plan:
 
     @property
     def whole_row_box(self) -> bool:
-        """Whether all rows of a block are one box: they follow each other along one loop."""
-        return self.a_major == "k" and len(self.rows.numbers) == 1
+        """Whether all rows of a block are one box: they follow each other along one loop, and it may be so large."""
+        if self.a_major != "k" or len(self.rows.numbers) != 1:
+            return False
+        return self.tile.rows * self.a.element_stride(self.rows.numbers[0]) <= MOST_BOX
 
     @property
     def row_reads(self) -> tuple[int, ...]:
@@ -166,6 +146,40 @@ class Plan:
             if (strides := self.contraction.accesses[i].strides)[inner]
             and any(strides[m] for m in self.rows.numbers)
         )
+
+    @property
+    def a_sizes(self) -> dict[int, int]:
+        """The box of a that one copy brings: 64 rows of one consumer, or those of all where they follow each other."""
+        sizes = {**self.rows.steps, self.chunk: self.depth}
+        if self.whole_row_box:
+            sizes[self.rows.numbers[0]] = self.tile.rows
+        return sizes
+
+    @property
+    def b_sizes(self) -> dict[int, int]:
+        """The box of b that one copy brings: this block's columns, or one panel of 64 columns over the k of a stage."""
+        inner, cluster = self.columns.numbers[-1], self.tile.cluster
+        if self.b_major == "k":
+            sizes = {**self.columns.steps, self.chunk: self.depth}
+            sizes[inner] //= cluster
+            return sizes
+        is_shared_by_depth = -(-self.tile.columns // PANEL) % cluster > 0
+        return {self.chunk: self.depth // cluster if is_shared_by_depth else self.depth, inner: PANEL}
+
+    @property
+    def tensor_maps(self) -> list[TensorMap]:
+        """Those of a, of b, and of every result and width of panel that leaves through TMA."""
+        inner, widths = self.columns.numbers[-1], sorted(set(panel_widths(self.tile.columns)))
+        return [
+            self.a.over(self.a_sizes, ROW_BYTES),
+            self.b.over(self.b_sizes, ROW_BYTES),
+            *(
+                c.over({**self.rows.steps, inner: width}, panel_swizzle(width))
+                for c in self.c
+                if c is not None
+                for width in widths
+            ),
+        ]
 
     @property
     def panels(self) -> int:
@@ -199,10 +213,11 @@ def loaded(element: Element) -> set[int]:
     return {element.access} if isinstance(element, Loaded) else set()
 
 
-def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:
+def row_major_boxes(extents: Sequence[int], size: int, strides: Sequence[int]) -> tuple[int, ...]:
     """Powers of two, one per loop, whose product is `size`, that waste the fewest steps; wide inner ones first.
 
-    `size` itself where there is one loop.
+    `size` itself where there is one loop. Of loops with more than one step, outer ones have larger strides: boxes are
+    copied in the order of memory.
     """
     if len(extents) == 1:
         return (size,)
@@ -212,6 +227,9 @@ def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:
         if size % math.prod(outer):
             continue
         sizes = (*outer, size // math.prod(outer))
+        boxed = [stride for stride, own in zip(strides, sizes) if own > 1]
+        if boxed != sorted(boxed, reverse=True):
+            continue
         waste = math.prod(-(-extent // own) * own for extent, own in zip(extents, sizes))
         key = (waste, *(-own for own in reversed(sizes)))
         if best is None or key < best[0]:
@@ -220,30 +238,14 @@ def row_major_boxes(extents: Sequence[int], size: int) -> tuple[int, ...]:
     return best[1]
 
 
-def map_plan(contraction: Contraction, access: int, dtype: str, order: Sequence[int]) -> MapPlan:
-    """An access as a tensor map over the loops in `order`, innermost first; raises NotHopper where TMA has no such map."""
+def map_plan(contraction: Contraction, access: int, dtype: str, boxed: Sequence[int]) -> MapPlan:
+    """An access as a tensor map whose boxes take steps of the loops `boxed`, innermost first; raises NotHopper for none."""
     found = contraction.accesses[access]
     buffer = contraction.buffers[found.buffer]
-    item = element_bytes(buffer.dtype)
-    if buffer.alignment < TMA_ALIGNMENT:
-        raise NotHopper(
-            f"buffer {found.buffer} is aligned to {buffer.alignment} B, TMA takes {TMA_ALIGNMENT}"
-        )
-    loops = [i for i in order if found.strides[i]]
-    if not loops or found.strides[loops[0]] != 1:
-        raise NotHopper(f"access {access} is contiguous along no loop that a row could run along")
-    if len(loops) > MOST_DIMENSIONS:
-        raise NotHopper(f"access {access} moves along {len(loops)} loops, a tensor map has {MOST_DIMENSIONS}")
-    strides = [found.strides[i] * item for i in loops[1:]]
-    if any(stride % TMA_ALIGNMENT or stride < 0 for stride in strides):
-        raise NotHopper(f"access {access} has strides of {strides} B, TMA takes multiples of {TMA_ALIGNMENT}")
-    shift, rest = [0] * len(loops), found.offset
-    for position in sorted(range(len(loops)), key=lambda p: -found.strides[loops[p]]):
-        shift[position], rest = divmod(rest, found.strides[loops[position]])
-    shape = [contraction.loops[i].extent + own for i, own in zip(loops, shift)]
-    if found.offset < 0:
-        raise NotHopper(f"access {access} starts before its buffer")
-    return MapPlan(found.buffer, dtype, tuple(loops), tuple(shape), tuple(strides), tuple(shift))
+    place = Strided(
+        f"access {access}", found.buffer, buffer.alignment, element_bytes(buffer.dtype), found.offset
+    )
+    return place.map(dtype, found.strides, [loop.extent for loop in contraction.loops], boxed)
 
 
 def majors(contraction: Contraction, type_: str) -> tuple[str, str, int]:
@@ -274,36 +276,35 @@ def column_step(type_: str, columns: int) -> int:
 
 def make_plan(contraction: Contraction, tile: HopperTile, type_: str) -> Plan:
     """The plan for a tile; raises NotHopper with the reason where the contraction is not for TMA and wgmma."""
+    contraction = with_own_dimension(contraction, majors(contraction, type_)[2])
     a_major, b_major, chunk = majors(contraction, type_)
     if tile.columns % column_step(type_, tile.columns):
         raise NotHopper(f"wgmma of {type_} has no n of {tile.columns}")
-    a_inner, b_inner = (_inner(access.strides) for access in contraction.accesses[:2])
-    k, m, n = (contraction.group(name) for name in ("k", "m", "n"))
+    a, b = (access.strides for access in contraction.accesses[:2])
+    a_inner, b_inner = _inner(a), _inner(b)
+    m, n, batch = (contraction.group(name) for name in ("m", "n", "batch"))
     extents = [loop.extent for loop in contraction.loops]
-    rows = _grid(extents, m, WARPGROUP_ROWS, only=a_inner if a_major == "m" else None)
-    columns = _columns(extents, n, tile, b_inner if b_major == "n" else None)
-    batch = Grid(contraction.group("batch"), tuple(extents[i] for i in contraction.group("batch")), ())
-    batch = Grid(batch.numbers, batch.extents, (1,) * len(batch.numbers))
-    other = [i for i in reversed(k) if i != chunk] + list(reversed(batch.numbers))
-    down, across = list(reversed(m)), list(reversed(n))
-    a_order = [chunk, *down, *other] if a_major == "k" else [*_first(a_inner, chunk, down), *other]
-    b_order = [chunk, *across, *other] if b_major == "k" else [*_first(b_inner, chunk, across), *other]
+    rows = _grid(extents, m, WARPGROUP_ROWS, a, only=a_inner if a_major == "m" else None)
+    columns = _columns(extents, n, tile, b, b_inner if b_major == "n" else None)
+    down, across = rows.boxed, columns.boxed if b_major == "k" else n[-1:]
     # Memory of f32 that TMA loads as tf32 is rounded on its way; wgmma alone would cut the lowest bits off.
     dtype = "tf32" if type_ == "tf32" else contraction.a_dtype
-    stores = tuple(
-        _store_plan(contraction, store.access, rows, columns, down, across, batch)
-        for store in contraction.stores
-    )
-    return Plan(
-        contraction, tile, type_, rows, columns, batch, chunk,
-        map_plan(contraction, 0, dtype, a_order), map_plan(contraction, 1, dtype, b_order),
-        a_major, b_major, stores,
+    plan = Plan(
+        contraction, tile, type_, rows, columns,
+        Grid(batch, tuple(extents[i] for i in batch), (1,) * len(batch)), chunk,
+        map_plan(contraction, 0, dtype, (chunk, *down) if a_major == "k" else (*down, chunk)),
+        map_plan(contraction, 1, dtype, (chunk, *across) if b_major == "k" else (*across, chunk)),
+        a_major, b_major,
+        tuple(_store_plan(contraction, store.access, down, columns) for store in contraction.stores),
     )  # fmt: skip
-
-
-def _first(inner: int | None, chunk: int, loops: Sequence[int]) -> list[int]:
-    """A group's loops with `inner` in front and the k of a stage behind it: a panel of rows along k."""
-    return [i for i in loops if i == inner] + [chunk] + [i for i in loops if i != inner]
+    if plan.a.dimension(chunk).is_shared or plan.b.dimension(chunk).is_shared:
+        raise NotHopper(
+            "what lies behind the end of the sum is no zero: the stage's loop shares its dimension"
+        )
+    for found in plan.tensor_maps:
+        if (rule := broken_map_rule(found)) is not None:
+            raise NotHopper(f"a tensor map over buffer {found.buffer}: {rule}")
+    return plan
 
 
 def _inner(strides: Sequence[int]) -> int | None:
@@ -311,43 +312,47 @@ def _inner(strides: Sequence[int]) -> int | None:
     return next((i for i, stride in enumerate(strides) if stride == 1), None)
 
 
-def _grid(extents: Sequence[int], numbers: Sequence[int], size: int, only: int | None) -> Grid:
-    """Boxes of `size` over a group's loops; along the loop `only` alone, where given."""
+def _grid(
+    extents: Sequence[int], numbers: Sequence[int], size: int, strides: Sequence[int], only: int | None
+) -> Grid:
+    """Boxes of `size` over a group's loops, which have these strides; along the loop `only` alone, where given."""
     own = [extents[i] for i in numbers]
-    sizes = row_major_boxes(own, size) if only is None else tuple(size if i == only else 1 for i in numbers)
+    if only is None:
+        sizes = row_major_boxes(own, size, [strides[i] for i in numbers])
+    else:
+        sizes = tuple(size if i == only else 1 for i in numbers)
     return Grid(tuple(numbers), tuple(own), sizes)
 
 
-def _columns(extents: Sequence[int], numbers: Sequence[int], tile: HopperTile, inner: int | None) -> Grid:
-    grid = _grid(extents, numbers, tile.columns, None)
+def _columns(
+    extents: Sequence[int],
+    numbers: Sequence[int],
+    tile: HopperTile,
+    strides: Sequence[int],
+    inner: int | None,
+) -> Grid:
+    grid = _grid(extents, numbers, tile.columns, strides, None)
     if inner is not None and len(numbers) > 1 and grid.steps[inner] % PANEL:
         raise NotHopper("columns of several loops, of which the contiguous one is no multiple of 64")
     if inner is not None and inner != numbers[-1]:
         raise NotHopper("columns that the second factor and the result order differently")
-    if sum(size > 1 for size in grid.sizes) > 1 and tile.cluster > 1:
+    if any(size > 1 for size in grid.sizes[:-1]) and tile.cluster > 1:
         raise NotHopper("columns of several loops, whose boxes a cluster does not share")
     return grid
 
 
 def _store_plan(
-    contraction: Contraction,
-    access: int,
-    rows: Grid,
-    columns: Grid,
-    down: list[int],
-    across: list[int],
-    batch: Grid,
+    contraction: Contraction, access: int, down: tuple[int, ...], columns: Grid
 ) -> MapPlan | None:
     """The tensor map that a result leaves through; None where its threads have to store it themselves."""
-    strides, dtype = (
-        contraction.accesses[access].strides,
-        contraction.buffers[contraction.accesses[access].buffer].dtype,
-    )
-    inner = across[0]
+    place = contraction.accesses[access]
+    dtype, inner = contraction.buffers[place.buffer].dtype, columns.numbers[-1]
     step = STORED_COLUMNS if len(columns.numbers) == 1 else PANEL
-    if dtype not in ("f16", "bf16") or strides[inner] != 1 or columns.sizes[-1] % step:
+    if dtype not in ("f16", "bf16") or place.strides[inner] != 1 or columns.sizes[-1] % step:
         return None
     try:
-        return map_plan(contraction, access, dtype, [inner, *down, *across[1:], *reversed(batch.numbers)])
+        found = map_plan(contraction, access, dtype, (inner, *down))
     except NotHopper:
         return None
+    # Every row and column that is none lies outside, and elements lie side by side as in the boxes that are sent.
+    return None if any(own.is_shared or own.element_stride > 1 for own in found.dimensions) else found

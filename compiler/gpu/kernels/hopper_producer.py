@@ -81,27 +81,6 @@ class Producer:
             primitives.tma_load(target, self.b_map, full, plan.b.coordinates(at), mask)
 
 
-def a_sizes(plan: Plan) -> dict[int, int]:
-    """The box of a that one copy brings: 64 rows of one consumer, or those of all where they follow each other."""
-    sizes = {**plan.rows.steps, plan.chunk: plan.depth}
-    if plan.whole_row_box:
-        sizes[plan.rows.numbers[0]] = plan.tile.rows
-    return sizes
-
-
-def b_sizes(plan: Plan) -> dict[int, int]:
-    """The box of b that one copy brings: this block's columns, or one panel of 64 columns over the k of a stage."""
-    sizes = {**plan.columns.steps, plan.chunk: plan.depth}
-    inner = plan.columns.numbers[-1]
-    if plan.b_major == "k":
-        sizes[inner] //= plan.tile.cluster
-        return sizes
-    sizes = {plan.chunk: plan.depth, inner: PANEL}
-    if _panels(plan) % plan.tile.cluster:
-        sizes[plan.chunk] //= plan.tile.cluster
-    return sizes
-
-
 def b_pieces(
     plan: Plan, start: dict[int, Operand], rank: Operand
 ) -> list[tuple[Operand, dict[int, Operand]]]:

@@ -152,6 +152,11 @@ class Convolution:
     dilation: int = 1
     filters_first: bool = False
     channels_first_result: bool = False
+    dtype: str = "f16"
+
+    @property
+    def result(self) -> str:
+        return "i32" if self.dtype == "i8" else self.dtype
 
     @property
     def out(self) -> tuple[int, int]:
@@ -165,48 +170,51 @@ class Convolution:
         return [self.window, self.window, self.channels, self.filters]
 
     def text(self) -> str:
-        """The dispatch as MLIR: f16 factors, f32 sums, f16 result with a relu."""
+        """The dispatch as MLIR: factors of `dtype`, sums in f32 or i32, a relu, floats narrowed to `dtype` again."""
         h, w = self.out
         loops = "n, h, w, f, i, j, c"
         at = lambda loop, step: f"{loop} * {self.stride} + {step} * {self.dilation}"  # noqa: E731
-        x = _tensor([self.batch, self.height, self.width, self.channels], "f16")
-        f = _tensor(self.filter_shape, "f16")
+        integer = self.dtype == "i8"
+        sum_type, zero, widen = ("i32", "0", "extsi") if integer else ("f32", "0.0", "extf")
+        multiply, add, most = ("muli", "addi", "maxsi") if integer else ("mulf", "addf", "maximumf")
+        narrow = "" if integer else f"    %t = arith.truncf %r : f32 to {self.result}\n"
+        x = _tensor([self.batch, self.height, self.width, self.channels], self.dtype)
+        f = _tensor(self.filter_shape, self.dtype)
         filters = "f, i, j, c" if self.filters_first else "i, j, c, f"
-        total = _tensor([self.batch, h, w, self.filters], "f32")
+        total = _tensor([self.batch, h, w, self.filters], sum_type)
         order, shape = ("n, h, w, f", [self.batch, h, w, self.filters])
         if self.channels_first_result:
             order, shape = ("n, f, h, w", [self.batch, self.filters, h, w])
-        out = _tensor(shape, "f16")
+        out = _tensor(shape, self.result)
         return f"""
 func.func @product(%x: {x}, %f: {f}) -> {out} attributes {{tilewright.operator = "conv"}} {{
-  %zero = arith.constant 0.0 : f32
+  %zero = arith.constant {zero} : {sum_type}
   %empty = tensor.empty() : {total}
-  %start = linalg.fill ins(%zero : f32) outs(%empty : {total}) -> {total}
+  %start = linalg.fill ins(%zero : {sum_type}) outs(%empty : {total}) -> {total}
   %sum = linalg.generic {{
       indexing_maps = [affine_map<({loops}) -> (n, {at("h", "i")}, {at("w", "j")}, c)>,
                        affine_map<({loops}) -> ({filters})>, affine_map<({loops}) -> (n, h, w, f)>],
       iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}}
       ins(%x, %f : {x}, {f}) outs(%start : {total}) {{
-  ^bb0(%a: f16, %b: f16, %s: f32):
-    %a1 = arith.extf %a : f16 to f32
-    %b1 = arith.extf %b : f16 to f32
-    %p = arith.mulf %a1, %b1 : f32
-    %q = arith.addf %s, %p : f32
-    linalg.yield %q : f32
+  ^bb0(%a: {self.dtype}, %b: {self.dtype}, %s: {sum_type}):
+    %a1 = arith.{widen} %a : {self.dtype} to {sum_type}
+    %b1 = arith.{widen} %b : {self.dtype} to {sum_type}
+    %p = arith.{multiply} %a1, %b1 : {sum_type}
+    %q = arith.{add} %s, %p : {sum_type}
+    linalg.yield %q : {sum_type}
   }} -> {total}
   %place = tensor.empty() : {out}
   %result = linalg.generic {{indexing_maps = [affine_map<(n, h, w, f) -> (n, h, w, f)>, affine_map<(n, h, w, f) -> ({order})>],
       iterator_types = ["parallel", "parallel", "parallel", "parallel"]}} ins(%sum : {total}) outs(%place : {out}) {{
-  ^bb0(%s: f32, %o: f16):
-    %r = arith.maximumf %s, %zero : f32
-    %t = arith.truncf %r : f32 to f16
-    linalg.yield %t : f16
+  ^bb0(%s: {sum_type}, %o: {self.result}):
+    %r = arith.{most} %s, %zero : {sum_type}
+{narrow}    linalg.yield {"%r" if integer else "%t"} : {self.result}
   }} -> {out}
   return %result : {out}
 }}"""
 
     def expected(self, x: np.ndarray, f: np.ndarray) -> np.ndarray:
-        """The result in float64."""
+        """The result in float64, exact for integers."""
         h, w = self.out
         x, f = x.astype(np.float64), f.astype(np.float64)
         if self.filters_first:

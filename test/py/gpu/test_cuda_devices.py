@@ -203,7 +203,7 @@ class TestBinding:
             "main step 0, kernel `copy`: tensor map 0 reaches beyond the 4000 B of its buffer",
         ),
         (
-            [kernel("copy", "map ppm", tensor_maps=(replace(ROW_MAP, shape=(1 << 32,) * 5, strides_bytes=(1 << 39,) * 4, box=(4,) * 5),))],
+            [kernel("copy", "map ppm", tensor_maps=(replace(ROW_MAP, shape=(4, 1 << 32, 1 << 32), strides_bytes=(16, 1 << 36), box=(4,) * 3),))],
             "reaches beyond the 4000 B",
         ),
         (

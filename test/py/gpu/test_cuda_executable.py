@@ -21,6 +21,7 @@ from mock_cuda_driver import (
     whole_model,
 )
 
+from tilewright.runtime import cuda_native
 from tilewright.runtime.cuda import CudaExecutable, DeviceArray
 from tilewright.runtime.errors import ArgumentError, KernelAssertError, PackageError
 from tilewright.runtime.program import TensorSpec
@@ -213,8 +214,44 @@ def test_tensor_maps_are_encoded_once_per_address(mock):
         executable.synchronize()
         np.testing.assert_array_equal(arrays[2].read().view(np.float32), (-1) ** turn * X)
     assert [line for line in mock.log if line.startswith("tensor map")] == [
-        "tensor map of rank 2 type 11 swizzle 0 box 4"
+        "tensor map of rank 2 type 11 swizzle 0 box 4 every 1,1"
     ] * 2
+
+
+def test_element_strides_reach_the_driver(mock):
+    every_other = replace(ROW_MAP, box=(4, 16), element_strides=(1, 2))
+    through = kernel("through_map", "map ppm n=1000", tensor_maps=(every_other,))
+    executable = CudaExecutable(package([through], [step(0, "input:0", "output:0")]), cuda_graph=False)
+    arrays = [DeviceArray(4000) for _ in range(2)]
+    executable.launch([arrays[0].address], [arrays[1].address])
+    executable.synchronize()
+    (line,) = (line for line in mock.log if line.startswith("tensor map"))
+    assert line.endswith("every 1,2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"shape": (20, 5, 3), "strides_bytes": (160, 80), "box": (4, 1, 1)}, "strides that are not nested"),
+        ({"strides_bytes": (64,)}, "strides that are not nested"),
+        ({"element_strides": (1, 9)}, "element strides"),
+        ({"element_strides": (2, 1)}, "element strides"),
+    ],
+)
+def test_maps_that_break_the_rules_end_at_the_driver(mock, monkeypatch, fields, problem):
+    """Were they not refused before: the mock driver is as strict as the driver's documentation."""
+    through = kernel("through_map", "map ppm n=1000", tensor_maps=(replace(ROW_MAP, **fields),))
+    made = package([through], [step(0, "input:0", "output:0")])
+    with pytest.raises(PackageError, match="strides"):
+        CudaExecutable(made)
+    monkeypatch.setattr(cuda_native, "broken_rule", lambda launch: None)
+    executable = CudaExecutable(made, cuda_graph=False)
+    arrays = [DeviceArray(4000) for _ in range(2)]
+    with pytest.raises(Exception, match="encoding a tensor map"):
+        executable.launch([arrays[0].address], [arrays[1].address])
+    assert mock.problems == [f"tensor map: {problem}"]
+    del executable, arrays
+    mock.reset()
 
 
 def test_a_failed_map_leaves_no_stale_one(mock):

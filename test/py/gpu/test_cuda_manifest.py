@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.compiler.gpu.tensor_maps import read_tensor_map, tensor_map
+from tilewright.compiler.ir import context
 from tilewright.runtime import artifact, container, native
 from tilewright.runtime.container import Entry
 from tilewright.runtime.errors import ArtifactError
@@ -23,7 +25,8 @@ from tilewright.runtime.program import (
 )
 
 MAP = TensorMap(0, "f16", (72, 33), (144,), (64, 16), 128)
-LAUNCH = Launch("cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP,), 168, 4, b".version 8.0")
+STEPPED = TensorMap(0, "f16", (8, 3, 33), (16, 48), (8, 1, 32), 0, (1, 1, 2))
+LAUNCH = Launch("cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP, STEPPED), 168, 4, b".version 8.0")
 
 
 def package(launch: Launch | None = LAUNCH) -> Package:
@@ -96,6 +99,18 @@ def test_bad_fields_are_named(tmp_path, change, message):
         ({"strides_bytes": ()}, "strides_bytes: expected 1, one per dimension but the first, found 0"),
         ({"strides_bytes": (0,)}, "strides_bytes: expected multiples of 16"),
         ({"strides_bytes": (1 << 40,)}, "below 2"),
+        ({"strides_bytes": (128,)}, "strides_bytes: expected multiples of 2 B from 144 B on, found 128"),
+        (
+            {"shape": (8, 3, 4), "strides_bytes": (32, 64), "box": (8, 1, 1)},
+            "strides_bytes: expected multiples of 32 B from 96 B on, found 64",
+        ),
+        (
+            {"shape": (8, 3, 4), "strides_bytes": (32, 112), "box": (8, 1, 1)},
+            "strides_bytes: expected multiples of 32 B from 96 B on, found 112",
+        ),
+        ({"element_strides": (1,)}, "element_strides: expected 1, then 1 from 1 to 8, found [1]"),
+        ({"element_strides": (2, 1)}, "element_strides: expected 1, then 1 from 1 to 8, found [2, 1]"),
+        ({"element_strides": (1, 9)}, "element_strides: expected 1, then 1 from 1 to 8, found [1, 9]"),
         ({"box": (64,)}, "box: expected 2 extents"),
         ({"box": (64, 257)}, "box: expected 2 extents"),
         ({"box": (60, 16)}, "box: expected rows of a multiple of 16 B, found 120 B"),
@@ -110,6 +125,21 @@ def test_tensor_maps_keep_the_rules_of_the_driver(fields, message):
     assert broken.startswith("tensor_maps[1].")
     assert message in broken
     assert broken_rule(LAUNCH) is None
+
+
+def test_copies_take_what_element_strides_leave():
+    """ceil(box / element stride) elements of every dimension."""
+    assert MAP.copied == MAP.box
+    assert replace(STEPPED, box=(8, 2, 33), element_strides=(1, 8, 2)).copied == (8, 1, 17)
+
+
+def test_attributes_are_read_as_written():
+    """With element strides or without; a map that the driver would refuse is not written."""
+    with context():
+        for made in (MAP, STEPPED):
+            assert read_tensor_map(tensor_map(**vars(made))) == made
+        with pytest.raises(ValueError, match="a tensor map over buffer 3: strides_bytes: expected multiples"):
+            tensor_map(3, "f16", [72, 33], [128], [64, 16], 128)
 
 
 def test_reach_of_a_tensor_map():

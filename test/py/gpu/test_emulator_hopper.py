@@ -42,15 +42,15 @@ def numbers(*shape: int, seed: int = 3) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
 
 
-def map_text(buffer: int, dtype: str, shape, strides, box, swizzle: int) -> str:
-    """A tensor map's attribute; extents innermost first."""
+def map_text(buffer: int, dtype: str, shape, strides, box, swizzle: int, every=()) -> str:
+    """A tensor map's attribute; extents innermost first, `every` the element strides."""
 
     def array(values) -> str:
         return f"array<i64: {', '.join(map(str, values))}>" if len(values) else "array<i64>"
 
     return (
         f'{{buffer = {buffer} : i64, dtype = "{dtype}", shape = {array(shape)}, strides_bytes = {array(strides)}, '
-        f"box = {array(box)}, swizzle_bytes = {swizzle} : i64}}"
+        f"box = {array(box)}, swizzle_bytes = {swizzle} : i64, element_strides = {array(every)}}}"
     )
 
 
@@ -95,6 +95,27 @@ def test_boxes_are_swizzled_and_zero_outside(swizzle: int, start: tuple[int, int
     loaded_kernel = load_kernel(write(["3x11x80xf16", f"{nbytes // 2}xf16"], body, tensor_maps=[map_]))
     for seed in SEEDS:
         found = np.zeros(nbytes // 2, np.float16)
+        execute(loaded_kernel, [a, found], seed)
+        assert np.array_equal(found, expected.reshape(-1))
+
+
+@pytest.mark.parametrize("every", [(1, 2, 1), (1, 3, 2), (1, 8, 3)])
+@pytest.mark.parametrize("start", [(0, 0, 0), (16, -3, -1), (8, 5, 1)])
+def test_boxes_take_every_other_element(every: tuple[int, int, int], start: tuple[int, int, int]) -> None:
+    """A box of [4, 7, 64] takes ceil(4 / z) times ceil(7 / y) rows of [3, 11, 80] halves, counted from its start."""
+    map_ = map_text(0, "f16", (80, 11, 3), (160, 1760), (64, 7, 4), 128, every)
+    x, y, z = start
+    padded = np.zeros((12, 40, 240), np.float16)
+    padded[4:7, 12:23, 80:160] = a = numbers(3, 11, 80).astype(np.float16)
+    expected = padded[4 + z : 8 + z : every[2], 12 + y : 19 + y : every[1], 80 + x : 144 + x]
+    assert expected.shape == (-(-4 // every[2]), -(-7 // every[1]), 64)
+
+    def body(kernel):
+        box_through(kernel, [c % (1 << 32) for c in start], 2 * expected.size, 128)
+
+    found = np.zeros(expected.size, np.float16)
+    loaded_kernel = load_kernel(write(["3x11x80xf16", f"{expected.size}xf16"], body, tensor_maps=[map_]))
+    for seed in SEEDS:
         execute(loaded_kernel, [a, found], seed)
         assert np.array_equal(found, expected.reshape(-1))
 

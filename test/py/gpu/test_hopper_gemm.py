@@ -198,13 +198,20 @@ CONVOLUTIONS = [
     Convolution(1, 15, 13, 64, 64, dilation=2),
     Convolution(2, 9, 9, 128, 64, window=1, stride=2),
     Convolution(2, 10, 10, 64, 96, channels_first_result=True),
+    Convolution(1, 14, 15, 48, 64, dtype="bf16"),
+    Convolution(2, 10, 9, 72, 64, stride=2, filters_first=True),
+    Convolution(1, 13, 17, 16, 64, window=7, stride=2, dtype="bf16"),
+    Convolution(2, 11, 12, 32, 40, window=2, stride=4),
+    Convolution(1, 9, 14, 64, 48, stride=2, filters_first=True, dtype="i8"),
+    Convolution(2, 8, 9, 144, 32, filters_first=True, dtype="i8"),
 ]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("problem", CONVOLUTIONS)
-def test_convolutions(problem):
-    """Convolutions as products: strides, dilation, windows whose columns and channels are one, results of both orders."""
-    check_convolution(problem, None)
+def test_convolutions(problem, seed):
+    """Convolutions as products: strides, dilation, windows, stages that channels fill, half fill or do not divide."""
+    check_convolution(problem, None, seed)
 
 
 @pytest.mark.parametrize("size", [(5, 9), (13, 8), (14, 11)])
@@ -223,10 +230,11 @@ def test_convolutions_in_clusters(seed):
 
 def check_convolution(problem: Convolution, gpu: GpuTile | None, seed: int = 0) -> None:
     random = np.random.default_rng(seed)
-    x = draw(random, [problem.batch, problem.height, problem.width, problem.channels], "f16")
-    f = draw(random, problem.filter_shape, "f16")
-    wanted = problem.expected(x, f)
-    result = np.full(wanted.shape, 77, np.float16)
+    x = draw(random, [problem.batch, problem.height, problem.width, problem.channels], problem.dtype)
+    f = draw(random, problem.filter_shape, problem.dtype)
+    wanted = problem.expected(loaded(x, problem.dtype), loaded(f, problem.dtype))
+    result = np.full(wanted.shape, 77, stored(np.zeros(1), problem.result).dtype)
     run_kernel(kernel(problem, gpu, 4), [x, f, result], seed=seed)
     scale = np.abs(wanted) + np.sqrt(problem.channels * problem.window**2)
-    assert np.max(np.abs(result - wanted) / scale) <= 1.01 * ROUNDING["f16"] + 16 * 2**-23
+    error = np.max(np.abs(loaded(result, problem.result) - wanted) / scale)
+    assert error <= (0 if problem.dtype == "i8" else 1.01 * ROUNDING[problem.result] + 16 * 2**-23)

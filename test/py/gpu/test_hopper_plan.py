@@ -10,11 +10,16 @@ import pytest
 from tilewright.compiler.gpu.kernels import hopper_choice
 from tilewright.compiler.gpu.kernels.contraction_problem import Access, Buffer, Contraction, Loop, Store
 from tilewright.compiler.gpu.kernels.element_values import Summed
-from tilewright.compiler.gpu.kernels.hopper_plan import Grid, NotHopper, make_plan, row_major_boxes
+from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
+from tilewright.compiler.gpu.kernels.hopper_plan import Grid, Plan, make_plan, row_major_boxes
+from tilewright.compiler.gpu.kernels.hopper_producer import b_pieces
 from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
 from tilewright.compiler.gpu.kernels.hopper_split import Workspace
 from tilewright.compiler.gpu.kernels.hopper_tile import REGISTERS, SHARED_BYTES, HopperTile
+from tilewright.compiler.placement import dense_strides
 from tilewright.compiler.schedule import GpuTile
+from tilewright.runtime.launch_rules import broken_map_rule
+from tilewright.runtime.program import TensorMap
 
 
 def matmul(
@@ -33,28 +38,90 @@ def matmul(
     return Contraction("gemm", buffers, tuple(loops), accesses, (Store(2, Summed()),), "f32")
 
 
-def convolution(batch: int, size: int, channels: int, filters: int, window: int, stride: int) -> Contraction:
-    """A convolution of NHWC data of [batch, size, size, channels] without padding, window loops merged with channels."""
-    out = (size - window) // stride + 1
+def convolution(
+    batch: int, size: int, channels: int, filters: int, window: int, stride: int, dilation: int = 1
+) -> Contraction:
+    """A convolution of NHWC data of [batch, size, size, channels] without padding, as dispatches are read.
+
+    Window columns and channels are one loop where they run through memory as one.
+    """
+    out = (size - dilation * (window - 1) - 1) // stride + 1
+    row, plane = size * channels, channels * filters
+    k_loops = [
+        (window, dilation * row, window * plane),
+        (window, dilation * channels, plane),
+        (channels, 1, filters),
+    ]
+    if dilation == 1:
+        k_loops[1:] = [(window * channels, 1, filters)]
     loops = (
-        Loop(batch, "m"), Loop(out, "m"), Loop(out, "m"), Loop(filters, "n"), Loop(window, "k"), Loop(window * channels, "k"),
+        Loop(batch, "m"), Loop(out, "m"), Loop(out, "m"), Loop(filters, "n"), *(Loop(extent, "k") for extent, _, _ in k_loops),
     )  # fmt: skip
-    row = size * channels
     accesses = (
-        Access(0, (size * row, stride * row, stride * channels, 0, row, 1)),
-        Access(1, (0, 0, 0, 1, window * channels * filters, filters)),
-        Access(2, (out * out * filters, out * filters, filters, 1, 0, 0)),
+        Access(0, (size * row, stride * row, stride * channels, 0, *(own for _, own, _ in k_loops))),
+        Access(1, (0, 0, 0, 1, *(own for _, _, own in k_loops))),
+        Access(2, (out * out * filters, out * filters, filters, 1, *(0 for _ in k_loops))),
+    )
+    shapes = (
+        (batch, size, size, channels),
+        (window, window, channels, filters),
+        (batch, out, out, filters),
+    )
+    buffers = tuple(Buffer(shape, dense_strides(shape), "f16") for shape in shapes)
+    return Contraction("conv", buffers, loops, accesses, (Store(2, Summed()),), "f32")
+
+
+def rows_of_two_loops(outer: int, inner: int, strides: tuple[int, int], k: int = 64) -> Contraction:
+    """[outer, inner, k] x [k, 64], the first factor with these strides and its elements 16 in each row left out."""
+    loops = (Loop(outer, "m"), Loop(inner, "m"), Loop(64, "n"), Loop(k, "k"))
+    accesses = (
+        Access(0, (*strides, 0, 1), offset=16),
+        Access(1, (0, 0, 1, 64)),
+        Access(2, (inner * 64, 64, 1, 0)),
     )
     buffers = (
-        Buffer((batch, size, size, channels), (size * row, row, channels, 1), "f16"),
-        Buffer(
-            (window, window, channels, filters),
-            (window * channels * filters, channels * filters, filters, 1),
-            "f16",
-        ),
-        Buffer((batch, out, out, filters), (out * out * filters, out * filters, filters, 1), "f16"),
+        Buffer((16 + (outer - 1) * strides[0] + (inner - 1) * strides[1] + k,), (1,), "f16"),
+        Buffer((k, 64), (64, 1), "f16"),
+        Buffer((outer, inner, 64), (inner * 64, 64, 1), "f16"),
     )
-    return Contraction("conv", buffers, loops, accesses, (Store(2, Summed()),), "f32")
+    return Contraction("rows", buffers, loops, accesses, (Store(2, Summed()),), "f32")
+
+
+def windows_of_nine() -> Contraction:
+    """Rows whose k loop runs through three windows of 9 elements, 8 apart: none of them is whole for TMA."""
+    loops = (Loop(64, "m"), Loop(64, "n"), Loop(3, "k"), Loop(9, "k"))
+    accesses = (Access(0, (32, 0, 8, 1)), Access(1, (0, 1, 9 * 64, 64)), Access(2, (64, 1, 0, 0)))
+    buffers = tuple(Buffer(shape, dense_strides(shape), "f16") for shape in ((64, 32), (27, 64), (64, 64)))
+    return Contraction("windows", buffers, loops, accesses, (Store(2, Summed()),), "f32")
+
+
+def taken(tensor: TensorMap, start: list[int]) -> np.ndarray:
+    """Numbers of the buffer's elements that a box brings, outermost dimension first; -1 where it lies outside.
+
+    As `cuTensorMapEncodeTiled` says: every `elementStrides[i]`-th element from the start on.
+    """
+    place, is_inside = np.zeros((), np.int64), np.ones((), bool)
+    item = {"f16": 2, "i8": 1}[tensor.dtype]
+    strides = (1, *(stride // item for stride in tensor.strides_bytes))
+    for at, size, copied, step, stride in reversed(
+        list(zip(start, tensor.shape, tensor.copied, tensor.steps, strides))
+    ):
+        own = at + step * np.arange(copied)
+        place = place[..., None] + own * stride
+        is_inside = is_inside[..., None] & (own >= 0) & (own < size)
+    return np.where(is_inside, place, -1)
+
+
+def inside(plan: Plan, starts: dict, steps: dict) -> dict | None:
+    """The position of every loop, `steps` behind `starts`; None where a loop has ended before."""
+    found = {loop: starts[loop] + steps[loop] for loop in starts}
+    return found if all(at < plan.contraction.loops[loop].extent for loop, at in found.items()) else None
+
+
+def element(plan: Plan, access: int, position: dict) -> int:
+    """The number of the buffer's element at a position of the loops."""
+    found = plan.contraction.accesses[access]
+    return found.offset + sum(found.strides[loop] * at for loop, at in position.items())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +135,7 @@ def convolution(batch: int, size: int, channels: int, filters: int, window: int,
 )
 def test_boxes_waste_little(extents, size, expected):
     """One loop is cut as it is; several are cut in powers of two that leave the least outside."""
-    sizes = row_major_boxes(extents, size)
+    sizes = row_major_boxes(extents, size, range(len(extents), 0, -1))
     assert math.prod(sizes) == size
     waste = [math.prod(-(-e // s) * s for e, s in zip(extents, own)) for own in (sizes, expected)]
     assert waste[0] <= waste[1]
@@ -77,7 +144,7 @@ def test_boxes_waste_little(extents, size, expected):
 @pytest.mark.parametrize("extents", [(5, 7, 9), (3, 100), (70,)])
 def test_boxes_cover_every_step_once(extents):
     """All rows of all boxes of a grid are all steps of its loops, each once, and some outside."""
-    grid = Grid(tuple(range(len(extents))), extents, row_major_boxes(extents, 64))
+    grid = Grid(tuple(range(len(extents))), extents, row_major_boxes(extents, 64, range(len(extents), 0, -1)))
     found = Counter()
     for box in range(grid.total):
         start = grid.starts(box)
@@ -130,12 +197,110 @@ def test_whole_waves_are_not_divided():
     assert (schedule.whole, schedule.divided, schedule.units) == (16, 4, 28)
 
 
-def test_strided_windows_are_one_map():
-    """A 3x3 convolution of stride 2 takes five dimensions: window row and channels are one, and overlap in memory."""
+PROBLEMS = {
+    **{f"{a}{b}": matmul(136, 72, 104, a, b, batch=2) for a in "km" for b in "kn"},
+    "bordered": rows_of_two_loops(9, 40, (48 * 80, 80)),
+    "crossed": rows_of_two_loops(12, 20, (80, 12 * 80)),
+    "odd": convolution(3, 9, 32, 40, 3, 1),
+    "stride": convolution(2, 15, 48, 64, 3, 2),
+    "even": convolution(1, 16, 64, 64, 4, 2),
+    "dilated": convolution(2, 17, 72, 24, 3, 1, 2),
+    "stride and dilation": convolution(1, 20, 16, 64, 3, 3, 2),
+    "pixels": convolution(2, 13, 128, 64, 1, 2),
+    "patches": convolution(2, 16, 8, 64, 4, 4),
+    "wide": convolution(1, 24, 64, 64, 7, 2),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_boxes_bring_what_the_loops_say(name):
+    """Every row of a stage has the elements of its position, zeros behind the end of k, and copies keep the rules."""
+    problem = PROBLEMS[name]
+    plan = make_plan(problem, HopperTile(2, 64, 2), "f16")
+    a_map, b_map, *results = plan.tensor_maps
+    for tensor in plan.tensor_maps:
+        assert broken_map_rule(tensor) is None
+    boxes = plan.tile.warpgroups if plan.whole_row_box else 1
+    for k in range(plan.depths.total):
+        start = plan.depths.starts(k)
+        steps = [
+            inside(plan, start, {**dict.fromkeys(start, 0), plan.chunk: own}) for own in range(plan.depth)
+        ]
+        for number in range(plan.batch.total):
+            batch = plan.batch.starts(number)
+            for box in range(0, plan.rows.total, boxes):
+                place = plan.rows.starts(box)
+                found = taken(a_map, plan.a.coordinates({**place, **start, **batch}))
+                found = found.reshape(64 * boxes, -1) if plan.a_major == "k" else found.reshape(-1, 64).T
+                check_stage(
+                    plan,
+                    0,
+                    found,
+                    [inside(plan, place, plan.rows.inside(r)) for r in range(64 * boxes)],
+                    steps,
+                    batch,
+                )
+            for box in range(plan.columns.total):
+                place = plan.columns.starts(box)
+                ((_, at),) = b_pieces(plan, {**place, **start, **batch}, 0)
+                found = taken(b_map, plan.b.coordinates(at))
+                found = found.reshape(64, -1) if plan.b_major == "k" else found.reshape(-1, 64).T
+                check_stage(
+                    plan,
+                    1,
+                    found,
+                    [inside(plan, place, plan.columns.inside(c)) for c in range(64)],
+                    steps,
+                    batch,
+                )
+    check_results(plan, results)
+
+
+def check_stage(plan: Plan, access: int, found: np.ndarray, rows: list, steps: list, batch: dict) -> None:
+    """Rows that are none may have anything but behind the end of k, where all is zero."""
+    for own, row in zip(found, rows):
+        for value, step in zip(own, steps, strict=True):
+            if step is None:
+                assert value == -1
+            elif row is not None:
+                assert value == element(plan, access, {**row, **step, **batch})
+
+
+def check_results(plan: Plan, maps: list[TensorMap]) -> None:
+    """Boxes that leave write every element of the result once, and nothing else."""
+    (store,) = plan.c
+    assert store is not None
+    written: Counter = Counter()
+    for box, column, number in product(
+        range(plan.rows.total), range(plan.columns.total), range(plan.batch.total)
+    ):
+        starts = {**plan.rows.starts(box), **plan.columns.starts(column), **plan.batch.starts(number)}
+        written.update(own for own in taken(maps[0], store.coordinates(starts)).flat if own >= 0)
+    assert written == Counter(range(plan.contraction.buffers[2].span))
+
+
+def test_dimensions_are_those_in_memory():
+    """A 3x3 convolution of stride 2 has four, as its tensor; pixels are every other one, windows begin at their place."""
     plan = make_plan(convolution(4, 57, 64, 128, 3, 2), HopperTile(2, 128, 4), "f16")
-    assert plan.a.shape == (192, 28, 28, 4, 3)
-    assert plan.a.strides_bytes == (2 * 64 * 2, 2 * 57 * 64 * 2, 57 * 57 * 64 * 2, 57 * 64 * 2)
-    assert math.prod(plan.rows.sizes) == 64
+    assert plan.a.shape == (64, 57, 57, 4)
+    assert plan.a.strides_bytes == (64 * 2, 57 * 64 * 2, 57 * 57 * 64 * 2)
+    (tensor, weights, *_) = plan.tensor_maps
+    assert tensor.element_strides == (1, 2, 2, 1)
+    assert math.prod(tensor.copied) == 64 * 64
+    assert tensor.box == (64, *(2 * own for own in plan.rows.sizes[:0:-1]), plan.rows.sizes[0])
+    assert weights.shape == (128, 64, 3, 3)
+    (n, h, w), (i, j, c) = plan.rows.numbers, plan.depths.numbers
+    assert plan.a.coordinates({n: 1, h: 8, w: 16, i: 2, j: 1, c: 0}) == [0, 33, 18, 1]
+
+
+def test_plain_products_have_a_dimension_per_loop():
+    """Nothing is skipped where nothing overlaps: maps are those of the matrices, batches their last dimension."""
+    plan = make_plan(matmul(200, 136, 72, "k", "n", batch=3), HopperTile(2, 64, 2), "f16")
+    a, b, c = plan.tensor_maps
+    assert (a.shape, a.strides_bytes, a.box) == ((72, 200, 3), (144, 28800), (64, 128, 1))
+    assert (b.shape, b.strides_bytes, b.box) == ((136, 72, 3), (272, 19584), (64, 64, 1))
+    assert (c.shape, c.strides_bytes, c.box) == ((136, 200, 3), (272, 54400), (64, 64, 1))
+    assert not any(own.element_strides for own in (a, b, c))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +314,9 @@ def test_strided_windows_are_one_map():
             "only where both factors are contiguous along k",
         ),
         (convolution(2, 9, 3, 64, 3, 1), "f16", "multiples of 16"),
+        (convolution(1, 100, 64, 64, 10, 9), "f16", "every 9th element"),
+        (rows_of_two_loops(8, 8, (80, 16)), "f16", "would run along one dimension"),
+        (windows_of_nine(), "f16", "shares its dimension"),
     ],
 )
 def test_what_tma_cannot_address_is_refused(problem, type_, reason):

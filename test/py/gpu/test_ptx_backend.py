@@ -19,13 +19,13 @@ from tilewright.compiler.gpu.builder import (
     kernel,
     shared,
     store,
-    tensor_map,
     vector_type,
 )
 from tilewright.compiler.gpu.primitive_table import PRIMITIVES, Operand, Primitive
 from tilewright.compiler.gpu.primitives import Shared, Tile, mbarrier_wait, wgmma, wgmma_register, wgmma_wait
 from tilewright.compiler.gpu.ptx import compile_ptx
 from tilewright.compiler.gpu.ptxas import assemble, read_report
+from tilewright.compiler.gpu.tensor_maps import tensor_map
 from tilewright.compiler.gpu.translate import main
 from tilewright.compiler.ir import context, ir, llvm, parse
 from tilewright.compiler.pipeline import run_pipeline

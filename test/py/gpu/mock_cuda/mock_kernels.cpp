@@ -184,13 +184,18 @@ MOCK_API cuTensorMapEncodeTiled(TensorMap *to, int type, uint32_t rank, void *ad
   if (type < 0 || type > 11) return refuse("type");
   if (rank < 1 || rank > 5) return refuse("rank");
   if (Address(address) % 16) return refuse("address not aligned to 16 B");
-  uint64_t span = shape[0] * kBytes[type];
+  uint64_t span = shape[0] * kBytes[type], inner = kBytes[type];
   for (uint32_t d = 0; d < rank; ++d) {
     if (shape[d] < 1 || shape[d] > 1ull << 32) return refuse("shape");
     if (box[d] < 1 || box[d] > 256) return refuse("box");
-    if (element_strides[d] != 1) return refuse("element strides");
-    if (d && (strides[d - 1] % 16 || strides[d - 1] >= 1ull << 40)) return refuse("strides");
-    if (d) span += (shape[d] - 1) * strides[d - 1];
+    if (element_strides[d] < 1 || element_strides[d] > 8 || element_strides[0] != 1) return refuse("element strides");
+    if (!d) continue;
+    const uint64_t stride = strides[d - 1];
+    if (stride % 16 || stride >= 1ull << 40) return refuse("strides");
+    // Strides are multiples of the one before, and hold all of its dimension.
+    if (stride % inner || stride / inner < shape[d - 1]) return refuse("strides that are not nested");
+    span += (shape[d] - 1) * stride;
+    inner = stride;
   }
   if (box[0] * kBytes[type] % 16) return refuse("rows of the box are no multiple of 16 B");
   if (swizzle < 0 || swizzle > 3 || (swizzle && box[0] * kBytes[type] > kSwizzleBytes[swizzle]))
@@ -204,6 +209,8 @@ MOCK_API cuTensorMapEncodeTiled(TensorMap *to, int type, uint32_t rank, void *ad
   words[2] = uint64_t(type) | uint64_t(rank) << 8 | uint64_t(swizzle) << 16;
   for (uint32_t d = 0; d < rank; ++d) words[3 + d] = shape[d];
   for (uint32_t d = 1; d < rank; ++d) words[7 + d] = strides[d - 1];
-  note("tensor map of rank ", rank, " type ", type, " swizzle ", swizzle, " box ", box[0]);
+  std::string steps;
+  for (uint32_t d = 0; d < rank; ++d) steps += (d ? "," : "") + std::to_string(element_strides[d]);
+  note("tensor map of rank ", rank, " type ", type, " swizzle ", swizzle, " box ", box[0], " every ", steps);
   return 0;
 }
