@@ -72,6 +72,7 @@ def broken_map_rule(tensor: TensorMap) -> str | None:
     """The first rule of `cuTensorMapEncodeTiled` that a map breaks: what was expected and what found; None for none.
 
     Dimensions are nested: each stride is a multiple of the one before, and no less than all of that dimension takes.
+    The first dimension's element stride is 1 (PTX ISA 8.8, "Traversal-Stride"), the driver ignores it.
     """
     rank = len(tensor.shape)
     if tensor.dtype not in TENSOR_MAP_DTYPES:

@@ -17,8 +17,8 @@ from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, Not
 from tilewright.compiler.gpu.kernels.hopper_choice import tile_of
 from tilewright.compiler.gpu.kernels.hopper_gemm import operand_type
 from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
-from tilewright.compiler.gpu.kernels.hopper_plan import majors, make_plan
-from tilewright.compiler.gpu.kernels.hopper_tile import HopperTile
+from tilewright.compiler.gpu.kernels.hopper_plan import majors, make_plan, staged_alone
+from tilewright.compiler.gpu.kernels.hopper_tile import ITEM_BYTES, HopperTile
 from tilewright.compiler.gpu.kernels.operand_copies import k_contiguous
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile
@@ -73,8 +73,21 @@ def _gemm(contraction: Contraction, aligned: tuple[int, ...]) -> Gemm:
         contraction.extent("batch"), contraction.extent("m"), contraction.extent("n"), contraction.extent("k"), a.dtype,
         "k" if k_contiguous(contraction, 0) else "m", "k" if k_contiguous(contraction, 1) else "n", *vectors,
         a.span * item[a.dtype], b.span * item[b.dtype], stored, rest, aligned_16, contraction.compute_dtype,
-        a.dtype == b.dtype and contraction.convert_a is None and contraction.convert_b is None,
+        a.dtype == b.dtype and contraction.convert_a is None and contraction.convert_b is None, _run(contraction),
     )  # fmt: skip
+
+
+def _run(contraction: Contraction) -> int:
+    """How far boxes of tensor maps go along k; 0 where that is all of it, or there are none."""
+    type_ = "tf32" if contraction.a_dtype == "f32" else contraction.a_dtype
+    if type_ not in ITEM_BYTES:
+        return 0
+    try:
+        alone = staged_alone(contraction, type_)
+        extent = alone.loops[majors(alone, type_)[2]].extent
+    except NotHopper:
+        return 0
+    return extent if extent < contraction.extent("k") else 0
 
 
 def _inner(contraction: Contraction, access: int) -> int | None:

@@ -162,7 +162,7 @@ def _divided(
     """The tiles with K whole, and where they are fewer than fill two waves also in parts: Roller's shrinking (§3.2),
     along K, for products whose rows and columns are used up."""
     blocks = -(-gemm.m // tiles.block_m) * -(-gemm.n // tiles.block_n) * gemm.batch
-    steps = -(-gemm.k // tiles.block_k)
+    steps = gemm.steps(kind, tiles.block_k)
     positions, splits = [np.arange(len(tiles))], [np.ones(len(tiles), dtype=np.int64)]
     for split in SPLITS[1:] if options.shrink else ():
         small = (blocks < 2 * target.num_cores) & (blocks * split <= 4 * target.num_cores)

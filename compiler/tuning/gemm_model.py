@@ -73,7 +73,7 @@ def estimate(
     if kind == "wgmma":
         rows = -(-rows // tiles.cluster) * tiles.cluster
     whole = (rows * columns * gemm.batch).astype(float)
-    steps = -(-gemm.k // tiles.block_k)
+    steps = gemm.steps(kind, tiles.block_k)
     part_steps = np.ceil(steps / splits)
     registers = tiles.registers
     if kind == "wgmma":
@@ -175,6 +175,9 @@ class _Steps:
     def __init__(self, gemm: Gemm, kind: str, tiles: GemmTiles, machine: _Machine, target: Target):
         self.tiles, self.machine = tiles, machine
         bm, bn, bk = tiles.block_m, tiles.block_n, tiles.block_k
+        if kind == "wgmma" and gemm.run:
+            # What boxes leave of a stage is not multiplied, as far as instructions of a quarter of it tell.
+            bk = np.minimum(bk, -(-4 * gemm.run // bk) * bk // 4)
         item = gemm.item_bytes
         self.compute = 2.0 * bm * bn * bk / machine.flops
         self.chain: np.ndarray | float = 0.0

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.compiler.workload import BITS, Operand, Workload
 
 ACCESS_BYTES = 16
@@ -21,7 +23,7 @@ class Gemm:
     are those of the whole tensors (of a convolution's image, not of what it is unrolled to). `result_bytes` is written
     per element of the result, `extra_bytes` read by the epilogue in all. Products are summed in `sum_dtype`.
     `matrix` says whether both factors are multiplied as they are loaded, so that matrix instructions may; `tensor_maps`
-    whether TMA can load both.
+    whether TMA can load both, and `run` how far along k its boxes go at most: a window's channels; 0 for all of k.
     """
 
     batch: int
@@ -40,6 +42,7 @@ class Gemm:
     tensor_maps: bool = False
     sum_dtype: str = "f32"
     matrix: bool = True
+    run: int = 0
 
     @property
     def item_bytes(self) -> int:
@@ -48,6 +51,12 @@ class Gemm:
     @property
     def flops(self) -> float:
         return 2.0 * self.batch * self.m * self.n * self.k
+
+    def steps(self, kind: str, depth: np.ndarray) -> np.ndarray:
+        """Steps of `depth` along k, [n]; those of wgmma end where what boxes run along does."""
+        if kind != "wgmma" or not self.run:
+            return -(-self.k // depth)
+        return self.k // self.run * -(-self.run // depth)
 
     @property
     def results(self) -> int:

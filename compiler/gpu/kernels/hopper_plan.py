@@ -269,6 +269,14 @@ def majors(contraction: Contraction, type_: str) -> tuple[str, str, int]:
     return a_major, b_major, a_inner if a_major == "k" else b_inner if b_major == "k" else k[-1]
 
 
+def staged_alone(contraction: Contraction, type_: str) -> Contraction:
+    """The contraction with the loop that stages run along cut to what it has to itself in memory, as boxes need it.
+
+    Raises NotHopper as `majors` does.
+    """
+    return with_own_dimension(contraction, majors(contraction, type_)[2])
+
+
 def column_step(type_: str, columns: int) -> int:
     """What n of a wgmma is a multiple of, near `columns`. Source: PTX ISA 8.8, "wgmma.mma_async", shapes by type."""
     return 16 if ITEM_BYTES[type_] == 1 and columns > 24 else 8
@@ -276,7 +284,7 @@ def column_step(type_: str, columns: int) -> int:
 
 def make_plan(contraction: Contraction, tile: HopperTile, type_: str) -> Plan:
     """The plan for a tile; raises NotHopper with the reason where the contraction is not for TMA and wgmma."""
-    contraction = with_own_dimension(contraction, majors(contraction, type_)[2])
+    contraction = staged_alone(contraction, type_)
     a_major, b_major, chunk = majors(contraction, type_)
     if tile.columns % column_step(type_, tile.columns):
         raise NotHopper(f"wgmma of {type_} has no n of {tile.columns}")

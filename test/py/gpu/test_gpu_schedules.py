@@ -197,6 +197,26 @@ def test_what_tma_cannot_load_goes_to_mma_sync():
     assert {c.tile.kernel for c in gemm_choices(odd, target)} == {"mma"}
 
 
+def test_stages_end_with_a_windows_channels():
+    """Boxes of 64 elements take windows of 72 channels in two steps each, of 32 in one that is half as much work."""
+    target, depth = resolve("h100"), np.array([64])
+    whole = plain_gemm(1, 8192, 256, 9 * 64, "f16", "f16")
+    assert [int(whole.steps(kind, depth)[0]) for kind in ("wgmma", "mma")] == [9, 9]
+    for channels, steps in ((64, 9), (72, 18), (32, 9)):
+        gemm = replace(whole, k=9 * channels, run=channels)
+        assert gemm.steps("wgmma", depth) == [steps]
+        assert gemm.steps("mma", depth) == -(-9 * channels // depth)
+    tiles = aligned_tiles("wgmma", "f16", target, "k", "n")
+    one = np.ones(len(tiles), dtype=np.int64)
+
+    def compute(gemm: Gemm) -> np.ndarray:
+        return estimate(gemm, "wgmma", "f16", tiles, one, target).parts_us["compute"]
+
+    assert np.allclose(compute(replace(whole, k=9 * 72, run=72)), 2 * compute(whole))
+    assert np.allclose(compute(replace(whole, k=9 * 32, run=32)), compute(whole) / 2)
+    assert np.array_equal(compute(replace(whole, run=64)), compute(whole))
+
+
 def test_tf32_warpgroups_want_both_factors_along_k():
     target = resolve("h200")
     for transposed, kernels in ((True, "wgmma"), (False, "mma")):

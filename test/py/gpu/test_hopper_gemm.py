@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hopper_products import Convolution, Product, two_results
 
+from tilewright.compiler.gpu.emitted_tiles import read_product
 from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.kernels import hopper_gemm
 from tilewright.compiler.ir import context, functions, ir, parse
@@ -214,6 +215,23 @@ def test_convolutions(problem, seed):
     check_convolution(problem, None, seed)
 
 
+def test_schedules_know_how_far_boxes_go():
+    """Window columns and channels that boxes take apart are channels to a schedule, and 1x1 windows all of k."""
+    for problem, run in (
+        (CONVOLUTIONS[0], 64),
+        (CONVOLUTIONS[3], 64),
+        (CONVOLUTIONS[1], 32),
+        (CONVOLUTIONS[4], 0),
+    ):
+        with context(), ir.Location.unknown():
+            (function,) = functions(module := parse(problem.text()))
+            product = read_product(function)
+            del module
+        assert product is not None
+        assert product.gemm.tensor_maps
+        assert product.gemm.run == run
+
+
 @pytest.mark.parametrize("size", [(5, 9), (13, 8), (14, 11)])
 def test_columns_of_several_loops(size):
     """Pixels as columns, in boxes so narrow that 8 columns, or even two, are in different rows of the image."""
@@ -226,6 +244,13 @@ def test_columns_of_several_loops(size):
 def test_convolutions_in_clusters(seed):
     """Boxes of pixels, two consumers, two blocks, three parts of k."""
     check_convolution(Convolution(2, 12, 14, 64, 64), tile(128, 64, cluster=2, split_k=2), seed)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_clusters_share_pixels(stride):
+    """Pixels as columns, of which each of two blocks loads its half for both, every other one with a stride of 2."""
+    problem = Convolution(1, 5, 65 * stride, 16, 136, stride=stride, channels_first_result=True)
+    check_convolution(problem, tile(64, 64, cluster=2))
 
 
 def check_convolution(problem: Convolution, gpu: GpuTile | None, seed: int = 0) -> None:
