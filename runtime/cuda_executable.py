@@ -64,7 +64,11 @@ class CudaExecutable(HostCalls):
             raise PackageError(reason)
         lib = cuda_native.library()
         self._handle = cuda_native.create(
-            package, settings.cuda_library(), device_index, settings.cuda_synchronous()
+            package,
+            settings.cuda_library(),
+            device_index,
+            settings.cuda_synchronous(),
+            settings.cuda_overlap(),
         )
         # Not at exit: the driver is taken down first, and the system takes the memory back anyway.
         weakref.finalize(self, lib.tw_cuda_destroy, self._handle).atexit = False
@@ -237,6 +241,11 @@ class CudaExecutable(HostCalls):
     def graph_error(self) -> str:
         """Why calls at `cuda_graph="auto"` go through no graph although it would pay; empty when nothing went wrong."""
         return self._lib.tw_cuda_graph_error(self._handle).decode(errors="replace")
+
+    @property
+    def overlap_error(self) -> str:
+        """Why kernels that could start before the one before them has ended do not; empty when nothing went wrong."""
+        return self._lib.tw_cuda_overlap_error(self._handle).decode(errors="replace")
 
     @property
     def _graph_mode(self) -> int:

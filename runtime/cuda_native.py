@@ -62,6 +62,8 @@ class _Kernel(ctypes.Structure):
         ("zeroed_bytes", i64),
         ("cooperative", i32),
         ("assert_count", i32),
+        ("overlaps", i32),
+        ("reserved", i32),
         ("maps", ctypes.POINTER(_TensorMap)),
         ("map_count", i64),
     )
@@ -110,7 +112,7 @@ class _Failure(ctypes.Structure):
 
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "tw_cuda_devices": (ctypes.c_char_p, pointer, i32, ctypes.POINTER(i32)),
-    "tw_cuda_create": (ctypes.c_char_p, i32, ctypes.POINTER(_Package), i32, ctypes.POINTER(pointer)),
+    "tw_cuda_create": (ctypes.c_char_p, i32, ctypes.POINTER(_Package), i32, i32, ctypes.POINTER(pointer)),
     "tw_cuda_bind": (pointer, pointer, pointer, i32),
     "tw_cuda_run": (pointer, pointer, pointer, pointer, i32),
     "tw_cuda_run_host": (pointer, pointer, pointer, i32),
@@ -135,21 +137,26 @@ def library() -> ctypes.CDLL:
     for name, arguments in _ARGUMENTS.items():
         function = getattr(lib, name)
         function.argtypes, function.restype = arguments, i32
-    lib.tw_cuda_graph_error.argtypes, lib.tw_cuda_graph_error.restype = (pointer,), ctypes.c_char_p
+    for name in ("tw_cuda_graph_error", "tw_cuda_overlap_error"):
+        function = getattr(lib, name)
+        function.argtypes, function.restype = (pointer,), ctypes.c_char_p
     for name in ("tw_cuda_destroy", "tw_cuda_memory_delete", "tw_cuda_last_failure"):
         function = getattr(lib, name)
         function.argtypes, function.restype = (pointer,), None
     return lib
 
 
-def create(package: Package, driver: str, device: int, is_synchronous: bool) -> int:
-    """Loads a package into a device; returns a handle for `tw_cuda_destroy`. Raises PackageError, DeviceError."""
+def create(package: Package, driver: str, device: int, is_synchronous: bool, overlaps: bool) -> int:
+    """Loads a package into a device; returns a handle for `tw_cuda_destroy`. Raises PackageError, DeviceError.
+
+    `is_synchronous` waits for every kernel; otherwise, with `overlaps`, kernels that can start early do.
+    """
     kernels = [_kernel(kernel) for kernel in package.kernels]
     tables = native.flatten(package)
     table = _Package(ctypes.addressof(tables), (_Kernel * len(kernels))(*kernels))
     handle = pointer()
     status = library().tw_cuda_create(
-        driver.encode(), device, ctypes.byref(table), is_synchronous, ctypes.byref(handle)
+        driver.encode(), device, ctypes.byref(table), is_synchronous, overlaps, ctypes.byref(handle)
     )
     if status:
         fail(status, package)
@@ -181,6 +188,8 @@ def _kernel(kernel: Kernel) -> _Kernel:
         launch.zeroed_bytes,
         launch.cooperative,
         len(kernel.asserts),
+        launch.overlaps,
+        0,
         maps,
         len(maps),
     )

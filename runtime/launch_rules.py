@@ -61,6 +61,8 @@ def broken_rule(launch: Launch) -> str | None:
         return f"shared_bytes: expected 0 to {MOST_SHARED_BYTES}, found {launch.shared_bytes}"
     if not 0 <= launch.zeroed_bytes <= launch.workspace_bytes:
         return f"zeroed_bytes: expected 0 to workspace_bytes {launch.workspace_bytes}, found {launch.zeroed_bytes}"
+    if launch.overlaps and launch.cooperative:
+        return "overlaps: expected false of a cooperative kernel, found true"
     for number, tensor_map in enumerate(launch.tensor_maps):
         broken = broken_map_rule(tensor_map)
         if broken:

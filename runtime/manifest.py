@@ -221,6 +221,8 @@ def _launch_from_json(entry: Reader, tensors: Mapping[str, memoryview]) -> Launc
         registers=entry["registers"].size(),
         spill_bytes=entry["spill_bytes"].size(),
         ptx=b"" if entry["ptx"].data is None else bytes(entry["ptx"].tensor(tensors)),
+        # Files from before kernels could overlap do not say so.
+        overlaps="overlaps" in entry.object() and entry["overlaps"].flag(),
     )
     broken = broken_rule(launch)
     if broken:

@@ -112,7 +112,8 @@ class Launch:
 
     `shared_bytes` is dynamic shared memory of one block. `workspace_bytes` of global memory belong to the kernel
     alone; its first `zeroed_bytes` are zero before the first launch, and every launch leaves them zero. All blocks
-    of a `cooperative` kernel run at once. `registers` (per thread) and `spill_bytes` are what the assembler
+    of a `cooperative` kernel run at once. One that `overlaps` may be started before the kernel launched before it has
+    ended: all its threads wait for that end before they touch global memory. `registers` (per thread) and `spill_bytes` are what the assembler
     reported, 0 when none ran. `ptx` is what the driver may compile when it takes the cubin in `object` for none of
     its own.
     """
@@ -129,6 +130,7 @@ class Launch:
     registers: int = 0
     spill_bytes: int = 0
     ptx: bytes = b""
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@
 - `TILEWRIGHT_OUTPUT_POOL_MB`: mebibytes of freed output memory that each model keeps for reuse; default 256,
   and at least the outputs of one call; 0 keeps none.
 - `TILEWRIGHT_CUDA_GRAPH`: whether models on a GPU run through a CUDA graph: `0`, `1` or `auto`, the default.
+- `TILEWRIGHT_CUDA_OVERLAP`: `0` starts no kernel on a GPU before the one before it has ended; default 1.
 - `TILEWRIGHT_CUDA_SYNC`: `1` waits for every kernel on a GPU, so that a fault names the one that made it; default 0.
 - `TILEWRIGHT_CUDA_LIBRARY`: the NVIDIA driver's library; default `libcuda.so.1`.
 """
@@ -47,6 +48,11 @@ def cuda_graph() -> bool | str:
 def cuda_synchronous() -> bool:
     """Whether every kernel is waited for; raises SettingError for a bad variable."""
     return bool(_integer("TILEWRIGHT_CUDA_SYNC", os.environ.get("TILEWRIGHT_CUDA_SYNC", "0"), 0, 1))
+
+
+def cuda_overlap() -> bool:
+    """Whether kernels may start before the one before has ended; raises SettingError for a bad variable."""
+    return bool(_integer("TILEWRIGHT_CUDA_OVERLAP", os.environ.get("TILEWRIGHT_CUDA_OVERLAP", "1"), 0, 1))
 
 
 def cuda_library() -> str:

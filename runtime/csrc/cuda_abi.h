@@ -14,14 +14,15 @@ struct tw_cuda_tensor_map {
   uint32_t box[5], element_strides[5];
 };
 
-// `ptx` is compiled by the driver when it takes no `image`; null where there is none.
+// `ptx` is compiled by the driver when it takes no `image`; null where there is none. One that `overlaps` may start
+// before the kernel before it has ended, for which it waits itself.
 struct tw_cuda_kernel {
   const char *image, *ptx;
   uint64_t image_bytes, ptx_bytes;
   const char *name, *symbol;
   int32_t grid, block, cluster, shared_bytes;
   int64_t workspace_bytes, zeroed_bytes;
-  int32_t cooperative, assert_count;
+  int32_t cooperative, assert_count, overlaps, reserved;
   const tw_cuda_tensor_map *maps;
   int64_t map_count;
 };

@@ -50,7 +50,7 @@ std::string Driver::text(int code) const {
 
 void Driver::fail(int code, const std::string &what) const {
   std::string message = what + ": " + text(code);
-  if (code >= kFirstSticky && code <= kLastSticky)
+  if (is_sticky(code))
     message +=
         "; an earlier kernel may be at fault, which TILEWRIGHT_CUDA_SYNC=1 would name, and this process can use the "
         "device no more";

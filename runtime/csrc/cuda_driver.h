@@ -52,12 +52,12 @@ enum EventFlag { kNoTiming = 2 };
 enum HostFlag { kPortable = 1, kDeviceMap = 2 };
 enum CaptureMode { kThreadLocal = 1 };
 enum CaptureStatus { kNotCapturing = 0 };
-enum LaunchAttributeId { kCooperative = 2, kClusterDimension = 4 };
+enum LaunchAttributeId { kCooperative = 2, kClusterDimension = 4, kProgrammaticSerialization = 6 };
 
 union LaunchValue {
   char bytes[64];
   void *pointer;
-  int cooperative;
+  int cooperative, programmatic_serialization;
   struct {
     unsigned x, y, z;
   } cluster;
@@ -139,6 +139,9 @@ enum TensorMapPromotion { kNoPromotion, kL2_64B, kL2_128B, kL2_256B };
   F(graph_set_node, "cuGraphExecKernelNodeSetParams_v2", GraphExec, GraphNode, const NodeParams *)                \
   F(graph_exec_destroy, "cuGraphExecDestroy", GraphExec)                                                          \
   F(graph_destroy, "cuGraphDestroy", Graph)
+
+// Whether an error ends the use of the device in this process.
+inline bool is_sticky(int code) { return code >= kFirstSticky && code <= kLastSticky; }
 
 // A call of the driver failed; the message says which and why.
 struct Error : std::runtime_error {

@@ -12,6 +12,7 @@ namespace {
 constexpr int64_t kPlainCalls = 2;
 constexpr size_t kWorthGraph = 4;
 constexpr uint64_t kCallerAlignment = 16;  // kernels load vectors of so many bytes
+constexpr int kOverlapInGraphs = 12030;    // the driver from which on edges of a graph let a kernel start early
 
 // Bytes of blocks laid one after another, and where each begins.
 uint64_t lay_out(const std::vector<int64_t> &sizes, std::vector<Address> &offsets) {
@@ -181,11 +182,13 @@ void Executable::run(void *const *inputs, void *const *outputs, Stream stream, t
   int capturing = kNotCapturing;
   driver_.check(driver_.stream_is_capturing(stream, &capturing), "asking whether the stream is being captured");
   if (capturing != kNotCapturing) {
-    // The caller's own graph: it orders its replays itself.
-    main_.launch(driver_, stream);
+    // The caller's own graph: it orders its replays itself. A launch that the driver refused would spoil it.
+    LaunchOptions options;
+    if (driver_.version >= kOverlapInGraphs) options.overlap = &overlap_;
+    main_.launch(driver_, stream, options);
     return;
   }
-  launch(stream, mode, {is_synchronous_});
+  launch(stream, mode, options());
   if (is_synchronous_) throw_failed_assert(false);
 }
 
@@ -230,24 +233,46 @@ bool Executable::has_graph(bool is_asked) {
     return true;
   } catch (const Error &error) {
     drop_graph();
-    if (is_asked || (error.code >= kFirstSticky && error.code <= kLastSticky)) throw;
+    if (is_asked || is_sticky(error.code)) throw;
     graph_error_ = error.what();
     return false;
   }
 }
 
 void Executable::capture() {
-  nodes_.clear();
+  capture([&](Overlap *overlap) {
+    nodes_.clear();
+    main_.launch(driver_, stream_, {false, nullptr, &nodes_, overlap});
+  });
+  main_.forget_changes();
+}
+
+// What `launches` launches becomes a graph. A launch that is refused spoils a capture as a whole: where it may have
+// been for the overlap, there is another one without.
+void Executable::capture(const std::function<void(Overlap *)> &launches) {
+  Overlap tried{overlap_.is_on && driver_.version >= kOverlapInGraphs};
+  try {
+    capture_once(launches, &tried);
+    if (!tried.error.empty()) overlap_.refuse(tried.error);
+  } catch (const Error &error) {
+    if (!tried.was_used || is_sticky(error.code)) throw;
+    drop_graph();
+    const std::string why = tried.error.empty() ? error.what() : tried.error;
+    capture_once(launches, nullptr);
+    overlap_.refuse(why);
+  }
+}
+
+void Executable::capture_once(const std::function<void(Overlap *)> &launches, Overlap *overlap) {
   driver_.check(driver_.begin_capture(stream_, kThreadLocal), "beginning to capture a CUDA graph");
   try {
-    main_.launch(driver_, stream_, {false, nullptr, &nodes_});
+    launches(overlap);
   } catch (...) {
     driver_.end_capture(stream_, &graph_);
     throw;
   }
   driver_.check(driver_.end_capture(stream_, &graph_), "capturing a CUDA graph");
   driver_.check(driver_.graph_instantiate(&graph_exec_, graph_, 0), "instantiating a CUDA graph");
-  main_.forget_changes();
 }
 
 void Executable::drop_graph() {
@@ -288,7 +313,7 @@ void Executable::run_host(void *const *inputs, void *const *outputs, tw_cuda_gra
   throw_failed_assert(true);
   try {
     stage(inputs);
-    launch(stream_, mode, {is_synchronous_});
+    launch(stream_, mode, options());
     for (size_t i = 0; i < staged_outputs_.size(); ++i)
       if (const int64_t bytes = sizes_.of[TW_OUTPUT][i])
         driver_.check(driver_.copy_to_host(outputs[i], reinterpret_cast<Address>(staged_outputs_[i]), bytes, stream_),
@@ -371,18 +396,12 @@ void Executable::time(void *const *inputs, int64_t set_count, void *const *outpu
   if (has_run_) driver_.check(driver_.event_synchronize(done_), "waiting for the last call");
   drop_graph();
   try {
-    driver_.check(driver_.begin_capture(stream_, kThreadLocal), "beginning to capture a CUDA graph");
-    try {
+    capture([&](Overlap *overlap) {
       for (int64_t i = 0; i < launches; ++i) {
         main_.set_caller(driver_, inputs + (i % set_count) * int64_t(sizes_.of[TW_INPUT].size()), outputs);
-        main_.launch(driver_, stream_);
+        main_.launch(driver_, stream_, {false, nullptr, nullptr, overlap});
       }
-    } catch (...) {
-      driver_.end_capture(stream_, &graph_);
-      throw;
-    }
-    driver_.check(driver_.end_capture(stream_, &graph_), "capturing a CUDA graph");
-    driver_.check(driver_.graph_instantiate(&graph_exec_, graph_, 0), "instantiating a CUDA graph");
+    });
     driver_.check(driver_.graph_launch(graph_exec_, stream_), "launching the CUDA graph");
     for (int64_t r = 0; r < rounds; ++r) {
       driver_.check(driver_.event_record(events.data()[0], stream_), "recording an event");

@@ -1,5 +1,6 @@
 // A package on a device, with its weights bound.
 #pragma once
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -22,8 +23,9 @@ struct ArgumentFailure : std::runtime_error {
 // Calls may come from any thread; they follow one another, on the device too, as they share an arena.
 class Executable {
  public:
-  Executable(std::shared_ptr<Device> device, bool is_synchronous)
-      : device_(std::move(device)), driver_(device_->driver), is_synchronous_(is_synchronous) {}
+  Executable(std::shared_ptr<Device> device, bool is_synchronous, bool overlaps)
+      : device_(std::move(device)), driver_(device_->driver), is_synchronous_(is_synchronous),
+        overlap_{overlaps && !is_synchronous} {}
   ~Executable();
   Executable(const Executable &) = delete;
   Executable &operator=(const Executable &) = delete;
@@ -47,6 +49,8 @@ class Executable {
   bool in_prepack() const { return in_prepack_; }
   // Why calls that were left to choose go through no graph; empty when nothing went wrong.
   const std::string &graph_error() const { return graph_error_; }
+  // Why kernels that could start before the one before them has ended do not; empty when nothing went wrong.
+  const std::string &overlap_error() const { return overlap_.error; }
   Stream own_stream() const { return stream_; }
   tw_cuda_resources resources(int64_t kernel) const { return kernels_.at(size_t(kernel)).resources(); }
 
@@ -59,6 +63,9 @@ class Executable {
   void launch(Stream stream, tw_cuda_graph_mode mode, const LaunchOptions &options);
   bool has_graph(bool is_asked);
   void capture();
+  void capture(const std::function<void(Overlap *)> &launches);
+  void capture_once(const std::function<void(Overlap *)> &launches, Overlap *overlap);
+  LaunchOptions options() { return {is_synchronous_, nullptr, nullptr, &overlap_}; }
   void drop_graph();
   void stage(void *const *inputs);
   void throw_failed_assert(bool is_late);
@@ -66,6 +73,7 @@ class Executable {
   std::shared_ptr<Device> device_;
   const Driver &driver_;
   const bool is_synchronous_;
+  Overlap overlap_;
   std::mutex lock_;
   Stream stream_ = nullptr;
   Event done_ = nullptr;  // follows the last call

@@ -124,11 +124,13 @@ TW_EXPORT int tw_cuda_devices(const char *library, tw_cuda_device *to, int most,
   });
 }
 
-// Loads a package into a device; with `is_synchronous` every step is waited for, so that faults name their kernel.
+// Loads a package into a device; with `is_synchronous` every step is waited for, so that faults name their kernel;
+// else, with `overlaps`, kernels that can start before the one before them has ended do.
 TW_EXPORT int tw_cuda_create(const char *library, int device, const tw_cuda_package *package, int is_synchronous,
-                             void **executable) {
+                             int overlaps, void **executable) {
   return guarded(nullptr, [&] {
-    auto made = std::make_unique<Executable>(open_device(Driver::open(library), device), is_synchronous != 0);
+    auto made = std::make_unique<Executable>(open_device(Driver::open(library), device), is_synchronous != 0,
+                                             overlaps != 0);
     made->load(*package);
     *executable = made.release();
   });
@@ -156,6 +158,10 @@ TW_EXPORT int tw_cuda_run_host(void *executable, void *const *inputs, void *cons
 
 TW_EXPORT const char *tw_cuda_graph_error(void *executable) {
   return static_cast<Executable *>(executable)->graph_error().c_str();
+}
+
+TW_EXPORT const char *tw_cuda_overlap_error(void *executable) {
+  return static_cast<Executable *>(executable)->overlap_error().c_str();
 }
 
 TW_EXPORT int tw_cuda_synchronize(void *executable) {

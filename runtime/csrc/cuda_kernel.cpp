@@ -8,6 +8,7 @@ namespace tw::cuda {
 namespace {
 
 constexpr unsigned kPortableCluster = 8;
+constexpr int kOverlappingMajor = 9;  // compute capability from which a kernel can start before the one before ends
 constexpr unsigned kSharedBytesOfAll = 48 << 10;  // more is granted only to kernels that ask
 constexpr size_t kLogBytes = 8192, kShownLogBytes = 1500;
 
@@ -27,7 +28,8 @@ int load_image(const Driver &driver, Module *module, const char *image, uint64_t
 
 Kernel::Kernel(const Device &device, const tw_cuda_kernel &table)
     : driver_(&device.driver), name_(table.name), grid_(table.grid), block_(table.block), cluster_(table.cluster),
-      shared_bytes_(table.shared_bytes), is_cooperative_(table.cooperative != 0) {
+      shared_bytes_(table.shared_bytes), is_cooperative_(table.cooperative != 0),
+      overlaps_(table.overlaps && device.attribute(kCapabilityMajor) >= kOverlappingMajor) {
   auto refuse = [&](const std::string &what) { throw TableError("kernel `" + name_ + "`: " + what); };
   if (cluster_ > 1 && !device.attribute(kClusterLaunch))
     refuse("it runs in clusters of " + std::to_string(cluster_) + " blocks, which this device has none of");
@@ -49,7 +51,7 @@ Kernel::Kernel(const Device &device, const tw_cuda_kernel &table)
 Kernel::Kernel(Kernel &&other) noexcept
     : driver_(other.driver_), name_(std::move(other.name_)), module_(std::exchange(other.module_, nullptr)),
       function_(other.function_), grid_(other.grid_), block_(other.block_), cluster_(other.cluster_),
-      shared_bytes_(other.shared_bytes_), is_cooperative_(other.is_cooperative_), resources_(other.resources_) {}
+      shared_bytes_(other.shared_bytes_), is_cooperative_(other.is_cooperative_), overlaps_(other.overlaps_), resources_(other.resources_) {}
 
 Kernel::~Kernel() {
   if (module_) driver_->module_unload(module_);
@@ -101,8 +103,8 @@ void Kernel::prepare(const Device &device) {
   }
 }
 
-void Kernel::launch(Stream stream, void **params) const {
-  LaunchAttribute attributes[2] = {};
+void Kernel::launch(Stream stream, void **params, bool is_early) const {
+  LaunchAttribute attributes[3] = {};
   LaunchConfig config{{grid_, 1, 1}, {block_, 1, 1}, shared_bytes_, stream, attributes, 0};
   if (cluster_ > 1) {
     LaunchAttribute &one = attributes[config.attribute_count++];
@@ -113,6 +115,11 @@ void Kernel::launch(Stream stream, void **params) const {
     LaunchAttribute &one = attributes[config.attribute_count++];
     one.id = kCooperative;
     one.value.cooperative = 1;
+  }
+  if (is_early) {
+    LaunchAttribute &one = attributes[config.attribute_count++];
+    one.id = kProgrammaticSerialization;
+    one.value.programmatic_serialization = 1;
   }
   driver_->check(driver_->launch(&config, function_, params, nullptr), "launching it");
 }

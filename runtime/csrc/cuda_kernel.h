@@ -19,7 +19,10 @@ class Kernel {
 
   const std::string &name() const { return name_; }
   const tw_cuda_resources &resources() const { return resources_; }
-  void launch(Stream stream, void **params) const;
+  // Whether it can be launched before the kernel before it has ended.
+  bool overlaps() const { return overlaps_; }
+  // With `is_early` it may start as soon as the kernel before it allows: only for one that overlaps.
+  void launch(Stream stream, void **params, bool is_early = false) const;
   // The same launch as parameters of a graph's node.
   NodeParams node(void **params) const;
 
@@ -32,7 +35,7 @@ class Kernel {
   Module module_ = nullptr;
   Function function_ = nullptr;
   unsigned grid_, block_, cluster_, shared_bytes_;
-  bool is_cooperative_;
+  bool is_cooperative_, overlaps_;
   tw_cuda_resources resources_{};
 };
 

@@ -148,12 +148,31 @@ void Program::set(const Driver &driver, const std::vector<Patch> &patches, void 
   }
 }
 
+void Program::launch_step(const Driver &driver, Stream stream, const Step &step, Overlap *overlap) {
+  void **params = params_.data() + step.first_param;
+  if (overlap && overlap->is_on && step.kernel->overlaps()) {
+    overlap->was_used = true;
+    try {
+      return step.kernel->launch(stream, params, true);
+    } catch (const Error &error) {
+      if (is_sticky(error.code)) throw;
+      overlap->refuse(error.what());
+    }
+  }
+  step.kernel->launch(stream, params);
+}
+
 void Program::launch(const Driver &driver, Stream stream, const LaunchOptions &options) {
+  // What comes before the first kernel is not ours: it may end before what it follows has, or be no kernel at all.
+  Overlap *overlap = nullptr;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step &step = steps_[i];
     try {
       if (options.events) driver.check(driver.event_record(options.events[i], stream), "recording an event");
-      if (!step.is_empty) step.kernel->launch(stream, params_.data() + step.first_param);
+      if (!step.is_empty) {
+        launch_step(driver, stream, step, overlap);
+        overlap = options.overlap;
+      }
       if (options.is_synchronous) driver.check(driver.stream_synchronize(stream), "running it");
       if (options.nodes) options.nodes->push_back(step.is_empty ? nullptr : last_node(driver, stream));
     } catch (const Error &error) {

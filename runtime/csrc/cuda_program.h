@@ -22,13 +22,25 @@ struct Places {
   const StatusWords *statuses = nullptr;
 };
 
+// Whether kernels are launched before the one before them has ended. A driver that refuses that, but takes the same
+// launch without it, costs the overlap only.
+struct Overlap {
+  bool is_on = false, was_used = false;
+  std::string error;  // why it is off although it was asked for
+  void refuse(const std::string &why) {
+    if (is_on) error = why;
+    is_on = false;
+  }
+};
+
 // `is_synchronous` waits for every step, so that a fault is its own. `events`, one more than there are steps, are
 // recorded before each step and after the last. `nodes` receives each step's node of the graph that is being captured,
-// null for a step of no blocks.
+// null for a step of no blocks. `overlap`, where there is one, lets kernels start early.
 struct LaunchOptions {
   bool is_synchronous = false;
   const Event *events = nullptr;
   std::vector<GraphNode> *nodes = nullptr;
+  Overlap *overlap = nullptr;
 };
 
 class Program {
@@ -72,6 +84,7 @@ class Program {
     int32_t index;
     int64_t offset;
   };
+  void launch_step(const Driver &driver, Stream stream, const Step &step, Overlap *overlap);
   void encode_maps(const Driver &driver, size_t number);
   void add_step(const tw_step &from, int32_t number, const tw_program &table, const tw_cuda_kernel &kernel);
   void set(const Driver &driver, const std::vector<Patch> &patches, void *const *bases);

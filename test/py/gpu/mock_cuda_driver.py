@@ -126,6 +126,7 @@ def mock(mock_library, monkeypatch) -> Iterator[MockDriver]:
     monkeypatch.setenv("TILEWRIGHT_CUDA_LIBRARY", str(mock_library.path))
     monkeypatch.delenv("TILEWRIGHT_CUDA_GRAPH", raising=False)
     monkeypatch.delenv("TILEWRIGHT_CUDA_SYNC", raising=False)
+    monkeypatch.delenv("TILEWRIGHT_CUDA_OVERLAP", raising=False)
     mock_library.reset()
     yield mock_library
     assert mock_library.problems == []

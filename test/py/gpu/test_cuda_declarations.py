@@ -45,6 +45,7 @@ def test_declarations_are_nvidias(tmp_path):
         "kNotCapturing": "CU_STREAM_CAPTURE_STATUS_NONE",
         "kCooperative": "CU_LAUNCH_ATTRIBUTE_COOPERATIVE",
         "kClusterDimension": "CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION",
+        "kProgrammaticSerialization": "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION",
         "kU8": "CU_TENSOR_MAP_DATA_TYPE_UINT8", "kF16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
         "kF32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32", "kBf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
         "kTf32": "CU_TENSOR_MAP_DATA_TYPE_TFLOAT32", "kL2_256B": "CU_TENSOR_MAP_L2_PROMOTION_L2_256B",
@@ -56,6 +57,10 @@ def test_declarations_are_nvidias(tmp_path):
             "attributes": "attrs", "attribute_count": "numAttrs",
         },
         ("LaunchAttribute", "CUlaunchAttribute"): {"id": "id", "value": "value"},
+        ("LaunchValue", "CUlaunchAttributeValue"): {
+            "cooperative": "cooperative", "cluster": "clusterDim",
+            "programmatic_serialization": "programmaticStreamSerializationAllowed",
+        },
         ("NodeParams", "CUDA_KERNEL_NODE_PARAMS_v2"): {
             "function": "func", "grid": "gridDimX", "block": "blockDimX", "shared_bytes": "sharedMemBytes",
             "params": "kernelParams", "extra": "extra", "kernel": "kern", "context": "ctx",

@@ -32,7 +32,7 @@ LAUNCH = Launch("cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP, STEPPED), 16
 def package(launch: Launch | None = LAUNCH) -> Package:
     kernels = (
         Kernel("gemm", "gemm_symbol", b"\x7fELF", asserts=("index in range",), launch=launch),
-        Kernel("plain", "plain", b".version 8.0", launch=Launch("ptx", 0, 32)),
+        Kernel("plain", "plain", b".version 8.0", launch=Launch("ptx", 0, 32, overlaps=True)),
     )
     specs = (TensorSpec("x", "f16", (33, 72)),), (TensorSpec("y", "f16", (33, 72)),)
     steps = (

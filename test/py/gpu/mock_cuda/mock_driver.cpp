@@ -215,28 +215,41 @@ MOCK_API cuLaunchKernelEx(const LaunchConfig *config, FunctionState *function, v
     return refuse("more dynamic shared memory than it was granted");
   if (function->code.number("threads", bx) != bx) return refuse("another block than it was compiled for");
   unsigned cluster = 1;
-  bool is_cooperative = false;
+  bool is_cooperative = false, is_early = false;
   for (unsigned i = 0; i < config->attribute_count; ++i) {
     const LaunchAttribute &one = config->attributes[i];
     if (one.id == kClusterDimension && one.value.cluster.y == 1 && one.value.cluster.z == 1)
       cluster = one.value.cluster.x;
     else if (one.id == kCooperative)
       is_cooperative = one.value.cooperative == 1;
+    else if (one.id == kProgrammaticSerialization && s.devices[0].attributes[kCapabilityMajor] >= 9)
+      is_early = one.value.programmatic_serialization == 1;
     else
       return refuse("attribute");
   }
   if (cluster < 1 || gx % cluster || cluster > (function->has_large_clusters ? 16u : 8u)) return refuse("cluster");
   note("launch ", function->code.symbol, " grid ", gx, " block ", bx, " shared ", config->shared_bytes, " cluster ",
-       cluster, is_cooperative ? " cooperative" : "", config->stream ? "" : " default stream");
+       cluster, is_cooperative ? " cooperative" : "", is_early ? " early" : "",
+       config->stream ? "" : " default stream");
   StreamState *stream = stream_of(config->stream);
   if (!stream) return kInvalidHandle;
+  if (stream->capture && stream->capture->is_spoilt) return kCaptureInvalidated;
+  if (is_early && is_cooperative) return refuse("early and cooperative");
+  if (is_early && !(stream->capture ? stream->last != nullptr : stream->is_after_kernel))
+    return refuse("early, but not after a kernel");
+  if (is_early && s.early_refusal >= (stream->capture ? kRefusesInCaptures : kRefusesAll)) {
+    if (stream->capture) stream->capture->is_spoilt = true;
+    return kNotSupported;
+  }
   Params found = read_params(*function, params);
   if (stream->capture) {
     stream->capture->nodes.push_back(std::make_unique<NodeState>(NodeState{function, found}));
     stream->last = stream->capture->nodes.back().get();
     return 0;
   }
-  return submit(stream, {[function, found, stream] { execute(*function, found, *stream); }, nullptr, nullptr, 0});
+  const int code = submit(stream, {[function, found, stream] { execute(*function, found, *stream); }, nullptr, nullptr, 0});
+  stream->is_after_kernel = true;
+  return code;
 }
 
 MOCK_API cuMemAlloc_v2(Address *to, size_t bytes) {

@@ -83,6 +83,7 @@ int submit(StreamState *stream, Operation operation) {
     problem("work other than a kernel on a stream that is being captured");
     return kCaptureUnsupported;
   }
+  stream->is_after_kernel = false;
   stream->queue.push_back(std::move(operation));
   return 0;
 }
@@ -138,6 +139,7 @@ __attribute__((visibility("default"))) void mock_reset() {
   s.driver_version = 12080;
   s.devices.assign(1, {});
   s.is_initialized = was;
+  s.early_refusal = kRefusesNone;
   s.sticky = 0;
   s.calls = 0;
   s.fail_at = -1;
@@ -166,6 +168,11 @@ __attribute__((visibility("default"))) void mock_device(int index, const char *n
 __attribute__((visibility("default"))) void mock_device_count(int count) { state().devices.resize(count); }
 __attribute__((visibility("default"))) void mock_memory(uint64_t bytes) { state().devices[0].memory_bytes = bytes; }
 __attribute__((visibility("default"))) void mock_driver_version(int version) { state().driver_version = version; }
+
+// From here on early launches are refused: 0 never, 1 in captures, 2 always.
+__attribute__((visibility("default"))) void mock_refuse_early(int where) {
+  state().early_refusal = EarlyRefusal(where);
+}
 
 // The `n`th call from now fails; releases do not count.
 __attribute__((visibility("default"))) void mock_fail(int64_t n, int code) {

@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda_driver.h"
@@ -22,8 +23,11 @@ namespace mock {
 using tw::cuda::Address;
 using tw::cuda::TensorMap;
 
-constexpr int kIllegalAddress = 700, kCaptureUnsupported = 900, kInvalidContext = 201, kInvalidHandle = 400,
-              kInvalidPtx = 218, kNotInitialized = 3, kInvalidDevice = 101;
+constexpr int kIllegalAddress = 700, kCaptureUnsupported = 900, kCaptureInvalidated = 901, kInvalidContext = 201,
+              kInvalidHandle = 400, kInvalidPtx = 218, kNotInitialized = 3, kInvalidDevice = 101, kNotSupported = 801;
+
+// Which launches that may start before the kernel before them has ended the driver refuses.
+enum EarlyRefusal { kRefusesNone, kRefusesInCaptures, kRefusesAll };
 
 // One function of a mock image: `fn SYMBOL BODY key=value...`; `sig` has a letter per parameter, `p` or `m`.
 struct Code {
@@ -66,6 +70,7 @@ struct NodeState {
 
 struct GraphState {
   std::vector<std::unique_ptr<NodeState>> nodes;
+  bool is_spoilt = false;  // by a call that was refused
 };
 
 struct ExecState {
@@ -78,6 +83,7 @@ struct StreamState {
   std::deque<Operation> queue;
   GraphState *capture = nullptr;
   NodeState *last = nullptr;
+  bool is_after_kernel = false;  // what was queued last
   double clock_us = 0;
 };
 
@@ -106,6 +112,7 @@ struct State {
   std::vector<DeviceConfig> devices{1};
   bool is_initialized = false;
   int sticky = 0;
+  EarlyRefusal early_refusal = kRefusesNone;
   int64_t calls = 0, fail_at = -1;
   int fail_code = 0;
   std::vector<std::string> log;

@@ -94,6 +94,11 @@ MOCK_API cuStreamEndCapture(StreamState *stream, GraphState **graph) {
     return kInvalidValue;
   }
   set_thread_capturing(false);
+  if (stream->capture->is_spoilt) {
+    delete std::exchange(stream->capture, nullptr);
+    *graph = nullptr;
+    return kCaptureInvalidated;
+  }
   *graph = stream->capture;
   state().graphs.insert(*graph);
   stream->capture = nullptr;
