@@ -135,6 +135,11 @@ class Target:
         return self.kind == "gpu" and re.fullmatch(r"sm_([7-9]\d|1\d\d)a?", self.arch) is not None
 
     @property
+    def can_overlap_launches(self) -> bool:
+        """Whether a kernel can begin before the one launched before it has ended: NVIDIA, compute capability 9.0 on."""
+        return self.is_cuda and int(re.sub(r"\D", "", self.arch)) >= 90
+
+    @property
     def has_code(self) -> bool:
         """Whether code is generated for the target; for others schedules are constructed only."""
         return self.is_x86 or self.is_cuda

@@ -28,6 +28,7 @@ KINDS = {
     6: "standstill",
     7: "unfinished work",
     8: "misuse",
+    9: "early access",
 }
 """Kinds of findings as csrc/emulator_abi.h numbers them."""
 
@@ -76,6 +77,7 @@ class EmulatedKernel:
             is_checked=checked and self.description["checked"],
             workers=workers,
             has_async_proxy=self.description["async_proxy"],
+            overlaps=launch.overlaps,
             seed=seed,
             buffers=buffers,
             buffer_count=len(memory),

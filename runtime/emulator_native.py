@@ -65,6 +65,8 @@ class Emulation(ctypes.Structure):
         ("is_checked", i32),
         ("workers", i32),
         ("has_async_proxy", i32),
+        ("overlaps", i32),
+        ("reserved", i32),
         ("seed", u64),
         ("buffers", ctypes.POINTER(Buffer)),
         ("buffer_count", i64),

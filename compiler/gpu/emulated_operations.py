@@ -297,8 +297,9 @@ _PLAIN = {
     "thread_fence": "twe_thread_fence",
     "nanosleep": "twe_nanosleep",
     "bulk_commit": "twe_bulk_commit",
+    "grid_dependency_wait": "twe_grid_dependency_wait",
 }
-_NOTHING = ("set_max_registers", "tma_prefetch", "fence_async_global")
+_NOTHING = ("set_max_registers", "tma_prefetch", "fence_async_global", "launch_dependents")
 """Primitives that change nothing that an emulated kernel can notice."""
 
 

@@ -13,6 +13,7 @@ from tilewright.compiler.gpu.nvvm import kernel_of
 from tilewright.compiler.gpu.tensor_maps import read_tensor_map
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.lower import LoweredKernel
+from tilewright.compiler.passes.overlap_launches import OverlapLaunches
 from tilewright.compiler.passes.place_shared import PlaceShared
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel, Launch
@@ -26,6 +27,8 @@ def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
     with function.context, function.location:
         module, family = families.emit(function, target)
         kernel = kernel_of(module)
+        if target.can_overlap_launches:
+            OverlapLaunches().run(kernel)
         PlaceShared(max_bytes=target.level("shared").capacity_bytes).run(kernel)
         check_limits(kernel, target)
     return module, family
@@ -94,5 +97,6 @@ def read_launch(attributes: dict[str, ir.Attribute]) -> Launch:
         "emulated",
         **{name: ir.IntegerAttr(attributes[name]).value for name in numbers if name in attributes},
         cooperative=ir.BoolAttr(attributes["cooperative"]).value,
+        overlaps="overlaps" in attributes and ir.BoolAttr(attributes["overlaps"]).value,
         tensor_maps=tuple(read_tensor_map(entry) for entry in attributes["tensor_maps"]),
     )

@@ -12,7 +12,8 @@ other or erased), save the few marked `pure`. Operands by kind:
 `ptx` is the instruction with operands, results and attributes by name in braces; operands that stand for addresses
 are given as one register. Two lowerings read this table: `lower-primitives` (PTX) and the emulator (calls).
 
-Source: PTX ISA 8.8, chapters "Instruction set" (mbarrier, cp.async.bulk, wgmma, stmatrix, setmaxnreg).
+Source: PTX ISA 8.8, chapters "Instruction set" (mbarrier, cp.async.bulk, wgmma, stmatrix, setmaxnreg,
+griddepcontrol).
 """
 
 from __future__ import annotations
@@ -202,6 +203,12 @@ _TABLE = (
     _make("atomic_add", "target:global value:i32", "old:i32", "order: relaxed|acq_rel",
           "atom.{order}.gpu.add.u32 {old}, [{target}], {value};",
           "adds to an i32 of global memory; gives what was there"),
+    # Launches that overlap (programmatic dependent launch).
+    _make("grid_dependency_wait", "", "", "", "griddepcontrol.wait;",
+          "waits until the kernels launched before have ended and what they wrote is seen; every thread must come here, "
+          "and touch no global memory before", 90),
+    _make("launch_dependents", "", "", "", "griddepcontrol.launch_dependents;",
+          "lets the kernel launched next start, once every block of this one has come here or ended", 90),
     # Asynchronous copies of boxes of tensors that tensor maps describe (TMA); coordinates innermost first.
     _make("tma_load", "target:shared map:map barrier:shared coordinates:i32*", "", "",
           _TENSOR + ".shared::cluster.global." + _COMPLETE + " [{target}], [{map}, {{{coordinates}}}], [{barrier}];",

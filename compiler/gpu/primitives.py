@@ -159,6 +159,19 @@ def uniform(value: Integer) -> Value:
     return _emit("uniform", [_i32(value).value], [_i32_type()])[0]
 
 
+# Launches that overlap.
+
+
+def grid_dependency_wait() -> None:
+    """Waits for all kernels launched before; every thread does, before it touches global memory."""
+    _emit("grid_dependency_wait", [])
+
+
+def launch_dependents() -> None:
+    """Lets the kernel launched next start, once every block has come here or ended."""
+    _emit("launch_dependents", [])
+
+
 # Global memory.
 
 

@@ -14,6 +14,7 @@ import llvmlite.binding as llvm_binding
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu import libdevice, nvvm
+from tilewright.compiler.gpu.coherence import coherent
 from tilewright.compiler.ir import ir
 from tilewright.compiler.pipeline import OnPass
 
@@ -72,7 +73,7 @@ def compile_ptx(
     symbol = ir.StringAttr(nvvm.kernel_of(module).attributes["sym_name"]).value
     text = with_instructions(nvvm.llvm_ir(nvvm.lower(module, arch, on_pass)))
     optimised, assembly = emit(text, arch, opt_level)
-    return DeviceCode(symbol, arch, assembly, text, optimised)
+    return DeviceCode(symbol, arch, coherent(assembly), text, optimised)
 
 
 def with_instructions(text: str) -> str:

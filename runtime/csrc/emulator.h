@@ -108,6 +108,7 @@ struct Thread {
   void *fiber = nullptr;  // nullptr before it first runs
   char *stack = nullptr;
   bool done = false;
+  bool has_waited = false;  // for the kernels launched before this one
   Site site = kNoSite;            // where it waits, or what it last asked for
   const char *waits_for = nullptr;
 
@@ -335,6 +336,8 @@ void check_shared(Thread &thread, const Actor &actor, Site site, Block &block, u
 // Argument number of the access, or -1 where the compiler does not know it; `value` is what will be written.
 void check_global(Thread &thread, const Actor &actor, Site site, int32_t argument, uint64_t address, uint32_t bytes,
                   const void *value);
+// That a kernel which overlaps the one before it has waited for that before it touches global memory.
+void check_waited(Thread &thread, Site site);
 void check_alignment(Thread &thread, Site site, uint64_t address, uint32_t alignment, const char *what);
 void check_inside(Thread &thread, Site site, uint64_t offset, uint64_t bytes);
 

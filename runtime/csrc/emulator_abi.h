@@ -13,6 +13,7 @@ enum tw_finding_kind {
   TW_STANDSTILL,
   TW_UNFINISHED,
   TW_MISUSE,
+  TW_EARLY,
 };
 
 // Something wrong that a thread did at source operation `site`; `other_site` is -1 where no second one is involved.
@@ -43,7 +44,7 @@ struct tw_emulated_map {
 
 struct tw_emulation {
   int64_t grid, block, cluster, shared_bytes;
-  int32_t is_cooperative, is_checked, workers, has_async_proxy;
+  int32_t is_cooperative, is_checked, workers, has_async_proxy, overlaps, reserved;
   uint64_t seed;
   const tw_emulated_buffer *buffers;
   int64_t buffer_count;

@@ -93,6 +93,10 @@ uint32_t claim_load(Thread &thread, Site site, Block &block, uint64_t address, u
 
 void check_finished(Scheduler &scheduler, Thread &thread) {
   if (!scheduler.launch.checked) return;
+  if (scheduler.launch.table.overlaps && !thread.has_waited)
+    scheduler.report(thread, TW_UNFINISHED, thread.site,
+                     "returns without having waited for the kernels launched before this one: the next kernel would "
+                     "take them for ended");
   if (thread.first_copy < thread.copies.size())
     scheduler.report(thread, TW_UNFINISHED, thread.copies[thread.first_copy].site,
                      "an asynchronous copy has not been waited for when its thread returns");

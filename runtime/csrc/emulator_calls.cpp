@@ -175,6 +175,8 @@ uint64_t twe_shuffle(Thread *thread, Site site, uint32_t value, uint32_t mode, u
   return slot.result;
 }
 
+void twe_grid_dependency_wait(Thread *thread, Site) { thread->has_waited = true; }
+
 void twe_thread_fence(Thread *thread, Site) {
   if (!thread->scheduler->launch.checked) return;
   learn(*thread, thread->observed);

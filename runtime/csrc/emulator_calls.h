@@ -29,6 +29,9 @@ uint32_t twe_cluster_rank(Thread *thread);
 // The value in the low half, whether its lane is inside of the width in bit 32. Modes: 0 xor, 1 up, 2 down, 3 idx.
 uint64_t twe_shuffle(Thread *thread, Site site, uint32_t value, uint32_t mode, uint32_t offset, uint32_t width);
 
+// Waits for the kernels launched before this one, of which an emulated launch has none.
+void twe_grid_dependency_wait(Thread *thread, Site site);
+
 // Global memory between blocks.
 void twe_thread_fence(Thread *thread, Site site);
 void twe_nanosleep(Thread *thread, Site site);

@@ -32,6 +32,7 @@ void *emulator_symbol(const char *name) {
       SYMBOL(twe_cluster_sync),
       SYMBOL(twe_cluster_rank),
       SYMBOL(twe_shuffle),
+      SYMBOL(twe_grid_dependency_wait),
       SYMBOL(twe_thread_fence),
       SYMBOL(twe_nanosleep),
       SYMBOL(twe_load_acquire),

@@ -117,7 +117,7 @@ void Block::start(const Launch &launch, int64_t block_id, uint32_t cluster_rank,
     t.block = this;
     t.scheduler = scheduler;
     t.fiber = nullptr;
-    t.done = false;
+    t.done = t.has_waited = false;
     t.site = kNoSite;
     t.waits_for = nullptr;
     t.copies.clear();

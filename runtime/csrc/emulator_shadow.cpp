@@ -129,6 +129,14 @@ void check_alignment(Thread &thread, Site site, uint64_t address, uint32_t align
                              std::to_string(address % alignment) + " B past a multiple");
 }
 
+void check_waited(Thread &thread, Site site) {
+  Scheduler &scheduler = *thread.scheduler;
+  if (!scheduler.launch.checked || !scheduler.launch.table.overlaps || thread.has_waited) return;
+  scheduler.report(thread, TW_EARLY, site,
+                   "touches global memory before it has waited for the kernels launched before this one, which may "
+                   "still use it: grid_dependency_wait must come first");
+}
+
 void check_shared(Thread &thread, const Actor &actor, Site site, Block &block, uint64_t offset, uint32_t bytes,
                   bool is_write) {
   Scheduler &scheduler = *thread.scheduler;
@@ -201,6 +209,7 @@ void check_shared(Thread &thread, const Actor &actor, Site site, Block &block, u
 void check_global(Thread &thread, const Actor &actor, Site site, int32_t argument, uint64_t address, uint32_t bytes,
                   const void *value) {
   Scheduler &scheduler = *thread.scheduler;
+  check_waited(thread, site);
   const GlobalShadow::Buffer *buffer = scheduler.launch.global->find(argument, address, bytes);
   if (!buffer) {
     std::string text = "accesses " + count(bytes);

@@ -151,6 +151,7 @@ void twe_tma_store(Thread *thread, Site site, const void *map_address, uint64_t 
   Scheduler &scheduler = *thread->scheduler;
   Block &block = *thread->block;
   const tw_emulated_map &map = checked_map(*thread, site, map_address, rank, source);
+  check_waited(*thread, site);
   Own &own = thread->own[kOwnBulk];
   if (own.agent == kNoAgent) {
     if (block.bulk_threads == kMostBulkThreads)

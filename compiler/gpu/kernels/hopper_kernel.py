@@ -1,6 +1,6 @@
 """Puts a wgmma kernel together: shared memory, barriers, one producer warpgroup, consumers, results.
 
-thread 0: barriers;  all: wait for them
+thread 0: barriers;  all: wait for them, then for the kernels before this one
 warpgroup 0: gives registers back; its first thread produces
 others: take registers; multiply, epilogue, store, unit after unit
 """
@@ -72,6 +72,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
         pipeline.initialise()
         primitives.fence_mbarrier_init()
     primitives.cluster_sync() if clustered else barrier()
+    primitives.grid_dependency_wait()
     addresses = Addresses.of(plan.contraction, k.buffers)
 
     def produce() -> list:

@@ -29,6 +29,15 @@ gpu.module @kernels {
     gpu.return
   }
 
+  // CHECK-LABEL: llvm.func @overlaps
+  // CHECK: llvm.inline_asm has_side_effects "griddepcontrol.wait;", "~{memory}" : () -> ()
+  // CHECK: llvm.inline_asm has_side_effects "griddepcontrol.launch_dependents;", "~{memory}" : () -> ()
+  gpu.func @overlaps() kernel {
+    "tilewright.grid_dependency_wait"() : () -> ()
+    "tilewright.launch_dependents"() : () -> ()
+    gpu.return
+  }
+
   // Places in global memory are pointers; a strided buffer's offset counts.
   // CHECK-LABEL: llvm.func @counters
   // CHECK: %[[POSITION:.+]] = llvm.add %{{.+}}, %{{.+}} : i32

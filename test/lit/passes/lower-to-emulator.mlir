@@ -6,6 +6,8 @@
 // CHECK-SAME: %[[CONTEXT:[^:]+]]: !llvm.ptr, %[[THREAD:[^:]+]]: index, %[[BLOCK:[^:]+]]: index, %[[SHARED:[^:]+]]: memref<256xi8>
 // CHECK-SAME: %[[A:[^:]+]]: memref<128xf32>, %[[B:[^:]+]]: memref<128xf32>
 // CHECK-SAME: tilewright.emulated = {{.*}}checked{{.*}}true
+// CHECK: call @twe_grid_dependency_wait(%[[CONTEXT]], %{{.+}}) : (!llvm.ptr, i32) -> ()
+// CHECK-NOT: launch_dependents
 // CHECK: memref.cast %[[SHARED]] : memref<256xi8> to memref<?xi8>
 // Accesses are checked: the index against the extent, then the address. Loads stay where they were.
 // CHECK: arith.cmpi ugt
@@ -35,6 +37,8 @@ module attributes {gpu.container_module} {
     gpu.func @reverse(%a: memref<128xf32>, %b: memref<128xf32>) kernel attributes {
         known_block_size = array<i32: 64, 1, 1>,
         tilewright.launch = {grid = 2 : i64, block = 64 : i64, cluster = 1 : i64, shared_bytes = 256 : i64}} {
+      "tilewright.grid_dependency_wait"() : () -> ()
+      "tilewright.launch_dependents"() : () -> ()
       %c0 = arith.constant 0 : index
       %c63 = arith.constant 63 : index
       %c64 = arith.constant 64 : index
