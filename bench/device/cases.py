@@ -192,7 +192,7 @@ def _models() -> list[DeviceCase]:
 
 
 def _model(name: str, dtype: str, build: Callable[[], tuple], small: bool = False) -> DeviceCase:
-    contenders = ("ours", "ours-no-graph", "eager", "inductor-graphs")
+    contenders = ("ours", "ours-no-overlap", "ours-no-graph", "eager", "inductor-graphs")
     return DeviceCase("models", name, dtype, build, contenders, peer="eager", small=small)
 
 

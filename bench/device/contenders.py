@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -102,6 +103,7 @@ def prepare(name: str, module: torch.nn.Module, inputs: tuple, dtype: str, setti
     start = time.perf_counter()
     makers = {
         "ours": lambda: _ours(module, inputs, dtype, setting, True),
+        "ours-no-overlap": lambda: _ours(module, inputs, dtype, setting, True, overlap=False),
         "ours-no-graph": lambda: _ours(module, inputs, dtype, setting, False),
         "eager": lambda: _eager(module, inputs),
         "inductor": lambda: _inductor(module, inputs, None),
@@ -114,13 +116,16 @@ def prepare(name: str, module: torch.nn.Module, inputs: tuple, dtype: str, setti
     return Prepared(call, time.perf_counter() - start)
 
 
-def _ours(module: torch.nn.Module, inputs: tuple, dtype: str, setting: Setting, graph: bool) -> Callable:
+def _ours(
+    module: torch.nn.Module, inputs: tuple, dtype: str, setting: Setting, graph: bool, overlap: bool = True
+) -> Callable:
     import tilewright
 
     options = {"precision": "tf32"} if dtype == "tf32" else {}
     if setting.is_cuda:
         options["cuda_graph"] = graph
-    compiled = tilewright.compile(module, inputs, target=setting.target, **options)
+    with mock.patch.dict("os.environ", {} if overlap else {"TILEWRIGHT_CUDA_OVERLAP": "0"}):
+        compiled = tilewright.compile(module, inputs, target=setting.target, **options)
     return lambda: compiled(*inputs)
 
 
