@@ -29,7 +29,7 @@ from tilewright.compiler.gpu.kernels.fallback_loops import apply_region
 from tilewright.compiler.ir import arith
 from tilewright.compiler.ir import math as math_dialect
 
-_LOG2_E = math.log2(math.e)
+LOG2_E = math.log2(math.e)
 
 
 @dataclass
@@ -112,23 +112,29 @@ class Softmax:
         return found
 
     def changed(self, product: Value, row: Value, column: Value) -> Value:
-        """A score in powers of two; -inf behind the last key."""
+        """A score in powers of two; -inf behind the last key, and where the causal mask hides it."""
         attention = self.attention
-        if attention.keeps_scores:
-            score = product * (attention.scale * _LOG2_E)
-        else:
-            given = self.elements(row, column)
-            score = product if attention.scale == 1.0 else product * attention.scale
-            (found,) = apply_region(
-                attention.body, [score.value, *(v.value for v in given), row.value, column.value]
-            )
-            score = Value(found) * _LOG2_E
+        score = self.modified(product, row, column)
         if attention.causal is not None:
             later = row + attention.causal if attention.causal >= 0 else row
             column_then = column if attention.causal >= 0 else column - attention.causal
             score = select(column_then > later, self.lowest, score)
         if attention.columns % self.block_columns:
             score = select(column < attention.columns, score, self.lowest)
+        return score
+
+    def modified(self, product: Value, row: Value, column: Value) -> Value:
+        """A score in powers of two as the operation's region gives it."""
+        attention = self.attention
+        if attention.keeps_scores:
+            score = product * (attention.scale * LOG2_E)
+        else:
+            given = self.elements(row, column)
+            score = product if attention.scale == 1.0 else product * attention.scale
+            (found,) = apply_region(
+                attention.body, [score.value, *(v.value for v in given), row.value, column.value]
+            )
+            score = Value(found) * LOG2_E
         return score
 
     def elements(self, row: Value, column: Value) -> list[Value]:

@@ -68,17 +68,17 @@ class Consumer:
         """This warpgroup's 64 rows of a stage."""
         place = Shared(self.a_memory, stage * self.plan.tile.a_bytes())
         place = place.at(self.number * (WARPGROUP_ROWS * ROW_BYTES))
-        return _tile(place, self.plan.a_major)
+        return operand_tile(place, self.plan.a_major)
 
     def b_tile(self, stage: Value) -> Tile:
         """The stage's columns."""
         place = Shared(self.b_memory, stage * self.plan.tile.b_bytes(self.plan.b_major))
-        return _tile(place, self.plan.b_major)
+        return operand_tile(place, self.plan.b_major)
 
 
-def _tile(place: Shared, major: str) -> Tile:
-    """A swizzled operand: rows of 128 bytes along k, or panels of 64 columns with one row per k."""
+def operand_tile(place: Shared, major: str, panel_bytes: int = PANEL * ROW_BYTES) -> Tile:
+    """A swizzled operand: rows of 128 bytes along k, or panels of 64 columns, `panel_bytes` apart, with one row per k."""
     if major == "k":
         return Tile(place, "k", ROW_BYTES, 16, SWIZZLE_ATOM_BYTES, WGMMA_K_BYTES)
     step = WGMMA_K_BYTES // 2 * ROW_BYTES
-    return Tile(place, major, ROW_BYTES, PANEL * ROW_BYTES, SWIZZLE_ATOM_BYTES, step)
+    return Tile(place, major, ROW_BYTES, panel_bytes, SWIZZLE_ATOM_BYTES, step)

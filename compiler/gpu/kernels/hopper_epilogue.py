@@ -241,23 +241,35 @@ class _Tile:
 
     def _place(self, buffer: int, quarter: int, width: int) -> Shared:
         """Where this thread's address of an stmatrix of 16 columns is: 16 bytes of a row, swizzled as TMA reads them."""
-        row = self.lane % 16 + self.warp_row
-        unit = self.lane // 16 + quarter * 2
-        if swizzle := panel_swizzle(width):
-            # Bits 4 and up of an address are changed by bits 7 and up: by the number of its 128 bytes.
-            unit = unit ^ row // (ROW_BYTES // swizzle) % (swizzle // 16)
-        return self._panel(buffer).at(row * (2 * width) + unit * 16)
+        return stored_place(self._panel(buffer), self.warp_row, self.lane, quarter, width)
+
+
+def stored_place(panel: Shared, warp_row: Value, lane: Value, quarter: int, width: int) -> Shared:
+    """Where lane `lane` stores with stmatrix, of 16 columns of a panel `width` wide: 16 bytes of a row from `warp_row` on,
+    swizzled as TMA reads them."""
+    row = lane % 16 + warp_row
+    unit = lane // 16 + quarter * 2
+    if swizzle := panel_swizzle(width):
+        # Bits 4 and up of an address are changed by bits 7 and up: by the number of its 128 bytes.
+        unit = unit ^ row // (ROW_BYTES // swizzle) % (swizzle // 16)
+    return panel.at(row * (2 * width) + unit * 16)
 
 
 def _packed(pair: list[Value]) -> Value:
     """Two 16-bit elements in an i32, rounded by one instruction where both come from f32."""
     made = [_rounded(value) for value in pair]
     if all(source is not None for source in made):
-        wide = from_elements([source for source in made if source is not None])
-        both_ = arith.truncf(ir.VectorType.get([2], pair[0].type), wide.value)
-    else:
-        both_ = from_elements(pair).value
-    word = vector.bitcast(ir.VectorType.get([1], ir.IntegerType.get_signless(32)), both_)
+        return rounded_pair([source for source in made if source is not None], pair[0].type)
+    return _word(from_elements(pair).value)
+
+
+def rounded_pair(pair: list[Value], element: ir.Type) -> Value:
+    """Two f32 rounded to a 16-bit type, the first in the lower half of an i32."""
+    return _word(arith.truncf(ir.VectorType.get([2], element), from_elements(pair).value))
+
+
+def _word(pair: ir.Value) -> Value:
+    word = vector.bitcast(ir.VectorType.get([1], ir.IntegerType.get_signless(32)), pair)
     return Value(vector.extract(word, [], [0]))
 
 
