@@ -11,6 +11,9 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan, emit_mma
 from tilewright.compiler.gpu.kernels.attention_problem import AttentionProblem, NotAttention, read_attention
 from tilewright.compiler.gpu.kernels.attention_simt import LANES, SimtPlan, SimtTile, emit_simt
+from tilewright.compiler.gpu.kernels.attention_wgmma import ARCH, WgmmaPlan, read_maps, tile_of
+from tilewright.compiler.gpu.kernels.attention_wgmma_kernel import emit_wgmma
+from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import Target
@@ -20,7 +23,13 @@ from tilewright.compiler.tuning.occupancy import register_limit, shared_limit
 _PREFERRED = (64, 128, 32, 16)
 """Rows of queries and of keys in the order in which they are tried where no schedule says otherwise."""
 
-Plan: TypeAlias = MmaPlan | SimtPlan
+_WARPGROUP_TILES = ((128, 128), (128, 96), (128, 80), (128, 64), (64, 64))
+"""Rows of queries and of keys for warpgroups, in the order in which they are tried. Source: FlashAttention-3, §4.1, whose
+tiles are of 128 queries and 80 to 176 keys."""
+_FEWEST_ROWS = 33
+"""Of queries: with fewer, half of what a warpgroup multiplies is not wanted."""
+
+Plan: TypeAlias = MmaPlan | SimtPlan | WgmmaPlan
 
 
 def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
@@ -40,11 +49,17 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         if plan is None:
             debug.log(2, f"{name}: no block of this attention fits {target.name}")
             return None
+        if isinstance(plan, WgmmaPlan):
+            return emit_wgmma(plan)
         return emit_mma(plan) if isinstance(plan, MmaPlan) else emit_simt(plan)
 
 
 def choose(problem: AttentionProblem, asked: GpuTile | None, target: Target) -> Plan | None:
     """The plan that a schedule asks for, else the first that fits; None where none does. Raises ScheduleError."""
+    if asked is None or asked.kernel in ("", "wgmma"):
+        found = _wgmma_plan(problem, asked or GpuTile(), target)
+        if found is not None:
+            return found
     if asked is not None and asked.kernel == "attention" and asked.block:
         plan = _plan(problem, asked.block[0], asked.block[1], asked.threads, bool(asked.instruction), target)
         if plan is None or not fits(plan, target):
@@ -59,6 +74,8 @@ def choose(problem: AttentionProblem, asked: GpuTile | None, target: Target) -> 
 
 def fits(plan: Plan, target: Target) -> bool:
     """Whether the target's shared memory and registers hold a plan."""
+    if isinstance(plan, WgmmaPlan):
+        return plan.tile.broken_rule() is None
     threads = plan.threads if isinstance(plan, MmaPlan) else plan.tile.threads
     return plan.shared_bytes <= shared_limit(target) and plan.registers <= register_limit(target, threads)
 
@@ -72,6 +89,35 @@ def takes_matrices(problem: AttentionProblem, target: Target) -> bool:
         and types <= {"f16", "bf16"}
         and str(problem.real) == "f32"
     )
+
+
+def takes_warpgroups(problem: AttentionProblem, target: Target) -> bool:
+    """Whether TMA and wgmma take this attention; the debug log says why not."""
+    try:
+        if target.arch != ARCH:
+            raise NotHopper(f"{target.arch} is not {ARCH}")
+        read_maps(problem)
+    except NotHopper as reason:
+        debug.log(3, f"{problem.name}: no attention by wgmma: {reason}")
+        return False
+    return True
+
+
+def _wgmma_plan(problem: AttentionProblem, asked: GpuTile, target: Target) -> WgmmaPlan | None:
+    """The plan on warpgroups that is asked for, or the first that fits; None where they cannot or should not be used."""
+    if not takes_warpgroups(problem, target):
+        return None
+    maps = read_maps(problem)
+    if asked.block:
+        tile = tile_of(problem, *asked.block[:2], asked.stages or 2)
+        if rule := tile.broken_rule():
+            raise ScheduleError(f"attention @{problem.name} as wgmma kernel on {target.name}: {rule}")
+        return WgmmaPlan(problem, tile, maps)
+    if asked.kernel != "wgmma" and problem.attention.rows < _FEWEST_ROWS:
+        debug.log(3, f"{problem.name}: no attention by wgmma: {problem.attention.rows} queries")
+        return None
+    tiles = (tile_of(problem, *sizes) for sizes in _WARPGROUP_TILES)
+    return next((WgmmaPlan(problem, tile, maps) for tile in tiles if tile.broken_rule() is None), None)
 
 
 def _candidates(problem: AttentionProblem, target: Target) -> Iterator[Plan]:
