@@ -66,8 +66,8 @@ def _attention(
         math.prod(attention.extents), attention.rows, attention.columns, attention.inner, attention.width,
         attention.causal is not None,
     )  # fmt: skip
-    fits, matrices = takes_attention(function, target)
-    found = attention_candidates(shape, dtype, target, options.top_k, fits, matrices)
+    fits, matrices, warpgroups = takes_attention(function, target)
+    found = attention_candidates(shape, dtype, target, options.top_k, fits, matrices, warpgroups)
     if not found:
         raise NoWorkload("no block of queries and keys fits into registers and shared memory")
     return found

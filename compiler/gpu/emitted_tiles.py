@@ -125,8 +125,9 @@ def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
     return wanted.broken_rule(b_major, plan.panels) is None and tile.block[2] == plan.depth
 
 
-def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[GpuTile], bool], bool]:
-    """Whether the emitter takes blocks for this attention, and whether it multiplies with matrix instructions.
+def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[GpuTile], bool], bool, bool]:
+    """Whether the emitter takes blocks for this attention, and whether it multiplies with matrix instructions, of warps
+    and of warpgroups.
 
     An attention that it does not know takes none.
     """
@@ -134,8 +135,9 @@ def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[G
         try:
             problem = read_attention(function)
         except NotAttention:
-            return (lambda tile: False), False
+            return (lambda tile: False), False, False
         matrices = attention.takes_matrices(problem, target)
+        warpgroups = attention.takes_warpgroups(problem, target)
 
     def fits(tile: GpuTile) -> bool:
         with function.context, function.location:
@@ -144,4 +146,4 @@ def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[G
             except ScheduleError:
                 return False
 
-    return fits, matrices
+    return fits, matrices, warpgroups

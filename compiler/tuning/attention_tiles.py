@@ -1,12 +1,17 @@
 """Blocks of fused attention on a GPU: rows of queries that a block keeps, rows of keys and values that it streams.
 
-Source: Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, §3.3.
+Three kinds of kernels: lanes that share a row, warps of `mma.sync`, and warpgroups of `wgmma`, which overlap products with
+softmax.
+
+Source: Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", 2023, §3.3; Shah et al.,
+"FlashAttention-3", 2024, §3.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice, product
 
 from tilewright.compiler.schedule import GpuTile, Schedule
@@ -21,6 +26,30 @@ SOFTMAX_FLOPS = 12
 """Instructions per score beside its products: scale, mask, maximum, subtraction, exponential (which takes the special
 units, a quarter as many), sum and conversion, as multiply-adds' worth. Source: FlashAttention-2, §3.1, and Shah et al.,
 "FlashAttention-3", 2024, §2.2 (one exponential costs as much as 256 FLOPs of matrix units on an H100)."""
+WARPGROUP_SOFTMAX_FLOPS = 7.5
+"""The same in kernels of wgmma, counted in their assembled loop: per score a maximum, a multiply-add, an exponential, which
+takes the special units, a quarter as many, a sum, and half a conversion."""
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block: `kind` of kernel, rows of queries, columns of keys, its warps, and how many of it are resident."""
+
+    kind: str
+    rows: int
+    columns: int
+    warps: int
+    resident: int
+
+    def tile(self, dtype: str) -> GpuTile:
+        """What code generation reads."""
+        threads, block = 32 * self.warps, (self.rows, self.columns)
+        if self.kind == "wgmma":
+            return GpuTile(
+                "wgmma", threads + 128, block, instruction=f"wgmma.m64n{self.columns}k16", stages=2
+            )
+        instruction = INSTRUCTIONS["mma", dtype][0] if self.kind == "mma" else ""
+        return GpuTile("attention", threads, block, instruction=instruction, stages=2)
 
 
 def attention_candidates(
@@ -30,16 +59,31 @@ def attention_candidates(
     top_k: int = 10,
     fits: Callable[[GpuTile], bool] = lambda tile: True,
     matrices: bool = True,
+    warpgroups: bool = False,
 ) -> list[Candidate]:
     """At most `top_k` schedules, fastest by the model first; matrix instructions for 16-bit types where there are any
-    and `matrices` allows them.
+    and `matrices` allows them, those of warpgroups where `warpgroups` does.
 
     `fits` is asked of every schedule that would be among them: whether code generation takes it.
     """
     matrix = matrices and architecture(target) >= 80 and dtype in ("f16", "bf16")
-    instruction = INSTRUCTIONS["mma", dtype][0] if matrix else ""
-    held = 2 if matrix else max(4, BITS[dtype] // 8)
+    blocks = list(_warp_blocks(shape, dtype, target, matrix))
+    if matrix and warpgroups:
+        blocks += _warpgroup_blocks(shape, target)
     found = []
+    for block in blocks:
+        us, bound, effort = _predict(shape, block, dtype, target)
+        # Predictions that agree to two percent leave the order to what is taken in all.
+        candidate = Candidate(Schedule(gpu=block.tile(dtype)), round(us, 3), bound)
+        found.append((round(math.log(us) * 50), effort, -block.columns, candidate))
+    found.sort(key=lambda row: row[:3])
+    taken = (c for *_, c in found if c.schedule.gpu is not None and fits(c.schedule.gpu))
+    return list(islice(taken, top_k))
+
+
+def _warp_blocks(shape: AttentionShape, dtype: str, target: Target, matrix: bool) -> Iterator[_Block]:
+    """Blocks of warps that work on their own, with matrix instructions or without."""
+    held = 2 if matrix else max(4, BITS[dtype] // 8)
     for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (1, 2, 4, 8)):
         threads = 32 * warps
         # A warp multiplies fragments of 16 rows, one or two; without such instructions 16 lanes share a row.
@@ -54,17 +98,18 @@ def attention_candidates(
         if registers > register_limit(target, threads) or shared > shared_limit(target):
             continue
         resident = int(resident_blocks(target, threads, registers, shared))
-        if not resident:
+        if resident:
+            yield _Block("mma" if matrix else "simt", rows, columns, warps, resident)
+
+
+def _warpgroup_blocks(shape: AttentionShape, target: Target) -> Iterator[_Block]:
+    """Blocks of one to three warpgroups of 64 rows, and one that copies for them: one block fills a multiprocessor."""
+    for rows, columns in product((64, 128, 192), (64, 80, 96, 128, 160, 176)):
+        # No more than half of what a block multiplies may be unwanted.
+        if rows >= 2 * shape.rows or columns >= 2 * max(64, shape.columns):
             continue
-        us, bound, effort = _predict(shape, rows, columns, warps, resident, dtype, matrix, target)
-        tile = GpuTile("attention", threads, (rows, columns), instruction=instruction, stages=2)
-        # Predictions that agree to two percent leave the order to what is taken in all.
-        found.append(
-            (round(math.log(us) * 50), effort, -columns, Candidate(Schedule(gpu=tile), round(us, 3), bound))
-        )
-    found.sort(key=lambda row: row[:3])
-    taken = (c for *_, c in found if c.schedule.gpu is not None and fits(c.schedule.gpu))
-    return list(islice(taken, top_k))
+        if _wgmma_needs(rows, columns, shape) <= shared_limit(target):
+            yield _Block("wgmma", rows, columns, rows // 16, 1)
 
 
 def _padded(extent: int, multiple: int) -> int:
@@ -89,47 +134,62 @@ def _simt_needs(rows: int, columns: int, shape: AttentionShape, threads: int, it
     return sums * item // 4 + SIMT_REGISTERS, item * elements
 
 
-def _predict(
-    shape: AttentionShape,
-    rows: int,
-    columns: int,
-    warps: int,
-    resident: int,
-    dtype: str,
-    matrix: bool,
-    target: Target,
-) -> tuple[float, str, float]:
+def _wgmma_needs(rows: int, columns: int, shape: AttentionShape) -> int:
+    """Shared bytes of a block whose heads lie in panels of 64 elements, keys and values in two stages each."""
+    inner, width = _padded(shape.inner, 64), _padded(shape.width, 64)
+    return 2 * (rows * max(inner, width) + 2 * columns * (inner + width)) + 64
+
+
+def _predict(shape: AttentionShape, block: _Block, dtype: str, target: Target) -> tuple[float, str, float]:
     """Microseconds, what bounds it, and all that is taken of the cores together: products, softmax, shared memory and
     L2 on the busiest core, or DRAM in all."""
+    rows, columns, matrix = block.rows, block.columns, block.kind != "simt"
     blocks = shape.heads * -(-shape.rows // rows)
     seen = -(-shape.columns // columns) * columns * (0.5 if shape.causal and shape.rows > rows else 1.0)
     cores, item = target.num_cores, BITS[dtype] // 8
     lanes = target.peak_gflops["f32"] / cores
-    peak = target.peak_gflops[dtype] * target.mma_share / cores if matrix else lanes
+    share = target.mma_share if block.kind == "mma" else 1.0
+    peak = target.peak_gflops[dtype] * share / cores if matrix else lanes
     depth = shape.inner + shape.width
     l2 = next(
         (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
     )
-    # What a thread multiplies of rows and columns, it reads once for all of them; a warp of matrix instructions likewise.
-    own, wide = (rows // warps, columns) if matrix else (rows / (2 * warps), columns / 16)
+    # What a thread multiplies of rows and columns, it reads once for all of them; a warp of matrix instructions likewise,
+    # and a warpgroup, whose queries are read with every tile of keys.
+    own, wide = (rows // block.warps, columns) if matrix else (rows / (2 * block.warps), columns / 16)
     read = rows * seen * depth * item * (1 / own + 1 / wide) * (1 if not matrix else 0.5)
+    softmax = SOFTMAX_FLOPS
+    if block.kind == "wgmma":
+        read = rows * seen * item * (depth / 64 + shape.inner / columns)
+        softmax = WARPGROUP_SOFTMAX_FLOPS
     parts = {
         "compute": 2.0 * rows * seen * depth / peak,
         # Every block of keys also changes the scale of the results so far.
-        "issue": 2.0 * rows * seen * (SOFTMAX_FLOPS + shape.width / columns) / lanes,
+        "issue": 2.0 * rows * seen * (softmax + shape.width / columns) / lanes,
         "shared": read / (target.level("shared").bandwidth_gbps / cores),
         "L2": seen * depth * item / (l2 / cores),
     }
     dram = target.memory[0]
-    # One block alone does products and softmax one after the other, on the schedulers that have a warp of it.
-    busy = min(1.0, warps / max(1, target.schedulers))
-    alone = max((parts["compute"] + parts["issue"]) / busy, parts["shared"], seen / columns * dram.latency_ns)
+    alone = max(_alone(block, parts, target), parts["shared"], seen / columns * dram.latency_ns)
     step = max(parts.values())
-    turns, rest = divmod(blocks, cores * resident)
+    turns, rest = divmod(blocks, cores * block.resident)
     last = -(-rest // cores)
-    total = turns * max(resident * step, alone) + (max(last * step, alone) if last else 0.0)
+    total = turns * max(block.resident * step, alone) + (max(last * step, alone) if last else 0.0)
     moved = shape.heads * item * (2.0 * shape.rows * shape.inner + shape.columns * depth)
     dram_ns = moved / (dram.copy_gbps or dram.bandwidth_gbps)
     bound = dram.name if dram_ns > total else max(parts, key=lambda name: parts[name])
     us = (max(total, dram_ns) + 2 * dram.latency_ns) / 1e3 + target.start_us
     return us, bound, blocks * sum(parts.values())
+
+
+def _alone(block: _Block, parts: Mapping[str, float], target: Target) -> float:
+    """Nanoseconds of products and softmax of one block alone, on the schedulers that have a warp of it."""
+    products, softmax = parts["compute"], parts["issue"]
+    if block.kind != "wgmma":
+        # They follow each other.
+        return (products + softmax) / min(1.0, block.warps / max(1, target.schedulers))
+    # A warpgroup's second product runs while it weighs the next scores; what it waits for otherwise, others fill.
+    one_by_one = 0.5 / (block.rows // 64)
+    # No other block is resident that could work while this one loads its first tiles and stores its results.
+    idle = 2 * target.memory[0].latency_ns
+    return max(products, softmax) + one_by_one * min(products, softmax) + idle

@@ -350,6 +350,31 @@ def test_attention_blocks_keep_the_limits(shape, dtype, name):
             assert dtype in ("f16", "bf16") and target.arch != "sm_70"
 
 
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [
+        (AttentionShape(12, 512, 512, 64, 64, False), "wgmma"),
+        (AttentionShape(32, 2048, 2048, 128, 128, True), "wgmma"),
+        (AttentionShape(16, 1024, 1024, 256, 256, True), "wgmma"),
+        (AttentionShape(12, 32, 512, 64, 64, False), "attention"),
+        (AttentionShape(4, 64, 64, 32, 32, False), "attention"),
+    ],
+)
+def test_attention_on_warpgroups_where_it_is_expected_faster(shape, kernel):
+    """Long sequences; few queries would leave half of a warpgroup's rows unwanted, and short ones fill no pipeline."""
+    h100 = resolve("h100")
+    first = attention_candidates(shape, "bf16", h100, warpgroups=True)[0].schedule.gpu
+    assert first is not None and first.kernel == kernel
+    every = attention_candidates(shape, "bf16", h100, 200, warpgroups=True)
+    for gpu in (candidate.schedule.gpu for candidate in every):
+        assert gpu is not None
+        if gpu.kernel == "wgmma":
+            rows, columns = gpu.block
+            assert rows % 64 == 0 and rows < 2 * shape.rows and gpu.threads == 2 * rows + 128
+            held = 2 * (rows * shape.inner + 2 * columns * (shape.inner + shape.width))
+            assert held <= h100.level("shared").capacity_bytes
+
+
 def test_matrix_units_are_those_of_the_architecture():
     assert kinds(resolve("v100"), "f16") == ("volta",)
     assert kinds(resolve("v100"), "bf16") == ("simt",)
