@@ -38,11 +38,11 @@ MOST_WIDTH = 256
 STEP = 16
 """Keys, or elements of a head, that one wgmma multiplies."""
 PRODUCER_REGISTERS = 32
-OTHER_REGISTERS = 24
+OTHER_REGISTERS = 32
 """Of a consumer's thread, beside scores, weights and results: maxima, sums, addresses, and what is being converted. With
-8 fewer, 192 queries and 128 keys of 80 elements spill."""
+fewer, 192 queries and 128 keys of 80 elements would be taken, and spill."""
 MASK_REGISTERS = 24
-"""For reading what scores are changed by; with 8 fewer, 192 queries and 128 keys of 64 elements spill."""
+"""For reading what scores are changed by: without them, 192 queries and 128 keys of 64 elements would spill."""
 
 
 @dataclass(frozen=True)
