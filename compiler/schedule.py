@@ -38,7 +38,8 @@ class GpuTile:
 
     A contraction is a matrix product `[M, K] x [K, N]`: M are the axes of A and the result, N those of B and the result,
     K the reductions, and axes that all three have are a batch. `block` is (block_m, block_n, block_k), what one
-    block of threads holds; for `attention`, and for `wgmma` of one, (block_q, block_k), rows of queries and of keys. `warp` is (warp_m, warp_n)
+    block of threads holds; for `attention`, and for `wgmma` of one, (block_q, block_k), rows of queries and of keys.
+    `warp` is (warp_m, warp_n)
     of that block, for `wgmma` what one warpgroup takes; `thread` is (thread_m, thread_n), the results of one thread
     of `simt`; `skinny` streams the second factor past a few rows and chooses sizes itself. `instruction` is the matrix instruction ("mma.m16n8k16", "mma.m16n8k8.tf32", "wgmma.m64n128k16"),
     `stages` how many parts of K lie in shared memory at once, `split_k` among how many blocks K is divided, `cluster` how

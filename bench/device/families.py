@@ -87,5 +87,8 @@ FAMILIES: dict[str, Family] = {
     "attention-causal": Family(
         lambda: (Attention(True).eval(), tuple(normal(1, 2, 65, 64) for _ in range(3)))
     ),
+    "attention-long": Family(
+        lambda: (Attention(True).eval(), tuple(normal(2, 6, 500, 128) for _ in range(3)))
+    ),
 }
 """Every kind of kernel by name."""
