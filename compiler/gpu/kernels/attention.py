@@ -13,7 +13,7 @@ from tilewright.compiler.gpu.kernels.attention_problem import AttentionProblem, 
 from tilewright.compiler.gpu.kernels.attention_simt import LANES, SimtPlan, SimtTile, emit_simt
 from tilewright.compiler.gpu.kernels.attention_wgmma import ARCH, WgmmaPlan, read_maps, tile_of
 from tilewright.compiler.gpu.kernels.attention_wgmma_kernel import emit_wgmma
-from tilewright.compiler.gpu.kernels.hopper_plan import NotHopper
+from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import Target

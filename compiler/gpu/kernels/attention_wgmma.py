@@ -1,7 +1,7 @@
 """Attention on warpgroups' matrix instructions, fed by TMA, for f16 and bf16 on sm_90a: everything decided beforehand.
 
-Every operand is linear in the loops, so it is a tensor map with one dimension per loop that moves; a box of it is
-64 elements of a head times the rows of a tile. A head of more than 64 elements is several such panels.
+Every operand is linear in the loops, so it is a tensor map (`hopper_maps.py`); a box of it is 64 elements of a head
+times the rows of a tile. A head of more than 64 elements is several such panels.
 
 Source: J. Shah et al., "FlashAttention-3", 2024, §3.1 and §3.2.
 """
@@ -13,15 +13,9 @@ from dataclasses import dataclass
 
 from tilewright.compiler.gpu.builder import Operand, Value
 from tilewright.compiler.gpu.kernels.attention_problem import Access, AttentionProblem
+from tilewright.compiler.gpu.kernels.hopper_maps import MapPlan, NotHopper, Strided
 from tilewright.compiler.gpu.kernels.hopper_pipeline import BARRIER_BYTES
-from tilewright.compiler.gpu.kernels.hopper_plan import (
-    STORED_COLUMNS,
-    MapPlan,
-    NotHopper,
-    Strided,
-    panel_swizzle,
-    panel_widths,
-)
+from tilewright.compiler.gpu.kernels.hopper_plan import STORED_COLUMNS, panel_swizzle, panel_widths
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     PANEL,
     REGISTERS,
@@ -31,6 +25,8 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_THREADS,
 )
 from tilewright.compiler.ir import ir
+from tilewright.runtime.launch_rules import broken_map_rule
+from tilewright.runtime.program import TensorMap
 
 ARCH = "sm_90a"
 MOST_WIDTH = 256
@@ -171,16 +167,17 @@ class WgmmaPlan:
             first + 3: element,
         }
 
-    def attributes(self) -> list[ir.DictAttr]:
-        """The kernel's tensor maps: queries, keys, values, then results in panels of every width."""
+    @property
+    def tensor_maps(self) -> list[TensorMap]:
+        """Those queries, keys, values, then results in panels of every width."""
         first, tile = len(self.problem.attention.extents), self.tile
         queries, keys, values, result = self.maps
         return [
-            queries.attribute({first: tile.rows, first + 2: PANEL}, ROW_BYTES),
-            keys.attribute({first + 1: tile.columns, first + 2: PANEL}, ROW_BYTES),
-            values.attribute({first + 1: tile.columns, first + 3: PANEL}, ROW_BYTES),
+            queries.over({first: tile.rows, first + 2: PANEL}, ROW_BYTES),
+            keys.over({first + 1: tile.columns, first + 2: PANEL}, ROW_BYTES),
+            values.over({first + 1: tile.columns, first + 3: PANEL}, ROW_BYTES),
             *(
-                result.attribute({first: WARPGROUP_ROWS, first + 3: width}, panel_swizzle(width))
+                result.over({first: WARPGROUP_ROWS, first + 3: width}, panel_swizzle(width))
                 for width in sorted(set(self.result_widths))
             ),
         ]
@@ -229,8 +226,10 @@ def _map(problem: AttentionProblem, name: str, access: Access, along: int, acros
     start = offset + sum(own * step for own, step in zip(access.starts, memory))
     if not strides[along]:
         raise NotHopper(f"{name} move along no rows")
-    # In the order of their strides, each of which is, in usual layouts, a multiple of the one before, as
-    # cuTensorMapEncodeTiled describes them.
-    order = [across, *sorted((i for i in range(len(loops)) if i != across), key=lambda i: strides[i])]
     place = Strided(name, access.buffer, access.alignment, access.element_bytes, start)
-    return place.map(access.dtype, strides, loops, order)
+    found = place.map(access.dtype, strides, loops, (across, along))
+    if any(found.dimension(loop).is_shared for loop in (across, along)):
+        raise NotHopper(f"what lies behind the rows of {name}, or behind one, is no zero")
+    if (rule := broken_map_rule(found.over({across: PANEL, along: WARPGROUP_ROWS}, ROW_BYTES))) is not None:
+        raise NotHopper(f"a tensor map of {name}: {rule}")
+    return found

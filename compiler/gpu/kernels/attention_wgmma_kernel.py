@@ -38,6 +38,7 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_THREADS,
 )
 from tilewright.compiler.gpu.primitives import Shared
+from tilewright.compiler.gpu.tensor_maps import tensor_map
 from tilewright.compiler.ir import ir
 
 
@@ -49,7 +50,7 @@ def emit_wgmma(plan: WgmmaPlan) -> ir.Module:
         problem.buffers,
         grid=problem.heads * plan.parts,
         block=plan.tile.threads,
-        tensor_maps=plan.attributes(),
+        tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
         blocks_per_core=1,
     ) as written:
         _write(plan, written)
@@ -71,6 +72,7 @@ def _write(plan: WgmmaPlan, written: Kernel) -> None:
         values.initialise()
         primitives.fence_mbarrier_init()
     barrier()
+    primitives.grid_dependency_wait()
     place, heads = block_id(), plan.problem.heads
     # Later rows see more keys when there is a causal mask: those of all heads start first.
     is_causal = plan.problem.attention.causal is not None
