@@ -87,6 +87,16 @@ def rows_of_two_loops(outer: int, inner: int, strides: tuple[int, int], k: int =
     return Contraction("rows", buffers, loops, accesses, (Store(2, Summed()),), "f32")
 
 
+def one_row_of_pixels(pixels: int, stride: int) -> Contraction:
+    """x[stride * w + j, c] with windows of five pixels of 16 channels, which run through memory as one loop."""
+    width = stride * (pixels - 1) + 5
+    loops = (Loop(pixels, "m"), Loop(64, "n"), Loop(5 * 16, "k"))
+    accesses = (Access(0, (stride * 16, 0, 1)), Access(1, (0, 1, 64)), Access(2, (64, 1, 0)))
+    shapes = ((width, 16), (5 * 16, 64), (pixels, 64))
+    buffers = tuple(Buffer(shape, dense_strides(shape), "f16") for shape in shapes)
+    return Contraction("line", buffers, loops, accesses, (Store(2, Summed()),), "f32")
+
+
 def windows_of_nine() -> Contraction:
     """Rows whose k loop runs through three windows of 9 elements, 8 apart: none of them is whole for TMA."""
     loops = (Loop(64, "m"), Loop(64, "n"), Loop(3, "k"), Loop(9, "k"))
@@ -201,6 +211,8 @@ PROBLEMS = {
     **{f"{a}{b}": matmul(136, 72, 104, a, b, batch=2) for a in "km" for b in "kn"},
     "bordered": rows_of_two_loops(9, 40, (48 * 80, 80)),
     "crossed": rows_of_two_loops(12, 20, (80, 12 * 80)),
+    "line of 256": one_row_of_pixels(200, 2),
+    "line of 384": one_row_of_pixels(200, 3),
     "odd": convolution(3, 9, 32, 40, 3, 1),
     "stride": convolution(2, 15, 48, 64, 3, 2),
     "even": convolution(1, 16, 64, 64, 4, 2),
@@ -277,6 +289,14 @@ def check_results(plan: Plan, maps: list[TensorMap]) -> None:
         starts = {**plan.rows.starts(box), **plan.columns.starts(column), **plan.batch.starts(number)}
         written.update(own for own in taken(maps[0], store.coordinates(starts)).flat if own >= 0)
     assert written == Counter(range(plan.contraction.buffers[2].span))
+
+
+def test_all_rows_of_a_block_are_one_box_where_that_is_not_too_large():
+    """128 rows of every second pixel span 256, as much as a box may; of every third they are copied by consumer."""
+    for name, is_whole, spans in (("line of 256", True, 256), ("line of 384", False, 64 * 3)):
+        plan = make_plan(PROBLEMS[name], HopperTile(2, 64, 2), "f16")
+        assert plan.whole_row_box == is_whole
+        assert plan.tensor_maps[0].box == (64, spans)
 
 
 def test_dimensions_are_those_in_memory():
