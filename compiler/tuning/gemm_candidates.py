@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.compiler.schedule import GpuTile
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.gemm_model import GemmEstimate, estimate
+from tilewright.compiler.tuning.gemm_model import GemmEstimate, estimate, scattered_factors
 from tilewright.compiler.tuning.gemm_shape import Gemm
 from tilewright.compiler.tuning.gemm_tiles import (
     INSTRUCTIONS,
@@ -24,7 +24,7 @@ from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 LEAST_STEPS = 4
 """Steps of K that each part of a divided sum has at least: fewer do not fill a pipeline."""
-_ALIKE = 1.02
+ALIKE = 1.02
 """Tiles within this factor of each other are as fast as each other."""
 _WORTH = 1.6
 """Tiles predicted slower than the first by more than this factor are not worth a measurement."""
@@ -76,7 +76,7 @@ def gemm_choices(
     if (
         fits(skinny.tile)
         and gemm.m <= SKINNY_ROWS
-        and skinny.us <= _ALIKE * min((c.us for c in found), default=math.inf)
+        and skinny.us <= ALIKE * min((c.us for c in found), default=math.inf)
     ):
         found.insert(0, skinny)
     return found[: options.top_k]
@@ -118,8 +118,8 @@ def _of_kind(
 def _waiting_registers(gemm: Gemm, tiles: GemmTiles) -> np.ndarray:
     """Registers of a thread for elements that lie too far apart for asynchronous copies, of 4 bytes or more: [n]."""
     waiting = np.zeros(len(tiles), dtype=np.int64)
-    for across, vector in ((tiles.block_m, gemm.a_vector), (tiles.block_n, gemm.b_vector)):
-        if vector * gemm.item_bytes < 4:
+    for across, scattered in zip((tiles.block_m, tiles.block_n), scattered_factors(gemm, "mma")):
+        if scattered:
             waiting += -(-across * tiles.block_k // tiles.threads) * SCATTERED_REGISTERS
     return waiting
 
@@ -183,7 +183,7 @@ def _distinct(tiles: GemmTiles, splits: np.ndarray, estimated: GemmEstimate) -> 
     if not len(legal):
         return
     legal = legal[us[legal] <= _WORTH * us[legal].min()]
-    rank = np.floor(np.log(us[legal] / us[legal].min()) / np.log(_ALIKE))
+    rank = np.floor(np.log(us[legal] / us[legal].min()) / np.log(ALIKE))
     order = legal[np.lexsort((us[legal], effort[legal], splits[legal], rank))]
     parts = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "thread_m", "thread_n", "cluster")
     keys = np.stack([*(getattr(tiles, name) for name in parts), splits], axis=1)

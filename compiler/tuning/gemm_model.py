@@ -36,6 +36,13 @@ the Nvidia Hopper GPU Architecture", 2024, table VI (A100 33.0, H100 32.1)."""
 L2_PORT_BYTES = 64
 """What one multiprocessor takes from L2 in a cycle, at most. Source: NVIDIA A100 whitepaper, V1.0, "A100 L2 cache"."""
 
+ASYNC_BYTES = 4
+"""The least that an asynchronous copy moves; less goes through registers. Source: PTX ISA, `cp.async`."""
+
+LANE_BYTES = 4
+"""What a lane takes of the 128 B that a warp moves to or from L1 and shared memory in a cycle, however few bytes it asks for:
+a multiprocessor has 32 load/store units. Source: NVIDIA A100 whitepaper, V1.0, figure 7."""
+
 BOUNDS = ("compute", "issue", "shared", "L2", "latency")
 """What a step can wait for, in the order in which ties are settled; DRAM and filling come in as a whole."""
 
@@ -181,7 +188,11 @@ class _Steps:
         item = gemm.item_bytes
         self.compute = 2.0 * bm * bn * bk / machine.flops
         self.chain: np.ndarray | float = 0.0
-        staged = (bm + bn) * bk * item
+        scattered = scattered_factors(gemm, kind)
+        # A scattered element is loaded by a lane of its own, and stored by one.
+        staged = sum(
+            across * bk * (2 * LANE_BYTES if alone else item) for across, alone in zip((bm, bn), scattered)
+        )
         copies, index = _copies(gemm, kind, tiles, architecture(target) >= 80)
         if kind == "simt":
             wide = BITS[gemm.sum_dtype] // 8
@@ -206,7 +217,8 @@ class _Steps:
         self.loads = own * bk * item
         self.l2 = self.loads / machine.l2_gbps
         self.port = self.loads / machine.port_gbps
-        self.in_flight = np.maximum(tiles.stages - 1, 1)
+        # What goes through registers is waited for within the step that loads it, however many stages there are.
+        self.in_flight = np.ones(len(tiles)) if any(scattered) else np.maximum(tiles.stages - 1, 1)
         # Warps that wait at a block's barrier, then for shared memory, are covered by those of other blocks only.
         self.barrier = machine.shared_ns if kind != "wgmma" else 0.0
         self.kind = kind
@@ -223,6 +235,14 @@ class _Steps:
     def alone(self) -> dict[str, np.ndarray]:
         """Of one step, each resource by itself."""
         return {"compute": self.compute, "issue": self.issue, "shared": self.shared, "L2": self.l2}
+
+
+def scattered_factors(gemm: Gemm, kind: str) -> tuple[bool, bool]:
+    """Whether each factor's elements lie too far apart for asynchronous copies and are loaded and stored one by one."""
+    if kind == "wgmma":
+        return False, False
+    a, b = (vector * gemm.item_bytes < ASYNC_BYTES for vector in (gemm.a_vector, gemm.b_vector))
+    return a, b
 
 
 def _multiplied(kind: str, gemm: Gemm) -> str:
@@ -244,7 +264,7 @@ def _copies(gemm: Gemm, kind: str, tiles: GemmTiles, asynchronous: bool) -> tupl
     for extent, width in ((tiles.block_m, gemm.a_vector), (tiles.block_n, gemm.b_vector)):
         accesses = extent * tiles.block_k / width / 32
         # Without asynchronous copies an element is loaded and then stored.
-        copies += accesses * (1 if asynchronous else 2)
+        copies += accesses * (1 if asynchronous and width * gemm.item_bytes >= ASYNC_BYTES else 2)
         # Addresses of neighbours advance evenly; where none are aligned, each is computed by itself.
         index += accesses * (1 if width > 1 else DIVISION)
     return copies, index
@@ -272,7 +292,10 @@ def _dram_bytes(
     height = np.clip(np.round(height), 1, rows)
     width = np.clip(np.ceil(per_batch / height), 1, columns)
     waves = np.maximum(rows * columns / (height * width), 1.0) * gemm.batch
-    read = waves * (height * tiles.block_m + width * tiles.block_n) * gemm.k * gemm.item_bytes
+    # Windows of a convolution overlap: rows are that much shorter in memory, and blocks find them in caches.
+    whole = gemm.batch * gemm.m * gemm.k * gemm.item_bytes
+    distinct = min(1.0, gemm.a_bytes / whole) if gemm.a_bytes else 1.0
+    read = waves * (height * tiles.block_m * distinct + width * tiles.block_n) * gemm.k * gemm.item_bytes
     least = float(gemm.a_bytes + gemm.b_bytes)
     read = np.maximum(read, least) if least > l2 / 2 else np.full(len(tiles), least)
     # A convolution's image is no larger for being walked several times.
