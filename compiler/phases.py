@@ -23,6 +23,7 @@ from tilewright.compiler.passes.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
+from tilewright.compiler.passes.pad_channels import PadChannels
 from tilewright.compiler.passes.schedule_winograd import ScheduleWinograd
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.profiler.decisions import Decision
@@ -77,6 +78,7 @@ def _layout(target: Target) -> list[str]:
         "propagate-layouts",
         "generalize-named",
         NarrowIntegers.for_target(target).spec(),
+        *([PadChannels.for_target(target).spec()] if target.kind == "gpu" else []),
         "join-in-place",
         "generalize-pads",
         _TIDY,

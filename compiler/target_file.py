@@ -17,7 +17,14 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.target import MatrixUnit, MemoryLevel, Target, TargetDataError, resolve
+from tilewright.compiler.target import (
+    MatrixUnit,
+    MemoryLevel,
+    Target,
+    TargetDataError,
+    UnknownTargetError,
+    resolve,
+)
 
 KINDS = ("cpu", "gpu", "ipu")
 DTYPES = ("f64", "f32", "tf32", "f16", "bf16", "f8", "i32", "i16", "i8")
@@ -37,6 +44,20 @@ def read(path: str | Path) -> Target:
 def parse(data: Any, where: str = "target") -> Target:
     """The target that `data` (plain JSON values) describes; `where` names its source in errors."""
     return _parse(data, where, Path(), ())
+
+
+def written(target: Target) -> str:
+    """A target as an option of a pass: by name where that is enough to find it again, else as JSON."""
+    try:
+        known = resolve(target.name) == target
+    except UnknownTargetError:
+        known = False
+    return target.name if known else json.dumps(target.to_json(), sort_keys=True)
+
+
+def described(text: str) -> Target:
+    """What `written` wrote: a preset, a .json file or a target as JSON; raises UnknownTargetError or TargetDataError."""
+    return Target.from_json(json.loads(text)) if text.startswith("{") else resolve(text)
 
 
 def _read(path: Path, seen: tuple[Path, ...]) -> Target:

@@ -14,7 +14,6 @@ Source: Roller, OSDI'22, §3.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.attention import ATTENTION
@@ -26,7 +25,8 @@ from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.passes.apply_schedule import sink_of
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import UNSCHEDULED, Schedule
-from tilewright.compiler.target import Target, UnknownTargetError, resolve
+from tilewright.compiler.target import Target
+from tilewright.compiler.target_file import described, written
 from tilewright.compiler.tuning.cpu_candidates import Candidate, cpu_candidates
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 from tilewright.compiler.tuning.rtask_tiles import TASK_US
@@ -61,27 +61,21 @@ class ConstructSchedules(Pass):
 
     @classmethod
     def for_target(cls, target: Target) -> ConstructSchedules:
-        """The pass for a target: by name where that is enough to find it again."""
-        try:
-            known = resolve(target.name) == target
-        except UnknownTargetError:
-            known = False
-        return cls(target.name if known else json.dumps(target.to_json(), sort_keys=True))
+        """The pass for a target."""
+        return cls(written(target))
 
     def run(self, op: ir.Operation) -> None:
-        described = self.described(op)
+        target = self.described(op)
         for function in functions(op.opview):
             if "tilewright.operator" not in function.attributes:
                 continue
             if schedule_attribute.read(function) is not None:
                 continue
-            if (
-                walk(function, ATTENTION) and not described.is_cuda
-            ):  # `lower-attention` cuts it by its own model
+            if walk(function, ATTENTION) and not target.is_cuda:  # `lower-attention` cuts it by its own model
                 schedule_attribute.write(function, Schedule())
                 continue
             try:
-                candidates = self.candidates(function, described)
+                candidates = self.candidates(function, target)
             except NoWorkload as reason:
                 schedule_attribute.write(function, Schedule())
                 function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
@@ -93,11 +87,7 @@ class ConstructSchedules(Pass):
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""
         try:
-            found = (
-                Target.from_json(json.loads(self.target))
-                if self.target.startswith("{")
-                else resolve(self.target)
-            )
+            found = described(self.target)
         except (TilewrightError, ValueError) as error:
             raise self.refusal(op, str(error)) from None
         if self.candidate < 0 or self.top_k < 1:

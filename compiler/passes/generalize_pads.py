@@ -12,6 +12,7 @@ of `tensor.pad` produces tiles of dynamic size behind an `scf.if`, which neither
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.ir import arith, ir, linalg, tensor, walk
@@ -45,30 +46,42 @@ class GeneralizePads(Pass):
 
 
 def _gather(pad: ir.Operation, value: ir.Value) -> ir.Value:
-    type_ = ir.RankedTensorType(pad.results[0].type)
-    source = list(ir.ShapedType(pad.operands[0].type).shape)
-    low = list(pad.attributes["static_low"])
-    rank = type_.rank
-    empty = tensor.empty(list(type_.shape), type_.element_type)
+    shape = list(ir.RankedTensorType(pad.results[0].type).shape)
+    return gathered(pad.operands[0], shape, list(pad.attributes["static_low"]), value)
+
+
+def gathered(
+    tensor_: ir.Value,
+    shape: Sequence[int],
+    low: Sequence[int],
+    value: ir.Value,
+    order: Sequence[int] | None = None,
+) -> ir.Value:
+    """A tensor of `shape` with `tensor_` from `low` on and `value` elsewhere; its dimension d is number `order[d]` of
+    `tensor_`, d itself where there is no `order`."""
+    source, rank = list(ir.ShapedType(tensor_.type).shape), len(shape)
+    dims = list(order or range(rank))
+    element = ir.RankedTensorType(tensor_.type).element_type
+    empty = tensor.empty(list(shape), element)
     maps = ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))])
     kinds = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank)
-    generic = linalg.GenericOp([type_], [], [empty], maps, kinds)
-    block = generic.regions[0].blocks.append(type_.element_type)
+    generic = linalg.GenericOp([ir.RankedTensorType.get(list(shape), element)], [], [empty], maps, kinds)
+    block = generic.regions[0].blocks.append(element)
     index = ir.IndexType.get()
     with ir.InsertionPoint(block):
         zero = arith.constant(index, 0)
-        place, inside = [], None
-        for d in range(rank):
+        place, inside = [zero] * rank, None
+        for d, own in enumerate(dims):
             at = linalg.IndexOp(d).result
             if low[d]:
                 at = arith.subi(at, arith.constant(index, low[d]))
-            if low[d] or source[d] != type_.shape[d]:
-                last = arith.constant(index, source[d] - 1)
+            if low[d] or source[own] != shape[d]:
+                last = arith.constant(index, source[own] - 1)
                 clamped = arith.maxsi(zero, arith.minsi(at, last))
                 here = arith.cmpi(arith.CmpIPredicate.eq, clamped, at)
                 inside = here if inside is None else arith.andi(inside, here)
                 at = clamped
-            place.append(at)
-        loaded = tensor.extract(pad.operands[0], place)
+            place[own] = at
+        loaded = tensor.extract(tensor_, place)
         linalg.YieldOp([loaded if inside is None else arith.select(inside, loaded, value)])
     return generic.results[0]
