@@ -24,8 +24,8 @@ _PREFERRED = (64, 128, 32, 16)
 """Rows of queries and of keys in the order in which they are tried where no schedule says otherwise."""
 
 _WARPGROUP_TILES = ((128, 128), (128, 96), (128, 80), (128, 64), (64, 64))
-"""Rows of queries and of keys for warpgroups, in the order in which they are tried. Source: FlashAttention-3, §4.1, whose
-tiles are of 128 queries and 80 to 176 keys."""
+"""Rows of queries and of keys for warpgroups, in the order in which they are tried. Source: near those of
+FlashAttention-3, `hopper/tile_size.h`, where heads of 128 have 128 queries and 128 or 176 keys, heads of 256 80 keys."""
 _FEWEST_ROWS = 33
 """Of queries: with fewer, half of what a warpgroup multiplies is not wanted."""
 
