@@ -89,12 +89,12 @@ def test_rows_fill_the_device() -> None:
 
 
 def test_large_temporaries_lie_in_a_part_of_the_workspace_per_block() -> None:
-    x = r(2, 13000)
+    x = torch.randint(-9, 10, (2, 13000)).float()  # whole numbers: sums are exact in any order
     _module, dispatch = only(lambda x: torch.cumsum(x, 1), x)
     assert (
         launch_of(kernel_of(dispatch, [fallback.emit], resolve("v100")))["workspace_bytes"] >= 2 * 13000 * 4
     )
-    agree(run(lambda x: torch.cumsum(x, 1), (x,), fallback.emit), [torch.cumsum(x, 1)], 2e-4)
+    agree(run(lambda x: torch.cumsum(x, 1), (x,), fallback.emit), [torch.cumsum(x, 1)], 0.0)
 
 
 def test_a_schedule_of_another_family_is_no_error() -> None:
