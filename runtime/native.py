@@ -13,7 +13,7 @@ import tilewright.runtime
 from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import SPACES, Package, Program, TensorSpec
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 """TW_ABI_VERSION of csrc/abi.h."""
 
 ERROR_MEMORY, ERROR_UNBOUND = -1, -2

@@ -50,10 +50,14 @@ class ChanneledGemm:
         lanes = ACCESS_BYTES // item
         moves = [step * channels for step in self.steps]
         a_vector, b_vector = _dividing(lanes, [self.run * channels, *moves]), _dividing(lanes, [self.n])
-        aligned = all(move % lanes == 0 for move in (*moves, self.n))
+        # Tensor maps have a dimension of their own for the channels of windows that overlap (`hopper_maps.py`).
+        overlap = any(step < self.run for step in self.steps)
+        row = channels if overlap else self.run * channels
+        aligned = all(extent % lanes == 0 for extent in (row, *moves, self.n))
         return Gemm(
             self.batch, self.m, self.n, k, self.dtype, "k", "n", a_vector, b_vector, self.pixels * channels * item,
             self.batch * k * self.n * item, item, tensor_maps=aligned, sum_dtype=sum_of(self.dtype),
+            run=row if row < k else 0,
         )  # fmt: skip
 
     @property

@@ -28,8 +28,15 @@ def test_accesses_are_as_wide_as_pixels_and_steps_allow(channels: int, stride: i
         49 * channels,
         32 * 230 * 230 * channels * 2,
     )
-    # TMA takes steps of 16 bytes.
-    assert product.tensor_maps == (stride * channels % 8 == 0)
+    # Windows overlap: pixels are a dimension of a tensor map, whose strides are multiples of 16 bytes.
+    assert product.tensor_maps == (channels % 8 == 0)
+    assert product.run == channels
+
+
+def test_patches_are_loaded_row_by_row() -> None:
+    """A transformer's patches of 16 x 16 pixels do not overlap: a row of one is contiguous."""
+    product = ChanneledGemm(1, 32 * 196, 768, 256, 3, "f16", 32 * 224 * 224, 16, (16, 224, 3584, 50176), True)
+    assert (product.gemm(3).tensor_maps, product.gemm(3).run) == (True, 48)
 
 
 def test_numbers_of_channels_fill_accesses() -> None:
