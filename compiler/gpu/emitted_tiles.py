@@ -118,7 +118,7 @@ def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
     try:
         type_ = operand_type(contraction, tile)
         _, b_major, _ = majors(contraction, type_)
-        wanted = tile_of(tile, HopperTile(1, 64, 2), b_major)
+        wanted = tile_of(tile, HopperTile(1, 64, 2))
         plan = make_plan(contraction, wanted, type_)
     except (NotHopper, TilewrightError):
         return False

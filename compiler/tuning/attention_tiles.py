@@ -150,7 +150,7 @@ def _predict(shape: AttentionShape, block: _Block, dtype: str, target: Target) -
     lanes = target.peak_gflops["f32"] / cores
     share = target.mma_share if block.kind == "mma" else 1.0
     peak = target.peak_gflops[dtype] * share / cores if matrix else lanes
-    depth = shape.inner + shape.width
+    depth = shape.inner + (_padded(shape.width, 64) if block.kind == "wgmma" else shape.width)
     l2 = next(
         (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
     )

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.gpu.builder import Operand, Value
+from tilewright.compiler.gpu.builder import Operand
 from tilewright.compiler.gpu.kernels.attention_problem import Access, AttentionProblem
 from tilewright.compiler.gpu.kernels.hopper_maps import MapPlan, NotHopper, Strided
 from tilewright.compiler.gpu.kernels.hopper_pipeline import BARRIER_BYTES
-from tilewright.compiler.gpu.kernels.hopper_plan import STORED_COLUMNS, panel_swizzle, panel_widths
 from tilewright.compiler.gpu.kernels.hopper_tile import (
     PANEL,
     REGISTERS,
@@ -24,7 +23,6 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_ROWS,
     WARPGROUP_THREADS,
 )
-from tilewright.compiler.ir import ir
 from tilewright.runtime.launch_rules import broken_map_rule
 from tilewright.runtime.program import TensorMap
 
@@ -35,8 +33,8 @@ STEP = 16
 """Keys, or elements of a head, that one wgmma multiplies."""
 PRODUCER_REGISTERS = 32
 OTHER_REGISTERS = 32
-"""Of a consumer's thread, beside scores, weights and results: maxima, sums, addresses, and what is being converted. With
-fewer, 192 queries and 128 keys of 80 elements would be taken, and spill."""
+"""Of a consumer's thread, beside scores, weights and results: maxima, sums, addresses, and what is being converted.
+ptxas 12.9 spills where there are fewer."""
 MASK_REGISTERS = 24
 """For reading what scores are changed by: without them, 192 queries and 128 keys of 64 elements would spill."""
 
@@ -66,8 +64,11 @@ class WgmmaTile:
 
     @property
     def result_columns(self) -> int:
-        """n of the second product: what is stored 16 columns at a time."""
-        return -(-self.width // STORED_COLUMNS) * STORED_COLUMNS
+        """n of the second product: whole panels, as a factor that is contiguous along n has them in memory.
+
+        Source: PTX ISA 8.8, "Strides" of wgmma's matrix descriptors: 128 bytes swizzled are 64 elements along n.
+        """
+        return self.width_panels * PANEL
 
     @property
     def inner_panels(self) -> int:
@@ -149,11 +150,6 @@ class WgmmaPlan:
         """Blocks of one head."""
         return -(-self.problem.attention.rows // self.tile.rows)
 
-    @property
-    def result_widths(self) -> list[int]:
-        """Columns of the panels that results leave in."""
-        return panel_widths(self.tile.result_columns)
-
     def starts(
         self, batch: Sequence[Operand], row: Operand = 0, key: Operand = 0, element: int = 0
     ) -> dict[int, Operand]:
@@ -169,22 +165,15 @@ class WgmmaPlan:
 
     @property
     def tensor_maps(self) -> list[TensorMap]:
-        """Those queries, keys, values, then results in panels of every width."""
+        """Those queries, keys, values and the result."""
         first, tile = len(self.problem.attention.extents), self.tile
         queries, keys, values, result = self.maps
         return [
             queries.over({first: tile.rows, first + 2: PANEL}, ROW_BYTES),
             keys.over({first + 1: tile.columns, first + 2: PANEL}, ROW_BYTES),
             values.over({first + 1: tile.columns, first + 3: PANEL}, ROW_BYTES),
-            *(
-                result.over({first: WARPGROUP_ROWS, first + 3: width}, panel_swizzle(width))
-                for width in sorted(set(self.result_widths))
-            ),
+            result.over({first: WARPGROUP_ROWS, first + 3: PANEL}, ROW_BYTES),
         ]
-
-    def result_maps(self, maps: Sequence[Value | ir.Value]) -> dict[int, ir.Value]:
-        """The kernel's tensor maps of the result, by the width of a panel."""
-        return dict(zip(sorted(set(self.result_widths)), maps[3:]))
 
 
 def tile_of(problem: AttentionProblem, rows: int, columns: int, stages: int = 2) -> WgmmaTile:

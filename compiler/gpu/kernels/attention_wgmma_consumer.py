@@ -169,20 +169,20 @@ class AttentionConsumer:
         element = plan.problem.accesses[-1].type.element_type
         lane, warp_row = self.thread % 32, self.thread // 32 * 16
         mine = Shared(self.memory[0], 0).at(self.number * (WARPGROUP_ROWS * ROW_BYTES))
-        panels = [mine.at(p * tile.rows * ROW_BYTES) for p in range(len(plan.result_widths))]
-        for panel, (place, width) in enumerate(zip(panels, plan.result_widths)):
-            for quarter in range(width // STORED_COLUMNS):
+        panels = [mine.at(p * tile.rows * ROW_BYTES) for p in range(tile.width_panels)]
+        for panel, place in enumerate(panels):
+            for quarter in range(PANEL // STORED_COLUMNS):
                 at = (panel * PANEL + quarter * STORED_COLUMNS) // 2
                 pairs = [results[at + j : at + j + 2] for j in range(0, 8, 2)]
                 registers = [rounded_pair(pair, element) for pair in pairs]
-                primitives.stmatrix(stored_place(place, warp_row, lane, quarter, width), registers)
+                primitives.stmatrix(stored_place(place, warp_row, lane, quarter, PANEL), registers)
         primitives.fence_async_shared()
         primitives.named_barrier(self.barrier, WARPGROUP_THREADS)
-        maps, row = plan.result_maps(self.written.maps), self.first + self.number * WARPGROUP_ROWS
+        row = self.first + self.number * WARPGROUP_ROWS
         with if_(self.thread.equals(0)):
-            for panel, (place, width) in enumerate(zip(panels, plan.result_widths)):
+            for panel, place in enumerate(panels):
                 starts = plan.starts(self.batch, row=row, element=panel * PANEL)
-                primitives.tma_store(maps[width], place, plan.maps[3].coordinates(starts))
+                primitives.tma_store(self.written.maps[3], place, plan.maps[3].coordinates(starts))
             primitives.bulk_commit()
             primitives.bulk_wait(0)
 

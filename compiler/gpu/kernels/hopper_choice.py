@@ -45,7 +45,7 @@ _SHAPES = ((2, 256), (2, 192), (2, 128), (3, 128), (4, 128), (2, 64), (1, 256), 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
-def tile_of(gpu: GpuTile, open_tile: HopperTile, b_major: str) -> HopperTile:
+def tile_of(gpu: GpuTile, open_tile: HopperTile) -> HopperTile:
     """What a schedule says, with `open_tile` for what it leaves open."""
     tile = open_tile
     if gpu.block:
@@ -59,7 +59,7 @@ def tile_of(gpu: GpuTile, open_tile: HopperTile, b_major: str) -> HopperTile:
     if gpu.raster:
         tile = replace(tile, raster=gpu.raster)
     panels = _panels(tile.columns)
-    return replace(tile, stages=gpu.stages or tile.most_stages(b_major, panels))
+    return replace(tile, stages=gpu.stages or tile.most_stages(panels))
 
 
 def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> HopperTile:
@@ -80,7 +80,7 @@ def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> Ho
 
 
 def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[HopperTile]:
-    step = column_step(type_, contraction.extent("n"))
+    step = column_step(type_, contraction.extent("n")) if b_major == "k" else PANEL
     wanted = -(-contraction.extent("n") // step) * step
     for warpgroups, columns in _SHAPES:
         if warpgroups > 1 and contraction.extent("m") <= WARPGROUP_ROWS * (warpgroups - 1):
@@ -92,7 +92,7 @@ def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[
                 continue
             for split in _SPLITS:
                 tile = HopperTile(warpgroups, columns, 2, cluster, split)
-                tile = replace(tile, stages=tile.most_stages(b_major, _panels(columns)))
+                tile = replace(tile, stages=tile.most_stages(_panels(columns)))
                 if tile.broken_rule(b_major, _panels(columns)) is None:
                     yield tile
 

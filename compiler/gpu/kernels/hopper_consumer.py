@@ -66,13 +66,13 @@ class Consumer:
 
     def a_tile(self, stage: Value) -> Tile:
         """This warpgroup's 64 rows of a stage."""
-        place = Shared(self.a_memory, stage * self.plan.tile.a_bytes())
+        place = Shared(self.a_memory, stage * self.plan.tile.a_bytes)
         place = place.at(self.number * (WARPGROUP_ROWS * ROW_BYTES))
         return operand_tile(place, self.plan.a_major)
 
     def b_tile(self, stage: Value) -> Tile:
         """The stage's columns."""
-        place = Shared(self.b_memory, stage * self.plan.tile.b_bytes(self.plan.b_major))
+        place = Shared(self.b_memory, stage * self.plan.tile.b_bytes)
         return operand_tile(place, self.plan.b_major)
 
 

@@ -56,7 +56,7 @@ def plan(function: ir.Operation, schedule: Schedule, target: Target) -> Plan:
     if not asked and (use := share_of_use(contraction, tile, type_)) < LEAST_USE:
         raise NotHopper(f"{use:.0%} of what the tensor cores would do is wanted")
     if schedule.gpu is not None:
-        tile = tile_of(gpu, tile, b_major)
+        tile = tile_of(gpu, tile)
     rule = _column_rule(tile, type_)
     found = None if rule else make_plan(contraction, tile, type_)
     if found is not None:

@@ -53,8 +53,8 @@ def build(plan: Plan, cores: int) -> ir.Module:
 
 def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -> None:
     tile, byte = plan.tile, ir.IntegerType.get_signless(8)
-    a_memory = shared([tile.stages * tile.a_bytes()], byte, SWIZZLE_ATOM_BYTES)
-    b_memory = shared([tile.stages * tile.b_bytes(plan.b_major)], byte, SWIZZLE_ATOM_BYTES)
+    a_memory = shared([tile.stages * tile.a_bytes], byte, SWIZZLE_ATOM_BYTES)
+    b_memory = shared([tile.stages * tile.b_bytes], byte, SWIZZLE_ATOM_BYTES)
     staging = (
         shared([tile.warpgroups * plan.panels * PANEL_BYTES], byte, SWIZZLE_ATOM_BYTES)
         if plan.panels

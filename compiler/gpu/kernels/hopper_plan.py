@@ -163,7 +163,7 @@ class Plan:
             sizes = {**self.columns.steps, self.chunk: self.depth}
             sizes[inner] //= cluster
             return sizes
-        is_shared_by_depth = -(-self.tile.columns // PANEL) % cluster > 0
+        is_shared_by_depth = self.tile.columns // PANEL % cluster > 0
         return {self.chunk: self.depth // cluster if is_shared_by_depth else self.depth, inner: PANEL}
 
     @property

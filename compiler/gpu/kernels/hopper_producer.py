@@ -64,17 +64,17 @@ class Producer:
     def stage_bytes(self) -> int:
         """Bytes that come into one block's stage, whoever sends them."""
         tile = self.plan.tile
-        return tile.a_bytes() + tile.b_bytes(self.plan.b_major)
+        return tile.a_bytes + tile.b_bytes
 
     def _load_a(self, stage: Value, full: Shared, starts: list[dict[int, Operand]]) -> None:
-        place = Shared(self.a_memory, stage * self.plan.tile.a_bytes())
+        place = Shared(self.a_memory, stage * self.plan.tile.a_bytes)
         for box, at in enumerate(starts):
             target = place.at(box * WARPGROUP_ROWS * ROW_BYTES)
             primitives.tma_load(target, self.a_map, full, self.plan.a.coordinates(at))
 
     def _load_b(self, stage: Value, full: Shared, start: dict[int, Operand]) -> None:
         plan, cluster = self.plan, self.plan.tile.cluster
-        place = Shared(self.b_memory, stage * plan.tile.b_bytes(plan.b_major))
+        place = Shared(self.b_memory, stage * plan.tile.b_bytes)
         for rows, at in b_pieces(plan, start, self.rank):
             target = place.at(rows * ROW_BYTES)
             mask = (1 << cluster) - 1 if cluster > 1 else None
@@ -117,7 +117,7 @@ def _across(plan: Plan, start: dict[int, Operand], column: int) -> dict[int, Ope
 
 
 def _panels(plan: Plan) -> int:
-    return -(-plan.tile.columns // PANEL)
+    return plan.tile.columns // PANEL
 
 
 def run_one_thread(thread: Value, body) -> None:

@@ -59,31 +59,29 @@ class HopperTile:
         producer = 40
         return producer, min(240, (pool - producer) // self.warpgroups // 8 * 8)
 
+    @property
     def a_bytes(self) -> int:
         """Of one stage."""
         return self.rows * ROW_BYTES
 
-    def b_rows(self, b_major: str) -> int:
-        """Rows of 128 bytes of one stage: columns, or 64 of k for each panel of 64 columns."""
-        return self.columns if b_major == "k" else -(-self.columns // PANEL) * PANEL
-
-    def b_bytes(self, b_major: str) -> int:
-        """Of one stage."""
-        return self.b_rows(b_major) * ROW_BYTES
+    @property
+    def b_bytes(self) -> int:
+        """Of one stage: 128 bytes for each column, or 64 rows of k as long for each panel of 64 columns."""
+        return self.columns * ROW_BYTES
 
     def staging_bytes(self, panels: int) -> int:
         """Of the results on their way out, `panels` of [64, 64] 16-bit elements per consumer."""
         return self.warpgroups * panels * WARPGROUP_ROWS * ROW_BYTES
 
-    def shared_bytes(self, b_major: str, panels: int) -> int:
+    def shared_bytes(self, panels: int) -> int:
         """All of a block's shared memory: stages, staging, two barriers per stage, a flag per consumer."""
-        stages = self.stages * (self.a_bytes() + self.b_bytes(b_major))
+        stages = self.stages * (self.a_bytes + self.b_bytes)
         return stages + self.staging_bytes(panels) + 16 * self.stages + 16 * self.warpgroups
 
-    def most_stages(self, b_major: str, panels: int) -> int:
+    def most_stages(self, panels: int) -> int:
         """As many as fit beside the staging buffers, at most 8."""
         free = SHARED_BYTES - self.staging_bytes(panels) - 16 * self.warpgroups
-        return min(8, free // (self.a_bytes() + self.b_bytes(b_major) + 16))
+        return min(8, free // (self.a_bytes + self.b_bytes + 16))
 
     def broken_rule(self, b_major: str, panels: int) -> str | None:
         """The first rule that the tile breaks: found, expected, remedy; None when it keeps all."""
@@ -91,18 +89,20 @@ class HopperTile:
             return f"block_m is 64 to 256 in steps of 64, found {self.rows}"
         if self.columns % 8 or not 8 <= self.columns <= MOST_COLUMNS:
             return f"block_n is 8 to 256 in steps of 8, found {self.columns}"
+        if b_major == "n" and self.columns % PANEL:
+            return f"block_n is a multiple of {PANEL} where b is contiguous along n, found {self.columns}"
         if self.accumulators > 128 or (self.warpgroups > 2 and self.accumulators > 256 // self.warpgroups):
             return (
                 f"a tile of {self.rows}x{self.columns} keeps {self.accumulators} sums per thread in registers; "
                 "use fewer columns"
             )
-        if self.cluster not in (1, 2, 4) or self.b_rows(b_major) % (8 * self.cluster):
+        if self.cluster not in (1, 2, 4) or self.columns % (8 * self.cluster):
             return f"clusters are of 1, 2 or 4 blocks that share {self.columns} columns evenly, found {self.cluster}"
         if self.split < 1 or self.raster < 1:
             return f"split_k and raster are at least 1, found {self.split} and {self.raster}"
         if self.stages < 2:
             return f"a pipeline has at least 2 stages, found {self.stages}"
-        found = self.shared_bytes(b_major, panels)
+        found = self.shared_bytes(panels)
         if found > SHARED_BYTES:
             return f"{self.stages} stages need {found:,} B of shared memory, a block has {SHARED_BYTES:,}; use fewer"
         return None

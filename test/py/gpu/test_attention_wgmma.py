@@ -181,7 +181,7 @@ def compiled(dispatch: ir.Operation, schedule: Schedule | None) -> str:
         (12, 512, 64, False, (192, 128)),
         (32, 2048, 128, True, (128, 128)),
         (32, 2000, 128, False, (128, 176)),
-        (8, 2048, 96, True, (192, 96)),
+        (8, 2048, 96, True, (192, 80)),
         (8, 1024, 256, True, (128, 80)),
     ],
 )

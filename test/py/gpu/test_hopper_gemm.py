@@ -202,7 +202,7 @@ CONVOLUTIONS = [
     Convolution(1, 14, 15, 48, 64, dtype="bf16"),
     Convolution(2, 10, 9, 72, 64, stride=2, filters_first=True),
     Convolution(1, 13, 17, 16, 64, window=7, stride=2, dtype="bf16"),
-    Convolution(2, 11, 12, 32, 40, window=2, stride=4),
+    Convolution(2, 11, 12, 32, 64, window=2, stride=4),
     Convolution(1, 9, 14, 64, 48, stride=2, filters_first=True, dtype="i8"),
     Convolution(2, 8, 9, 144, 32, filters_first=True, dtype="i8"),
 ]
