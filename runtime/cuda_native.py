@@ -22,7 +22,7 @@ ABI_VERSION = 2
 
 OK, DRIVER, MEMORY, TABLE, ARGUMENT, ASSERT = range(6)
 GRAPH_MODES = {False: 0, True: 1, "auto": 2}
-_STICKY = range(700, 720)
+_STICKY = frozenset((700, 702, 709, 710, *range(714, 720)))
 
 i32, i64, u32, u64, pointer = (
     ctypes.c_int32,

@@ -27,8 +27,12 @@ enum Result {
   kNoBinaryForGpu = 209,
   kUnsupportedPtx = 222,
   kNotFound = 500,
-  kFirstSticky = 700,
-  kLastSticky = 719,
+  kIllegalAddress = 700,
+  kLaunchTimeout = 702,
+  kContextDestroyed = 709,
+  kAssert = 710,
+  kHardwareStackError = 714,
+  kLaunchFailed = 719,
 };
 enum DeviceAttribute {
   kMultiprocessors = 16,
@@ -141,7 +145,11 @@ enum TensorMapPromotion { kNoPromotion, kL2_64B, kL2_128B, kL2_256B };
   F(graph_destroy, "cuGraphDestroy", Graph)
 
 // Whether an error ends the use of the device in this process.
-inline bool is_sticky(int code) { return code >= kFirstSticky && code <= kLastSticky; }
+// Whether the process can use the device no more; between these lie others, such as too many resources for a launch.
+inline bool is_sticky(int code) {
+  return code == kIllegalAddress || code == kLaunchTimeout || code == kContextDestroyed || code == kAssert ||
+         (code >= kHardwareStackError && code <= kLaunchFailed);
+}
 
 // A call of the driver failed; the message says which and why.
 struct Error : std::runtime_error {

@@ -91,6 +91,19 @@ def test_faults_are_fatal_wherever_they_show(mock):
         mock.reset()
 
 
+@pytest.mark.parametrize("code", [701, 712])
+def test_errors_that_are_no_faults_leave_the_device_usable(mock, code):
+    """Too many resources for a launch, memory that is registered already: their numbers lie among those of faults."""
+    cuda.devices()
+    start = mock.calls
+    use_everything()
+    for number in range(5, mock.calls - start + 1, 60):
+        mock.fail(number, code)
+        error = failure_of(use_everything)
+        assert error is None or not error.is_fatal
+        mock.reset()
+
+
 @dataclass(frozen=True)
 class Failure:
     """An error without the frames that it would keep alive."""
