@@ -19,6 +19,8 @@ TENSOR_MAP_BYTES = 128
 _EXPANDED = "clampf"
 """Mathematical operations that become simpler ones before anything else, as no library has them."""
 _CONVERGENT, _PURE = "#9999", "#9998"
+_OVERFLOW = "intOverflowBehavior"
+"""Of `mma` of integers: upstream's lowering lets sums saturate, here they wrap as on CPUs and in wgmma."""
 
 
 def kernel_of(module: ir.Module) -> ir.Operation:
@@ -95,7 +97,14 @@ def lower(module: ir.Module, arch: str, on_pass: OnPass | None = None) -> ir.Mod
     kernel = kernel_of(module)
     names = operation_names(kernel)
     passes = pipeline(arch, index_bits(kernel, names), names)
-    return convert(module, arch, names, lambda copy: run_pipeline(copy.operation, passes, on_pass))
+
+    def run(copy: ir.Module) -> None:
+        run_pipeline(copy.operation, passes, on_pass)
+        for op in walk(copy.operation, "nvvm.mma.sync"):
+            if _OVERFLOW in op.attributes:
+                op.attributes[_OVERFLOW] = ir.Attribute.parse("#nvvm.mma_int_overflow<wrapped>", op.context)
+
+    return convert(module, arch, names, run)
 
 
 def convert(

@@ -181,6 +181,11 @@ def test_code_is_the_same_every_time() -> None:
     assert code("convolution", "a100") == first
 
 
+def test_sums_of_bytes_wrap_as_on_cpus() -> None:
+    assert count("bytes", "a100", "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32") > 0
+    assert "satfinite" not in code("bytes", "a100")
+
+
 def test_fewer_blocks_are_asked_for_where_room_for_more_would_make_it_spill() -> None:
     text = code("matmul", "a100")
     assert ".minnctapersm 2" in text
