@@ -8,7 +8,7 @@ namespace tw::cuda {
 namespace {
 
 constexpr unsigned kPortableCluster = 8;
-constexpr int kOverlappingMajor = 9;  // compute capability from which a kernel can start before the one before ends
+constexpr int kOverlappingMajor = 9;              // the first compute capability whose kernels can start early
 constexpr unsigned kSharedBytesOfAll = 48 << 10;  // more is granted only to kernels that ask
 constexpr size_t kLogBytes = 8192, kShownLogBytes = 1500;
 
@@ -51,7 +51,8 @@ Kernel::Kernel(const Device &device, const tw_cuda_kernel &table)
 Kernel::Kernel(Kernel &&other) noexcept
     : driver_(other.driver_), name_(std::move(other.name_)), module_(std::exchange(other.module_, nullptr)),
       function_(other.function_), grid_(other.grid_), block_(other.block_), cluster_(other.cluster_),
-      shared_bytes_(other.shared_bytes_), is_cooperative_(other.is_cooperative_), overlaps_(other.overlaps_), resources_(other.resources_) {}
+      shared_bytes_(other.shared_bytes_), is_cooperative_(other.is_cooperative_), overlaps_(other.overlaps_),
+      resources_(other.resources_) {}
 
 Kernel::~Kernel() {
   if (module_) driver_->module_unload(module_);
