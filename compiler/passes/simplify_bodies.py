@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.generics import body, drop_operands, input_count, is_read, terminator
-from tilewright.compiler.ir import arith, ir, linalg, transform_interpreter, walk
+from tilewright.compiler.ir import arith, ir, linalg, static_shape, tensor, transform_interpreter, walk
 from tilewright.compiler.ir import math as math_dialect
 from tilewright.compiler.passes.base import Pass
 
@@ -62,9 +62,11 @@ class SimplifyBodies(Pass):
             if any(changed):
                 _erase_dead(block)
             if len(generic.results) > 1:
-                _keep_read_results(generic)
+                generic = _keep_read_results(generic)
             elif constant_of(terminator(block).operands[0]) is not None:
                 _become_fill(generic)
+                continue
+            _take_starts_as_inputs(generic)
 
 
 def _generalize(op: ir.Operation) -> None:
@@ -216,17 +218,55 @@ def read_results(generic: ir.Operation) -> list[bool]:
     return read
 
 
-def _keep_read_results(generic: ir.Operation) -> None:
+def _keep_read_results(generic: ir.Operation) -> ir.Operation:
     """Rebuilds `generic` without unread results, and without the inputs that only they used."""
     if not len(generic.results) or len(generic.results) != len(generic.operands) - input_count(generic):
-        return
+        return generic
     read = read_results(generic)
     if all(read) or not any(read):
-        return
+        return generic
     block = body(generic)
     old = terminator(block)
     with generic.location, ir.InsertionPoint(old):
         linalg.YieldOp([value for value, keep in zip(old.operands, read) if keep])
     old.erase()
     _erase_dead(block)
-    drop_operands(generic, read)
+    return drop_operands(generic, read)
+
+
+def _take_starts_as_inputs(generic: ir.Operation) -> None:
+    """Lets a generic that reduces over no loop, as that of a tensor of rank 0, read its start as an input.
+
+    Before: linalg.generic ins(%x : tensor<f32>) outs(%start : tensor<f32>) { addf %in, %out }
+    After:  linalg.generic ins(%x, %start : tensor<f32>, tensor<f32>) outs(%empty : tensor<f32>) { addf %in, %s }
+
+    Fusion takes parallel generics for element-wise ones, and would run such an accumulation once per reader.
+    """
+    kinds = [str(kind) for kind in generic.attributes["iterator_types"]]
+    block, num_ins = body(generic), input_count(generic)
+    starts = [i for i in range(num_ins, len(generic.operands)) if is_read(block.arguments[i])]
+    if not starts or any("parallel" not in kind for kind in kinds):
+        return
+    operands, maps = list(generic.operands), list(generic.attributes["indexing_maps"])
+    order = [*range(num_ins), *starts, *range(num_ins, len(operands))]
+    with generic.location, ir.InsertionPoint(generic):
+        outs = [tensor.empty(static_shape(v.type), v.type.element_type) for v in operands[num_ins:]]
+        rebuilt = ir.Operation.create(
+            "linalg.generic",
+            results=[result.type for result in generic.results],
+            operands=[*(operands[i] for i in order[: num_ins + len(starts)]), *outs],
+            attributes={
+                **{name: generic.attributes[name] for name in generic.attributes},
+                "indexing_maps": ir.ArrayAttr.get([maps[i] for i in order]),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([num_ins + len(starts), len(outs)]),
+            },
+            regions=1,
+        )
+    made = ir.Block.create_at_start(rebuilt.regions[0], [block.arguments[i].type for i in order])
+    for op in list(block.operations):
+        made.append(op)
+    for i, argument in enumerate(block.arguments):
+        argument.replace_all_uses_with(made.arguments[order.index(i)])
+    for old, new in zip(generic.results, rebuilt.results):
+        old.replace_all_uses_with(new)
+    generic.erase()

@@ -205,3 +205,38 @@ func.func @constant_body(%e: tensor<8xi64>) -> tensor<8xi64> {
   } -> tensor<8xi64>
   return %r : tensor<8xi64>
 }
+
+// A sum of a tensor of rank 0 is element-wise work: fusion may run it once per reader, so its start is an input.
+// CHECK-LABEL: func.func @reduction_over_no_loop
+// CHECK: %[[START:.+]] = linalg.fill
+// CHECK: %[[S:.+]] = linalg.generic {{.*}} iterator_types = []{{.*}} ins(%{{.+}}, %[[START]] : tensor<f32>, tensor<f32>)
+// CHECK-NEXT: ^bb0(%[[IN:.+]]: f32, %[[OLD:.+]]: f32, %{{.+}}: f32):
+// CHECK-NEXT: arith.addf %[[IN]], %[[OLD]]
+func.func @reduction_over_no_loop(%x: tensor<f32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %start = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %r = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []}
+      ins(%x : tensor<f32>) outs(%start : tensor<f32>) {
+  ^bb0(%in: f32, %out: f32):
+    %s = arith.addf %in, %out : f32
+    linalg.yield %s : f32
+  } -> tensor<f32>
+  return %r : tensor<f32>
+}
+
+// A sum over a loop of one step stays a reduction.
+// CHECK-LABEL: func.func @reduction_over_one_step
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction"]{{.*}} ins(%{{[a-z0-9]+}} : tensor<1xf32>) outs
+func.func @reduction_over_one_step(%x: tensor<1xf32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %start = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %r = linalg.generic {indexing_maps = [#id1, affine_map<(d0) -> ()>], iterator_types = ["reduction"]}
+      ins(%x : tensor<1xf32>) outs(%start : tensor<f32>) {
+  ^bb0(%in: f32, %out: f32):
+    %s = arith.addf %in, %out : f32
+    linalg.yield %s : f32
+  } -> tensor<f32>
+  return %r : tensor<f32>
+}

@@ -1,0 +1,42 @@
+"""Reductions of tensors of rank 0 are element-wise work, whatever reads them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilewright
+
+REDUCTIONS = {
+    "sum": torch.sum,
+    "mean": torch.mean,
+    "product": torch.prod,
+    "maximum": torch.amax,
+    "norm": torch.linalg.vector_norm,
+    "sum of logarithms": lambda a: torch.logsumexp(a, 0),
+    "position": lambda a: torch.argmax(a) + a,
+    "truth": lambda a: torch.any(a) + a,
+}
+READERS = {
+    "broadcast": lambda s, b: s.expand(4).sum(),
+    "rows": lambda s, b: ((b - s) ** 2).sum(1),
+    "maximum": lambda s, b: torch.maximum(b, s).amax(),
+    "sum of sums": lambda s, b: s.sum().expand(2, 3).sum(1).sum(),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_reduction_of_rank_zero_is_read_right(reduction, reader):
+    def model(a, b):
+        return READERS[reader](REDUCTIONS[reduction](a), b)
+
+    a, b = torch.tensor(2.0), torch.arange(6.0).reshape(2, 3) - 1
+    torch.testing.assert_close(tilewright.compile(model, (a, b))(a, b), model(a, b))
+
+
+def test_every_rank_of_one_element_sums_alike():
+    for shape in ([], [1], [1, 1]):
+        a = torch.full(shape, 3.0)
+        f = tilewright.compile(lambda a: a.sum().expand(5).sum(), (a,))
+        assert f(a).item() == 15.0
