@@ -2,26 +2,31 @@
 
     linalg.generic (m, n, k) C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
       =>
+    ldtilecfg tmm0..3: sums [16, 16], tmm4, 5: A [16, 32], tmm6, 7: B [16, 16 x 2]
     scf.for n0 step 32 { scf.for m0 step 32 {
-      %acc:4 = scf.for q step 16 in k / 2 iter_args(4 x !llvm.x86_amx) {
-        %a0, %a1 = tileloadd A[m0 .. m0 + 16, 2 q .. 2 q + 32], A[m0 + 16 .. ]
-        %b0, %b1 = tileloadd B[n0 floordiv 32, q .. q + 16, 0 .. 16, ..], B[.., 16 .. 32, ..]
-        %acc_ij = tdpbf16ps %acc_ij, %a_i, %b_j
+      tilezero tmm0..3
+      scf.for q step 16 in k / 2 {
+        tileloadd tmm4, A[m0 .. m0 + 16, 2 q .. 2 q + 32];  tmm5, A[m0 + 16 .. ]
+        tileloadd tmm6, B[n0 floordiv 32, q .. q + 16, 0 .. 16, ..];  tmm7, B[.., 16 .. 32, ..]
+        tdpbf16ps tmm0 += tmm4 * tmm6;  tmm1 += tmm4 * tmm7;  tmm2 += tmm5 * tmm6;  tmm3 += tmm5 * tmm7
       }
-      tilestored %acc_ij, C[m0 + 16 i .., n0 + 16 j ..]
+      tilestored C[m0 .. m0 + 16, n0 .. n0 + 16], tmm0;  ..
     } }
+    tilerelease
 
 Operands are packed as for `vectorize-dots` (a tile of B is 16 groups of 16 columns), and read where they lie: rows
-of a tile may be any distance apart, so convolutions of any stride need no copy. Fewer rows or a shorter last chunk of
-the depth are smaller tiles. What does not fit, an odd depth, a handful of rows or columns that are not packed in
-sixteens, is left for `vectorize-dots`.
+of a tile may be any distance apart, so convolutions of any stride need no copy. Rows that are left over, and a last
+chunk of the depth, are smaller tiles. What does not fit, an odd depth, a handful of rows or columns that are not
+in sixteens, is left for `vectorize-dots`.
 
-Tiles are LLVM's `x86_amx` and its intrinsics from the start: the types of upstream's `x86.amx` operations are no LLVM
-types, so accumulators carried by a loop could be converted by nothing but one conversion of everything, which
-knows no bare pointers. LLVM writes the tile configuration.
+Registers are numbered here (`Registers`), not by LLVM: a register's shape is part of the tile configuration, so LLVM
+gives a register to tiles of one shape only in all of a function. The full and the last chunks of a block need ten
+registers that way and there are eight; LLVM ends the process where it finds none. All tiles of a block of rows have
+one height, a last chunk has registers of its own, and every other height is a pass with a configuration of its own.
 
 Source: Intel, Architecture Instruction Set Extensions and Future Features, 319433, ch. 3 (tiles of 16 rows of
-64 bytes, eight of them); Intel 64 and IA-32 Optimization Reference Manual, "Intel AMX", for 2 x 2 blocking.
+64 bytes, eight of them; LDTILECFG); Intel 64 and IA-32 Optimization Reference Manual, "Intel AMX", for 2 x 2 blocking;
+LLVM, X86RegisterInfo::getRegAllocationHints (one shape per register).
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, evaluate, is_dim, map_dims, terms
-from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, walk
+from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, vector, walk
 from tilewright.compiler.kernels.dot_product import flattened
 from tilewright.compiler.kernels.loop_nest import LoopNest, index
 from tilewright.compiler.kernels.reduction import take_fill
@@ -75,7 +80,9 @@ class TileDots(Pass):
 
 def tiled_rows(dots: Dots) -> int | None:
     """The loop that makes the rows of tiles; None where a contraction does not fit tiles."""
-    if dots.block is None or dots.block % _ROWS or dots.extents[dots.loops.depth] % dots.product.group:
+    if dots.block is None or dots.block % _ROWS or dots.extents[dots.loops.vector] % _ROWS:
+        return None
+    if dots.extents[dots.loops.depth] % dots.product.group:
         return None
     column, row = dots.maps[dots.loops.column], dots.maps[dots.loops.row]
     types = [ir.MemRefType(value.type) for value in dots.op.operands]
@@ -102,6 +109,96 @@ def _steps_evenly(map_: ir.AffineMap, loop: int) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class Registers:
+    """Which of the eight tile registers a block of `rows` by `columns` tiles uses, at most two by two.
+
+    Tiles of rows are `height` rows of `chunk` groups, and `tail` groups in a last chunk. Sums come first, then rows,
+    columns, and a row and a column of the last chunk. Four sums and a last chunk leave one register for rows and one for
+    columns, which is then loaded once more: 4 + 1 + 1 + 2 = 8, and 4 + 2 + 2 without a last chunk.
+    """
+
+    rows: int
+    columns: int
+    height: int
+    chunk: int
+    tail: int = 0
+
+    @property
+    def row_count(self) -> int:
+        """Registers that hold tiles of rows."""
+        return 1 if self.tail else self.rows
+
+    @property
+    def column_count(self) -> int:
+        """Registers that hold tiles of columns."""
+        return 1 if self.tail else self.columns
+
+    def sum(self, row: int, column: int) -> int:
+        """The register of one sum."""
+        return row * self.columns + column
+
+    def row(self, row: int, last: bool) -> int:
+        """The register that a tile of rows is loaded to, in a full or the last chunk."""
+        first = self.rows * self.columns
+        return first + self.row_count + self.column_count if last else first + row % self.row_count
+
+    def column(self, column: int, last: bool) -> int:
+        """The register that a tile of columns is loaded to."""
+        first = self.rows * self.columns + self.row_count
+        return first + self.column_count + 1 if last else first + column % self.column_count
+
+    def shapes(self) -> list[tuple[int, int]]:
+        """Rows and bytes per row of each register in use, by number."""
+        sums = [(self.height, _ROW_BYTES)] * (self.rows * self.columns)
+        rows = [(self.height, 4 * self.chunk)] * self.row_count
+        columns = [(self.chunk, _ROW_BYTES)] * self.column_count
+        last = [(self.height, 4 * self.tail), (self.tail, _ROW_BYTES)] if self.tail else []
+        return [*sums, *rows, *columns, *last]
+
+    def configuration(self) -> bytes:
+        """What LDTILECFG loads: palette 1, bytes per row as 16-bit words from byte 16 on, rows from byte 48 on."""
+        shapes = self.shapes()
+        words = b"".join(row_bytes.to_bytes(2, "little") for _, row_bytes in shapes)
+        return (
+            bytes([1]).ljust(16, b"\0")
+            + words.ljust(32, b"\0")
+            + bytes(rows for rows, _ in shapes).ljust(16, b"\0")
+        )
+
+
+def chunks(groups: int) -> tuple[int, int]:
+    """Groups of a chunk of the depth, at most sixteen, and of a smaller last one; 0 where as few chunks are even."""
+    count = -(-groups // _GROUPS)
+    return (groups // count, 0) if groups % count == 0 else (_GROUPS, groups % _GROUPS)
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """Blocks of `count` tiles of `height` rows each, at `starts` in the block, along the rows from `first` to `end`."""
+
+    first: int
+    end: int
+    step: int
+    height: int
+    starts: tuple[int, ...]
+
+
+def row_passes(extent: int) -> list[RowPass]:
+    """The blocks that cover `extent` rows: of two tiles of 16 rows, then what remains in one tile or two of one height.
+
+    Of an odd number the two overlap in one row, whose sum both compute from the same start and store.
+    """
+    full = extent - extent % (2 * _ROWS)
+    passes = [RowPass(0, full, 2 * _ROWS, _ROWS, (0, _ROWS))] if full else []
+    rest = extent - full
+    if rest:
+        height = rest if rest <= _ROWS else -(-rest // 2)
+        starts = (0,) if rest <= _ROWS else (0, rest - height)
+        passes.append(RowPass(full, extent, rest, height, starts))
+    return passes
+
+
 class _Emitter(LoopNest):
     """Writes the loops of one contraction at the current insertion point."""
 
@@ -115,7 +212,6 @@ class _Emitter(LoopNest):
             _Buffer(flattened(operands[dots.loops.column], self.group)),
             _Buffer(operands[2]),
         )
-        self.tile = ir.Type.parse("!llvm.x86_amx")
         self.zeroed = self._starts_from_zero()
 
     def _starts_from_zero(self) -> bool:
@@ -136,82 +232,82 @@ class _Emitter(LoopNest):
         outer = [d for d in self.d.parallel if d not in (loops.vector, self.rows)]
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
         wide = 2 * _ROWS if (self.d.block or 0) % (2 * _ROWS) == 0 else _ROWS
+        chunk, tail = chunks(self.extents[loops.depth] // self.group)
+        columns = min(wide, self.extents[loops.vector]) // _ROWS
+        for rows in row_passes(self.extents[self.rows]):
+            registers = Registers(len(rows.starts), columns, rows.height, chunk, tail)
+            self._configure(registers)
 
-        def tiles(width: int) -> None:
-            self.nest(
-                inside, lambda: self.segments(self.rows, 2 * _ROWS, lambda rows: self._block(rows, width))
-            )
+            def tiles(width: int, rows: RowPass = rows, registers: Registers = registers) -> None:
+                def block() -> None:
+                    self._block(rows, registers, width // _ROWS)
 
-        self.nest(before, lambda: self.segments(loops.vector, wide, tiles))
+                self.nest(inside, lambda: self.loop(self.rows, rows.first, rows.end, rows.step, block))
 
-    def _block(self, rows: int, width: int) -> None:
-        heights = [min(_ROWS, rows - at) for at in range(0, rows, _ROWS)]
-        columns = list(range(0, width, _ROWS))
+            self.nest(before, lambda tiles=tiles: self.segments(loops.vector, wide, tiles))
+        self._call("tilerelease", [])
+
+    def _configure(self, registers: Registers) -> None:
+        bytes_ = registers.configuration()
+        words = ir.VectorType.get([len(bytes_) // 4], ir.IntegerType.get_signless(32))
+        memory = memref.alloca(ir.MemRefType.get(words.shape, words.element_type), [], [])
+        value = ir.DenseElementsAttr.get(memoryview(bytes_), type=words)
+        vector.store(arith.constant(words, value), memory, [self.zero])
+        self._call("ldtilecfg", [_Buffer(memory).pointer([self.zero])])
+
+    def _block(self, rows: RowPass, registers: Registers, columns: int) -> None:
         self.ivs[self.d.loops.depth] = self.zero
-        stride = self.c.stride(self.d.maps[2], self.rows)
-        places = [
-            self.c.pointer(self._place(2, at * _ROWS, column))
-            for at in range(len(heights))
-            for column in columns
-        ]
-        shapes = [(height, _ROW_BYTES) for height in heights for _ in columns]
-        if self.zeroed:
-            sums = [self._call("tilezero", [*_shape(shape)]) for shape in shapes]
-        else:
-            sums = [self._load(shape, place, stride) for shape, place in zip(shapes, places)]
-        outer = [d for d in self.d.reduction if d != self.d.loops.depth]
-        for shape, place, value in zip(shapes, places, self._reduce(outer, sums, heights, columns)):
-            llvm.call_intrinsic(
-                None, "llvm.x86.tilestored64.internal", [*_shape(shape), place, _i64(stride), value], [], []
-            )
-
-    def _reduce(
-        self, loops: Sequence[int], sums: list[ir.Value], heights: list[int], columns: list[int]
-    ) -> list[ir.Value]:
-        if loops:
-            first, *rest = loops
-            return self.reduce(
-                first,
-                0,
-                self.extents[first],
-                1,
-                sums,
-                lambda carried: self._reduce(rest, carried, heights, columns),
-            )
-        depth = self.d.loops.depth
-        groups = self.extents[depth] // self.group
-        full = groups - groups % _GROUPS
-        sums = self.reduce(
-            depth, 0, full, _GROUPS, sums, lambda carried: self._step(_GROUPS, carried, heights, columns)
+        stride = _i64(self.c.stride(self.d.maps[2], self.rows))
+        sums = {
+            registers.sum(i, j): self.c.pointer(self._place(2, start, j * _ROWS))
+            for i, start in enumerate(rows.starts)
+            for j in range(columns)
+        }
+        for register, place in sums.items():
+            if self.zeroed:
+                self._call("tilezero", [_i8(register)])
+            else:
+                self._call("tileloadd64", [_i8(register), place, stride])
+        self.nest(
+            [d for d in self.d.reduction if d != self.d.loops.depth],
+            lambda: self._chunks(rows, registers, columns),
         )
-        return self.reduce(
-            depth, full, groups, groups - full, sums,
-            lambda carried: self._step(groups - full, carried, heights, columns),
-        )  # fmt: skip
+        for register, place in sums.items():
+            self._call("tilestored64", [_i8(register), place, stride])
 
-    def _step(
-        self, groups: int, sums: list[ir.Value], heights: list[int], columns: list[int]
-    ) -> list[ir.Value]:
-        """One chunk of the depth: a tile of columns is loaded when the first tile of rows meets it."""
+    def _chunks(self, rows: RowPass, registers: Registers, columns: int) -> None:
+        depth = self.d.loops.depth
+        full = self.extents[depth] // self.group - registers.tail
+        self.loop(depth, 0, full, registers.chunk, lambda: self._chunk(rows, registers, columns, last=False))
+        if registers.tail:
+            self.ivs[depth] = index(full)
+            self._chunk(rows, registers, columns, last=True)
+
+    def _chunk(self, rows: RowPass, registers: Registers, columns: int, last: bool) -> None:
+        """One chunk of the depth: a tile is loaded where its register holds another; every other row turns back."""
         product = "tdpbf16ps" if self.group == 2 else "tdpbusd"
-        row_stride = self.a.stride(self.d.maps[self.d.loops.row], self.rows)
-        loaded: list[ir.Value] = []
-        results = list(sums)
-        for i, height in enumerate(heights):
-            place = self.a.pointer(self._place(self.d.loops.row, i * _ROWS, 0))
-            row = self._load((height, 4 * groups), place, row_stride)
-            for j, column in enumerate(columns):
-                if i == 0:
-                    *outer, inside, _ = self._place(self.d.loops.column, 0, column)
-                    flat = affine.apply(
-                        ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * self.group]), [inside]
-                    )
-                    stride = self.b.strides[self._group_dim()] * self.b.bytes
-                    loaded.append(self._load((groups, _ROW_BYTES), self.b.pointer([*outer, flat]), stride))
-                at = i * len(columns) + j
-                shape = [_i16(height), _i16(_ROW_BYTES), _i16(4 * groups)]
-                results[at] = self._call(product, [*shape, results[at], row, loaded[j]])
-        return results
+        held: dict[int, tuple[int, int]] = {}
+        for i, start in enumerate(rows.starts):
+            for j in range(columns)[:: -1 if i % 2 else 1]:
+                row, column = registers.row(i, last), registers.column(j, last)
+                if held.get(row) != (0, i):
+                    held[row] = (0, i)
+                    self._load_row(row, start)
+                if held.get(column) != (1, j):
+                    held[column] = (1, j)
+                    self._load_column(column, j * _ROWS)
+                self._call(product, [_i8(registers.sum(i, j)), _i8(row), _i8(column)])
+
+    def _load_row(self, register: int, start: int) -> None:
+        place = self.a.pointer(self._place(self.d.loops.row, start, 0))
+        stride = self.a.stride(self.d.maps[self.d.loops.row], self.rows)
+        self._call("tileloadd64", [_i8(register), place, _i64(stride)])
+
+    def _load_column(self, register: int, column: int) -> None:
+        *outer, inside, _ = self._place(self.d.loops.column, 0, column)
+        flat = affine.apply(ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * self.group]), [inside])
+        stride = self.b.strides[self._group_dim()] * self.b.bytes
+        self._call("tileloadd64", [_i8(register), self.b.pointer([*outer, flat]), _i64(stride)])
 
     def _group_dim(self) -> int:
         """The dimension of the packed operand that counts groups along the depth."""
@@ -234,11 +330,8 @@ class _Emitter(LoopNest):
             for expr in map_.results
         ]
 
-    def _load(self, shape: tuple[int, int], place: ir.Value, stride: int) -> ir.Value:
-        return self._call("tileloadd64", [*_shape(shape), place, _i64(stride)])
-
-    def _call(self, name: str, operands: Sequence[ir.Value]) -> ir.Value:
-        return llvm.call_intrinsic(self.tile, f"llvm.x86.{name}.internal", operands, [], [])
+    def _call(self, name: str, operands: Sequence[ir.Value]) -> None:
+        llvm.call_intrinsic(None, f"llvm.x86.{name}", operands, [], [])
 
 
 class _Buffer:
@@ -272,12 +365,8 @@ class _Buffer:
         return llvm.inttoptr(ir.Type.parse("!llvm.ptr"), word)
 
 
-def _shape(shape: tuple[int, int]) -> tuple[ir.Value, ir.Value]:
-    return _i16(shape[0]), _i16(shape[1])
-
-
-def _i16(value: int) -> ir.Value:
-    return arith.constant(ir.IntegerType.get_signless(16), value)
+def _i8(value: int) -> ir.Value:
+    return arith.constant(ir.IntegerType.get_signless(8), value)
 
 
 def _i64(value: int) -> ir.Value:

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from amx_emulation import emulated
+from amx_emulation import emulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kernel_checks import Decide
 from test_dot_products import Product, assert_sums, bf16
 from torch import nn
 
 from tilewright.compiler import phases
 from tilewright.compiler.codegen import assembly, emit_object
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.ir import functions
+from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import cpu_code, lower
+from tilewright.compiler.passes.tile_dots import Registers, chunks, row_passes
+from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 
 AMX = ("amx-tile", "amx-int8", "amx-bf16")
-NEEDED = {"avx512bf16", "avx512vnni"}
-pytestmark = pytest.mark.skipif(
-    not set(resolve("cpu").cpu_features) >= NEEDED,
-    reason="what does not fit tiles becomes dot products, which this CPU lacks",
+DOTS = ("avx512bf16", "avx512vnni")
+HOST = set(resolve("cpu").cpu_features)
+needs_dots = pytest.mark.skipif(
+    not {*DOTS} <= HOST, reason=f"what does not fit tiles becomes dot products, and this CPU lacks {DOTS}"
 )
 LENIENT = settings(
     max_examples=6,
@@ -39,56 +43,132 @@ LENIENT = settings(
 
 
 def with_tiles() -> Target:
-    """This machine, as if it had AMX."""
+    """This machine on one core, as if it had AMX."""
     machine = resolve("cpu")
-    return replace(
-        machine, cpu_features=tuple(f for f in machine.cpu_features if not f.startswith("amx")) + AMX
-    )
+    features = tuple(f for f in machine.cpu_features if not f.startswith("amx")) + AMX
+    return replace(machine, cpu_features=features, num_cores=1)
 
 
 @pytest.fixture
-def emulating(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., CompiledModel]:
+def emulating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., CompiledModel]]:
     """Compiles a model for tiles, and emulates them where it runs."""
-    seen: list[str] = []
+    written: list[str] = []
+    with emulator() as tiles:
 
-    def emit(text: str, code) -> tuple[bytes, str]:
-        seen.append(text)
-        return emit_object(emulated(text), cpu_code(resolve("cpu")))
+        def compile_kernels(dispatches: dict[str, ir.Operation], target: Target):
+            found = {}
+            for name, function in dispatches.items():
+                text, lowered = lower(function, target)
+                written.append(text)
+                code, _ = emit_object(tiles.rewritten(text), cpu_code(resolve("cpu")))
+                found[name] = replace(lowered, kernel=replace(lowered.kernel, object=code))
+            return found, len(found)
 
-    monkeypatch.setattr(phases, "emit_object", emit)
-    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
+        monkeypatch.setattr(phases, "compile_kernels", compile_kernels)
 
-    def compiled(model, inputs: tuple, tiles: bool = True) -> CompiledModel:
-        seen.clear()
-        imported = import_model(model, inputs)
-        package = phases.compile_module(imported.module, with_tiles(), phases.Report())
-        package = replace(package, features=resolve("cpu").cpu_features)
-        if seen:
-            assert any("tileloadd64" in text for text in seen) == tiles
-        executable = Executable(package, list(imported.weights))
-        return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+        def compiled(model, inputs: tuple, tiled: bool = True, decide: Decide | None = None) -> CompiledModel:
+            written.clear()
+            imported = import_model(model, inputs)
+            phases.run_phases(imported.module, with_tiles(), "graph", "schedule")
+            if decide is not None:
+                with imported.module.context, ir.Location.unknown():
+                    decide(imported.module)
+            package = phases.package_module(imported.module, with_tiles(), phases.Report())
+            assert any("llvm.x86.ldtilecfg" in text for text in written) == tiled
+            package = replace(package, features=resolve("cpu").cpu_features)
+            executable = Executable(package, list(imported.weights), num_threads=1)
+            return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
-    return compiled
+        yield compiled
 
 
+def test_no_block_needs_more_than_eight_registers() -> None:
+    for rows, columns, height, groups in itertools.product((1, 2), (1, 2), range(1, 17), range(1, 100)):
+        chunk, tail = chunks(groups)
+        assert 0 < chunk <= 16 and tail < chunk and (groups - tail) % chunk == 0
+        assert groups // chunk + (tail > 0) == -(-groups // 16)
+        registers = Registers(rows, columns, height, chunk, tail)
+        shapes = registers.shapes()
+        assert len(shapes) <= 8 and len(registers.configuration()) == 64
+        sums = [registers.sum(i, j) for i in range(rows) for j in range(columns)]
+        assert len({*sums}) == len(sums)
+        for i, j, last in itertools.product(range(rows), range(columns), (False, True) if tail else (False,)):
+            a, b = registers.row(i, last), registers.column(j, last)
+            assert a != b and not {a, b} & {*sums}
+            assert shapes[a] == (height, 4 * (tail if last else chunk))
+            assert shapes[b] == (tail if last else chunk, 64)
+            assert shapes[registers.sum(i, j)] == (height, 64)
+
+
+@pytest.mark.parametrize("extent", range(4, 101))
+def test_row_passes_cover_every_row(extent: int) -> None:
+    met = [0] * extent
+    for rows in row_passes(extent):
+        assert rows.height <= 16 and (rows.end - rows.first) % rows.step == 0
+        for block in range(rows.first, rows.end, rows.step):
+            for start in rows.starts:
+                for row in range(block + start, block + start + rows.height):
+                    met[row] += 1
+    assert min(met) == 1 and sum(met) - extent <= 1
+
+
+@needs_dots
 @LENIENT
-@given(st.integers(4, 70), st.sampled_from([16, 32, 48, 80, 128]), st.integers(1, 50), st.integers(0, 3))
-def test_matmul(emulating, m: int, n: int, half: int, seed: int) -> None:
+@given(
+    st.integers(4, 70),
+    st.sampled_from([16, 32, 48, 80, 128]),
+    st.integers(1, 90),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_matmul(emulating, m: int, n: int, half: int, weight: bool, seed: int) -> None:
     a, b = bf16(m, 2 * half, seed=seed), bf16(2 * half, n, seed=seed + 9)
-    result = emulating(Product(b), (a,))(a)
+    tiled = weight or (m >= 16 and n * 2 * half > 1 << 16)
+    result = emulating(Product(b), (a,))(a) if weight else emulating(Product(), (a, b), tiled)(a, b)
     assert_sums(result, a.double() @ b.double(), a.double().abs() @ b.double().abs(), 2 * half)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(2, 32, 64), (33, 32, 7)])
-def test_what_does_not_fit_tiles_becomes_dot_products(emulating, m: int, n: int, k: int) -> None:
+@needs_dots
+@pytest.mark.parametrize(("m", "n", "k"), [(300, 64, 1030), (33, 1000, 66), (40, 256, 300)])
+def test_large_inputs_are_packed_at_every_call(emulating, m: int, n: int, k: int) -> None:
     a, b = bf16(m, k, seed=1), bf16(k, n, seed=2)
-    result = emulating(Product(b), (a,), tiles=False)(a)
+    result = emulating(Product(), (a, b), n % 16 == 0)(a, b)
     assert_sums(result, a.double() @ b.double(), a.double().abs() @ b.double().abs(), k)
 
 
+@needs_dots
+@pytest.mark.parametrize(("m", "n", "k"), [(2, 32, 64), (33, 32, 7), (33, 40, 64)])
+def test_what_does_not_fit_tiles_becomes_dot_products(emulating, m: int, n: int, k: int) -> None:
+    a, b = bf16(m, k, seed=1), bf16(k, n, seed=2)
+    result = emulating(Product(b), (a,), tiled=False)(a)
+    assert_sums(result, a.double() @ b.double(), a.double().abs() @ b.double().abs(), k)
+
+
+@needs_dots
+@pytest.mark.parametrize("tile", [(0, 16), (16, 0), (7, 48), (48, 96), (20, 24), (1, 48)])
+@pytest.mark.parametrize("k", [64, 70])
+def test_rtasks_compute_what_the_whole_does(emulating, tile: tuple[int, int], k: int) -> None:
+    a, b = bf16(55, k, seed=1), bf16(k, 96, seed=2)
+
+    def decide(module: ir.Module) -> None:
+        for function in functions(module):
+            if '"matmul"' in str(function.attributes.get("tilewright.operator")):
+                schedule_attribute.write(function, Schedule(tile))
+
+    result = emulating(Product(b), (a,), tile[0] != 1 and tile[1] != 24, decide)(a)
+    assert_sums(result, a.double() @ b.double(), a.double().abs() @ b.double().abs(), k)
+
+
+@needs_dots
 @pytest.mark.parametrize(
     ("inputs", "outputs", "kernel", "stride", "padding", "size"),
-    [(16, 32, 3, 1, 1, 9), (64, 16, 1, 1, 0, 7), (34, 64, 3, 2, 1, 20), (8, 48, 5, 3, 2, 40)],
+    [
+        (16, 32, 3, 1, 1, 9),
+        (64, 16, 1, 1, 0, 7),
+        (34, 64, 3, 2, 1, 20),
+        (8, 48, 5, 3, 2, 40),
+        (70, 64, 3, 1, 1, 28),
+    ],
 )
 def test_convolution(emulating, inputs, outputs, kernel, stride, padding, size) -> None:
     torch.manual_seed(5)
@@ -112,7 +192,8 @@ class Bytes(nn.Module):
         return x.to(torch.int32) @ self.weight.to(torch.int32)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(37, 64, 200), (16, 16, 64), (50, 48, 68)])
+@needs_dots
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 64, 200), (16, 16, 64), (50, 48, 68), (20, 32, 132)])
 def test_bytes_are_exact(emulating, m: int, n: int, k: int) -> None:
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(-128, 128, (m, k), dtype=torch.int8, generator=generator)
@@ -121,10 +202,11 @@ def test_bytes_are_exact(emulating, m: int, n: int, k: int) -> None:
     assert torch.equal(result.long(), x.long() @ w.long())
 
 
-def test_the_inner_loop_loads_one_tile_per_product_and_spills_none() -> None:
+def sapphire_rapids_code(m: int, n: int, k: int) -> str:
+    """The assembly of a product with weights on one core."""
     target = replace(resolve("sapphire-rapids"), num_cores=1)
-    layer = nn.Linear(1024, 512, bias=False).bfloat16().eval()
-    imported = import_model(layer, (bf16(256, 1024, seed=1),))
+    layer = nn.Linear(k, n, bias=False).bfloat16().eval()
+    imported = import_model(layer, (bf16(m, k, seed=1),))
     phases.run_phases(imported.module, target, "graph", "schedule")
     with imported.module.context:
         (matmul,) = [
@@ -134,11 +216,25 @@ def test_the_inner_loop_loads_one_tile_per_product_and_spills_none() -> None:
         ]
     text, _ = lower(matmul, target)
     _, optimised = emit_object(text, cpu_code(target))
-    code = assembly(optimised, cpu_code(target))
+    return assembly(optimised, cpu_code(target))
+
+
+def loops_of_products(code: str) -> list[str]:
     loops = re.findall(r"^(\.LBB\d+_\d+):\n((?:\t.*\n|.*#.*\n)*?\tj\w+\t\1\n)", code, re.MULTILINE)
-    (inner,) = [body for _, body in loops if "tdpbf16ps" in body]
+    return [body for _, body in loops if "tdpbf16ps" in body]
+
+
+@pytest.mark.parametrize(("k", "loads"), [(1024, 4), (1030, 5)])
+def test_the_inner_loop_loads_tiles_for_products_and_spills_none(k: int, loads: int) -> None:
+    code = sapphire_rapids_code(256, 512, k)
+    (inner,) = loops_of_products(code)
     products = inner.count("tdpbf16ps")  # LLVM may have unrolled the loop.
     assert products % 4 == 0
-    assert inner.count("tileloadd") == products
-    assert "tilestored" not in inner
-    assert code.count("ldtilecfg") >= 1
+    assert 4 * inner.count("tileload") == loads * products
+    assert not re.search("tilestored|tilezero|tilecfg|rsp", inner)
+    assert code.count("ldtilecfg") == code.count("tilerelease") == 1
+
+
+def test_each_height_of_tiles_is_configured_once() -> None:
+    code = sapphire_rapids_code(300, 64, 1030)
+    assert code.count("ldtilecfg") == 2 and code.count("tilerelease") == 1
