@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.placement import is_inserted
 
 PURE_DIALECTS = frozenset(
     {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
@@ -36,7 +37,8 @@ class WeightFlow:
         """Follows the values of a function of one block, in time linear in its ops.
 
         An op belongs to the flow when everything that it and its regions read does, and nothing in it writes or
-        can fail: `cf.assert` in a body keeps an op out.
+        can fail: `cf.assert` in a body keeps an op out. So does an insertion in place: it fills part of a tensor
+        that others fill too, and a chain of insertions that is cut loses what was inserted before the cut.
         """
         flow = cls()
         block = function.regions[0].blocks[0]
@@ -59,7 +61,7 @@ class WeightFlow:
 def _reads(op: ir.Operation) -> tuple[list[ir.Value], bool]:
     """What `op` reads, the captures of its regions included, and whether it neither writes nor fails."""
     values = list(op.operands)
-    pure = len(op.results) > 0 and op.name.partition(".")[0] in PURE_DIALECTS
+    pure = len(op.results) > 0 and op.name.partition(".")[0] in PURE_DIALECTS and not is_inserted(op)
     if len(op.regions):
         for inner in walk(op):
             values.extend(inner.operands)

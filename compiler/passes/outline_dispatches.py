@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tilewright.compiler.dense_constants import is_splat
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.placement import is_inserted
+from tilewright.compiler.placement import chain_of, is_inserted
 from tilewright.compiler.structure import Structured, tileable_loops, volume
 from tilewright.compiler.views import is_view
 
@@ -100,8 +100,14 @@ class _Outliner:
                 op.erase()
 
     def stays(self, op: ir.Operation) -> bool:
-        """Whether `op` moves nothing, so that `place-inserts` only has to say where tensors lie."""
-        return self.is_main and is_inserted(op)
+        """Whether `op` moves nothing, so that `place-inserts` only has to say where tensors lie.
+
+        An insertion into what something else computes keeps that where nothing is inserted: it copies.
+        """
+        if not self.is_main or not is_inserted(op):
+            return False
+        base = chain_of(op)[-1].operands[1]
+        return not isinstance(base.owner, ir.Block) and base.owner.name in ("tensor.empty", "linalg.fill")
 
     def read(self, number: int) -> Structured | None:
         if number not in self.structured:

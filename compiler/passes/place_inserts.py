@@ -12,7 +12,8 @@
 A dispatch's result is claimed for the place where it is inserted unless something needs it elsewhere or dense: it
 is returned, inserted twice, reshaped in a way that strides cannot express, read by a dispatch that is more than
 linalg, or made of pieces shorter than a cache line. Then a dispatch copies it; so it does a slice that some reader
-cannot read where it lies.
+cannot read where it lies. Insertions that several tensors begin with are one operation after CSE, and one per tensor
+here.
 
 A filled border is written once, when weights are bound: nothing ever writes there again. Tensors with the same
 border share memory as soon as the one before is read for the last time.
@@ -83,7 +84,11 @@ class _Claims:
     copies: dict[ir.Type, str] = field(default_factory=dict)
 
     def run(self) -> None:
+        _separate_chains(self.main)
         *ops, terminator = (view.operation for view in self.main.regions[0].blocks[0].operations)
+        for number, value in enumerate(terminator.operands):
+            if _is_bordered(root_of(value)):
+                terminator.operands[number] = self.copied(value, ir.InsertionPoint(terminator))
         self.returned = {root_of(value) for value in terminator.operands}
         # Slices of slices first: what reads their copies reads no slice.
         for op in reversed(ops):
@@ -112,16 +117,16 @@ class _Claims:
 
     def slice_place(self, op: ir.Operation) -> Place:
         """Where a slice lies if nothing is claimed: in the memory of what it and other views lead back to."""
-        value = op.operands[0]
-        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
-        base = None
-        if owner is not None and owner.name == "tensor.extract_slice" and is_view(owner):
-            base = self.slice_place(owner)
-        elif owner is not None and is_reshape(owner):
-            inner = owner.operands[0]
-            if not isinstance(inner.owner, ir.Block) and inner.owner.operation.name == "tensor.extract_slice":
-                base = reshaped(owner, self.slice_place(inner.owner.operation))
-        return boxed(op, base or own(value))
+        return boxed(op, self.view_place(op.operands[0]))
+
+    def view_place(self, value: ir.Value) -> Place:
+        """Where `value` lies if nothing is claimed, and what cannot be read where it lies is copied."""
+        if isinstance(value.owner, ir.Block) or not is_view(value.owner.operation):
+            return own(value)
+        view = value.owner.operation
+        if view.name == "tensor.extract_slice":
+            return self.slice_place(view)
+        return reshaped(view, self.view_place(view.operands[0])) or own(value)
 
     def claim(self, source: ir.Value, place: Place) -> bool:
         """Puts the computation behind `source` at `place` if it can lie there."""
@@ -187,6 +192,27 @@ class _Claims:
             self.copies[source.type], self.named[name] = name, dispatch
         with where, source.owner.location if not isinstance(source.owner, ir.Block) else self.main.location:
             return func.CallOp([source.type], name, [source]).results[0]
+
+
+def _separate_chains(main: ir.Operation) -> None:
+    """Repeats insertions that CSE merged: what fills one tensor, which lies in one place, is one chain."""
+    *ops, _ = (view.operation for view in main.regions[0].blocks[0].operations)
+    for op in reversed(ops):
+        if not is_inserted(op):
+            continue
+        uses = [(use.owner.operation, use.operand_number) for use in op.results[0].uses]
+        # Of equal insertions into it, CSE has left one.
+        filled = [user for user, number in uses if is_inserted(user) and number == 1]
+        for user in filled[int(len(filled) == len(uses)) :]:
+            user.operands[1] = op.clone(ip=ir.InsertionPoint(op)).operation.results[0]
+
+
+def _is_bordered(value: ir.Value) -> bool:
+    """Whether `value` is inserted into a fill, which @prepack computes: its memory is none of the call's own."""
+    if isinstance(value.owner, ir.Block) or not is_inserted(value.owner.operation):
+        return False
+    base = chain_of(value.owner.operation)[-1].operands[1]
+    return not isinstance(base.owner, ir.Block) and base.owner.name == "linalg.fill"
 
 
 def _dispatch(main: ir.Operation, name: str, inputs: list, result: ir.Type, body) -> ir.Operation:
@@ -278,11 +304,8 @@ def _borders(main: ir.Operation) -> list[_Border]:
                 last[root] = number
     found = []
     for op in ops:
-        if is_inserted(op) and op.results[0] in first:
-            chain = chain_of(op)
-            base = chain[-1].operands[1]
-            if not isinstance(base.owner, ir.Block) and base.owner.name == "linalg.fill":
-                found.append(_Border(chain, first[op.results[0]], last[op.results[0]]))
+        if is_inserted(op) and op.results[0] in first and _is_bordered(op.results[0]):
+            found.append(_Border(chain_of(op), first[op.results[0]], last[op.results[0]]))
     return found
 
 

@@ -169,3 +169,19 @@ func.func @main(%x: tensor<8xi64> {tilewright.role = "input", tilewright.name = 
   %y = linalg.add ins(%x, %at : tensor<8xi64>, tensor<8xi64>) outs(%e : tensor<8xi64>) -> tensor<8xi64>
   return %y : tensor<8xi64>
 }
+
+// -----
+
+// Insertions in place stay together: what a weight fills of a tensor, calls fill with the rest of it.
+// CHECK: func.func @main(
+// CHECK: %[[E:.+]] = tensor.empty
+// CHECK: %[[A:.+]] = tensor.insert_slice %arg0 into %[[E]][0] [4] [1] {tilewright.in_place}
+// CHECK: tensor.insert_slice %arg1 into %[[A]][4] [8] [1] {tilewright.in_place}
+// CHECK-NOT: @prepack
+func.func @main(%w: tensor<4xf32> {tilewright.role = "weight", tilewright.name = "w"},
+                %x: tensor<8xf32> {tilewright.role = "input", tilewright.name = "x"}) -> tensor<12xf32> {
+  %e = tensor.empty() : tensor<12xf32>
+  %a = tensor.insert_slice %w into %e[0] [4] [1] {tilewright.in_place} : tensor<4xf32> into tensor<12xf32>
+  %b = tensor.insert_slice %x into %a[4] [8] [1] {tilewright.in_place} : tensor<8xf32> into tensor<12xf32>
+  return %b : tensor<12xf32>
+}

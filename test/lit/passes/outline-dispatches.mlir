@@ -228,3 +228,24 @@ func.func @whole(%x: tensor<8xf32>) -> tensor<8xf32> {
   %r = tensor.insert_slice %c into %x[3] [2] [1] : tensor<2xf32> into tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// -----
+
+// An insertion in place moves nothing only where all of its destination is inserted or filled.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[S:.+]] = call @elementwise
+// CHECK: call @insert_slice_{{[0-9]+}}(%{{.+}}, %[[S]])
+// CHECK-NOT: tensor.insert_slice
+// CHECK: return
+// CHECK: func.func private @insert_slice
+#id = affine_map<(d0) -> (d0)>
+func.func @main(%x: tensor<8xf32>, %y: tensor<4xf32>) -> tensor<8xf32> {
+  %e = tensor.empty() : tensor<8xf32>
+  %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %a = arith.mulf %in, %in : f32
+    linalg.yield %a : f32
+  } -> tensor<8xf32>
+  %r = tensor.insert_slice %y into %s[2] [4] [1] {tilewright.in_place} : tensor<4xf32> into tensor<8xf32>
+  return %r : tensor<8xf32>
+}
