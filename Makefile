@@ -19,7 +19,7 @@ PYTEST_ARGS ?= -q -n 2 --dist loadfile --max-worker-restart=0
 # What is compared by default: matrix products, convolutions, what memory bounds, and whole models.
 BENCH_ARGS ?= --suite gemm,resnet18-conv,memory,models --against eager,inductor-autotuned,onnxruntime,openvino
 
-.PHONY: setup demo test pytest lit lint format bench bench-all bench-device bench-tables onnx-conformance clean
+.PHONY: setup demo test pytest lit lint format bench bench-all bench-device bench-tables onnx-conformance fuzz clean
 
 setup: $(VENV)/.built
 
@@ -74,6 +74,13 @@ bench-device: setup
 # The newest records in bench/results, into the README between its marks.
 bench-tables: setup
 	$(BIN)/python -m tilewright.bench.readme_table --write README.md
+
+# Random programs against eager PyTorch; stops after PROGRAMS or SECONDS, and after 1000 programs unless told either.
+PROGRAMS ?= 0
+SECONDS ?= 0
+FUZZ_ARGS ?=
+fuzz: setup
+	OMP_NUM_THREADS=1 $(BIN)/python test/fuzz --programs $(PROGRAMS) --seconds $(SECONDS) --processes 2 $(FUZZ_ARGS)
 
 onnx-conformance: setup
 	$(BIN)/python bench/onnx_conformance.py

@@ -1,0 +1,51 @@
+"""The registry of operators and patterns that programs are grown from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from fuzz.generator import Growth
+
+FAMILIES = (
+    "elementwise",
+    "casts",
+    "reductions",
+    "movement",
+    "joins",
+    "indexing",
+    "products",
+    "mutation",
+    "patterns",
+)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Adds statements to a growing program; `plain` ones may stand where gradients are taken."""
+
+    name: str
+    grow: Callable[[Growth], object]
+    weight: float
+    plain: bool
+
+
+_registered: list[Operator] = []
+
+
+def operator(weight: float = 1.0, plain: bool = True) -> Callable:
+    """Registers a function that adds statements, to be drawn by its weight."""
+
+    def register(grow: Callable[[Growth], object]) -> Callable[[Growth], object]:
+        _registered.append(Operator(grow.__name__, grow, weight, plain))
+        return grow
+
+    return register
+
+
+def operators() -> list[Operator]:
+    """All operators of all families."""
+    for family in FAMILIES:
+        import_module(f"fuzz.operators_{family}")
+    return _registered

@@ -1,0 +1,168 @@
+"""Runs one program through its path and says what became of it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fuzz import gradients
+from fuzz.oracle import Expected, compared, difference, expected, shared
+from fuzz.outcome import Outcome
+from fuzz.paths import COMPILERS, NotExported
+from fuzz.program import Program
+from tilewright.compiler import fallback
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.runtime.errors import TilewrightError
+
+SECOND_CALL = 7_000_003
+"""Added to the seed of a program for the inputs of its second call."""
+
+
+def run(program: Program) -> Outcome:
+    """The outcome of a program; crashes and hangs end this process instead."""
+    start = time.perf_counter()
+    outcome = _run(program)
+    return replace(outcome, seconds=time.perf_counter() - start)
+
+
+def _run(program: Program) -> Outcome:
+    if program.path == "grad":
+        return gradients.run(program)
+    again = second(program)
+    calls: list[tuple[Program, int, list[Expected] | Exception]] = []
+    state: dict[str, torch.Tensor] = {}
+    for called, seed in ((program, program.seed), (again, program.seed + SECOND_CALL)):
+        try:
+            wanted = expected(
+                called, lambda called=called, seed=seed: {**called.build(seed), **clones(state)}
+            )
+        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+            if not program.fails or called is again:
+                return Outcome("invalid", str(error))
+            calls.append((called, seed, error))
+            continue
+        if program.fails and called is program:
+            return Outcome("invalid", "eager PyTorch accepts what it should refuse")
+        calls.append((called, seed, wanted))
+        for tensor, after in zip(program.owned(), wanted[len(program.outputs) :]):
+            if tensor.role == "parameter":
+                state[tensor.name] = after.value
+    counts = [compared(wanted) for _, _, wanted in calls if not isinstance(wanted, Exception)]
+    found = _compare(program, calls)
+    return replace(found, compared=sum(c for c, _ in counts), elements=sum(n for _, n in counts))
+
+
+def second(program: Program) -> Program:
+    """The program as it is called again: other values, dense inputs, no index out of range, no two inputs the same."""
+    inputs = [
+        replace(t, layout="dense", alias=None, fill=t.fill.replace("faulty", "index")) for t in program.inputs
+    ]
+    return replace(program, inputs=tuple(inputs), fails=False)
+
+
+def clones(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _compare(program: Program, calls: list[tuple[Program, int, list[Expected] | Exception]]) -> Outcome:
+    function = program.function()
+    # Whether inputs share memory is decided at the call: half of the examples do not.
+    example = (program if program.seed % 2 else replace(second(program), fails=program.fails)).build(
+        program.seed
+    )
+    if not any(tensor.alias for tensor in program.inputs):
+        example = program.build(program.seed)
+    arguments = tuple(example[tensor.name] for tensor in program.inputs)
+    fallback._reported.clear()
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            compiled = COMPILERS[program.path](function, arguments)
+        except NotExported as error:
+            return Outcome("invalid", str(error))
+        except Exception as error:
+            return raised(program, error)
+        for number, (called, seed, wanted) in enumerate(calls):
+            outcome = _call(program, compiled, function, called, seed, wanted)
+            if outcome is not None:
+                return replace(
+                    outcome, detail=f"{'first' if number == 0 else 'second'} call: {outcome.detail}"
+                )
+    return fallen_back(caught) or Outcome("ok")
+
+
+def _call(
+    program: Program,
+    compiled: Any,
+    function: Any,
+    called: Program,
+    seed: int,
+    wanted: list[Expected] | Exception,
+) -> Outcome | None:
+    """What is wrong with one call, or None."""
+    built = called.build(seed)
+    inputs = [built[tensor.name] for tensor in program.inputs]
+    given = list(inputs)
+    if program.path == "onnx":
+        given = given[: len(compiled.signature.inputs)] if hasattr(compiled, "signature") else given
+    try:
+        results = compiled(*given)
+    except Exception as error:
+        if isinstance(wanted, Exception) and not isinstance(error, StopIteration):
+            return None
+        return raised(program, error)
+    if isinstance(wanted, Exception):
+        return Outcome("wrong", f"no error where eager raises {type(wanted).__name__}: {str(wanted)[:90]}")
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if len(results) != len(program.outputs):
+        return Outcome("wrong", f"{len(results)} results, eager {len(program.outputs)}")
+    buffers = [getattr(function, tensor.name) for tensor in program.owned() if tensor.role == "parameter"]
+    labels = [f"output {name}" for name in program.outputs] + [
+        f"after the call {t.name}" for t in program.owned()
+    ]
+    for label, tensor, want in zip(labels, [*results, *inputs, *buffers], wanted):
+        if not isinstance(tensor, torch.Tensor):
+            tensor = torch.as_tensor(tensor)
+        wrong = difference(tensor, want)
+        if wrong:
+            return Outcome("wrong", f"{label}: {wrong}")
+        if label.startswith("output") and program.path != "onnx" and shared(tensor, inputs) != want.shares:
+            return Outcome(
+                "wrong",
+                f"{label}: in the memory of input {shared(tensor, inputs)}, in eager of {want.shares}",
+            )
+    return None
+
+
+def raised(program: Program, error: BaseException) -> Outcome:
+    """An exception as an outcome: refusals are UnsupportedErrors, wrapped or not."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and len(chain) < 12:
+        chain.append(link)
+        link = getattr(link, "inner_exception", None) or link.__cause__ or link.__context__
+    for link in chain:
+        if isinstance(link, UnsupportedError):
+            return Outcome("refused", "; ".join(f"{o.operator}: {o.reason}" for o in link.operators))
+        if program.fails and isinstance(link, TilewrightError):
+            return Outcome("ok")
+    text = str(error).strip().splitlines() or [""]
+    return Outcome("internal", f"{type(error).__name__}: {' '.join(text)[:300]}")
+
+
+def fallen_back(caught: list[warnings.WarningMessage]) -> Outcome | None:
+    """What ran in eager PyTorch under torch.compile, as a refusal."""
+    lines = [
+        line.strip(" -")
+        for warning in caught
+        if issubclass(warning.category, fallback.FallbackWarning)
+        for line in str(warning.message).splitlines()[1:]
+    ]
+    failed = [line for line in lines if "the compiler failed" in line]
+    if failed:
+        return Outcome("internal", failed[0][:400])
+    return Outcome("refused", "; ".join(lines)[:400]) if lines else None

@@ -1,0 +1,104 @@
+"""Programs under torch.compile with gradients: results and the gradients of every floating-point input."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+from fuzz import oracle
+from fuzz.outcome import Outcome
+from fuzz.paths import COMPILERS
+from fuzz.program import Program
+from tilewright.compiler import fallback
+
+
+def run(program: Program) -> Outcome:
+    """The outcome of a program that is differentiated with respect to its inputs."""
+    from fuzz.execution import fallen_back, raised
+
+    try:
+        wanted = _expected(program)
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:
+        return Outcome("invalid", str(error))
+    if wanted is None:
+        return Outcome("invalid", "nothing to differentiate")
+    fallback._reported.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            compiled = COMPILERS[program.path](program.function(), ())
+            tensors = leaves(program, program.build(program.seed))
+            results = list(compiled(*(tensors[t.name] for t in program.inputs)))
+            found = [*results, *_gradients(results, [tensors[t.name] for t in program.inputs])]
+        except Exception as error:
+            return raised(program, error)
+        labels = [*program.outputs, *(f"the gradient of {t.name}" for t in program.inputs)]
+        for label, tensor, want in zip(labels, found, wanted):
+            if (tensor is None) != (want is None):
+                return Outcome("wrong", f"{label}: {'no' if tensor is None else 'a'} gradient")
+            wrong = oracle.difference(tensor, want) if want is not None else None
+            if wrong:
+                return Outcome("wrong", f"{label}: {wrong}")
+    compared, elements = oracle.compared([want for want in wanted if want is not None])
+    return fallen_back(caught) or Outcome("ok", compared=compared, elements=elements)
+
+
+def leaves(program: Program, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Floating-point inputs ask for gradients."""
+    inputs = {tensor.name for tensor in program.inputs}
+    return {
+        name: value.detach().requires_grad_() if name in inputs and value.is_floating_point() else value
+        for name, value in tensors.items()
+    }
+
+
+def _gradients(results: list[torch.Tensor], inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Of results weighted by a fixed pattern, with respect to inputs that ask for it."""
+    asked = [tensor for tensor in inputs if tensor.requires_grad]
+    ends = [result for result in results if result.requires_grad]
+    made = iter(torch.autograd.grad(ends, asked, [_pattern(end) for end in ends], allow_unused=True))
+    return [next(made) if tensor.requires_grad else None for tensor in inputs]
+
+
+def _pattern(tensor: torch.Tensor) -> torch.Tensor:
+    flat = torch.arange(tensor.numel(), dtype=torch.float64)
+    return (torch.cos(flat) + 0.25).reshape(tensor.shape).to(tensor.dtype)
+
+
+def _expected(program: Program) -> list[oracle.Expected | None] | None:
+    tensors = program.build(program.seed)
+    eager = oracle.Run(program, leaves(program, tensors))
+    runs = [oracle.WideRun(program, tensors, None)]
+    for k in range(oracle.ROUNDINGS):
+        runs.append(oracle.WideRun(program, tensors, torch.Generator().manual_seed(program.seed * 31 + k)))
+    for run in runs:
+        run.names.update(leaves(program, {name: run.names[name] for name in tensors}))
+    for statement in program.statements:
+        eager.step(statement)
+        for run in runs:
+            with oracle.default_float64():
+                run.follow(statement, eager.names, eager.names)
+    inputs = [t.name for t in program.inputs]
+    results = [eager.names[name] for name in program.outputs]
+    if not any(result.requires_grad for result in results):
+        return None
+    found = [*results, *_gradients(results, [eager.names[name] for name in inputs])]
+    others: list[list[Any]] = []
+    for run in runs:
+        made = [run.names[name] for name in program.outputs]
+        others.append([*made, *_gradients(made, [run.names[name] for name in inputs])])
+    wanted: list[oracle.Expected | None] = []
+    for i, value in enumerate(found):
+        if value is None:
+            wanted.append(None)
+            continue
+        bound = oracle.bounds(value, [other[i] for other in others])
+        if i >= len(results):
+            # The backward pass rounds too, which these runs do not disturb: by the size of the whole gradient.
+            bound = bound * 4 + 16 * torch.finfo(value.dtype).eps * float(
+                value.detach().abs().double().amax() if value.numel() else 0
+            )
+        wanted.append(oracle.Expected(value.detach().clone(), bound))
+    return wanted

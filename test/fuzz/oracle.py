@@ -1,0 +1,300 @@
+"""What eager PyTorch computes, and how far each element may lie from it.
+
+A program runs five times besides: in float64, and four times in float64 with every rounding made at random, a few
+ulp of the type that eager PyTorch has there. What these runs disagree on is not determined by the program: their
+spread bounds a float's error, and an integer or boolean on which they differ is compared with nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from fuzz.program import Program, Statement, code, namespace
+
+ROUNDINGS = 4
+AMPLITUDE = 4.0
+"""Ulp by which roundings are made wrong: the largest errors of elementary functions in docs/numerics.md."""
+_SHORT = (torch.float16, torch.bfloat16, torch.float32)
+_WIDENED = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
+
+
+@dataclass
+class Expected:
+    """One tensor of eager PyTorch's, with the largest error allowed; NaN where nothing is compared.
+
+    `shares` is the number of the input in whose memory it lies.
+    """
+
+    value: torch.Tensor
+    bound: torch.Tensor
+    shares: int | None = None
+
+
+class _Wide(TorchFunctionMode):
+    """Floating-point types named in calls become float64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def widened(value: Any) -> Any:
+            return torch.float64 if isinstance(value, torch.dtype) and value in _SHORT else value
+
+        if func in _WIDENED:
+            func = torch.Tensor.double
+        elif func is torch.Tensor.type_as:
+            args = (args[0], args[1])
+        args, kwargs = pytree.tree_map(widened, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def default_float64() -> Iterator[None]:
+    """Integers divided by integers, and constants without a type, are float64."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
+
+
+class Run:
+    """A program carried out statement by statement on given tensors."""
+
+    def __init__(self, program: Program, tensors: dict[str, torch.Tensor]):
+        self.program, self.names = program, {**namespace(), **tensors}
+
+    def finish(self) -> list[torch.Tensor]:
+        """All statements, then the outputs followed by the inputs, which may have been written."""
+        for statement in self.program.statements:
+            self.step(statement)
+        return self.results()
+
+    def step(self, statement: Statement) -> None:
+        exec(code(str(statement)), self.names)
+
+    def results(self) -> list[torch.Tensor]:
+        found = [self.names[name] for name in self.program.outputs]
+        return found + [self.names[tensor.name] for tensor in self.program.owned()]
+
+
+class WideRun(Run):
+    """The run in float64 beside eager's own, from which it takes the types; with a generator, roundings are random."""
+
+    def __init__(self, program: Program, tensors: dict[str, torch.Tensor], noise: torch.Generator | None):
+        wide: dict[int, torch.Tensor] = {}
+        super().__init__(program, {name: _widened(value, wide) for name, value in tensors.items()})
+        self.noise = noise
+
+    def follow(self, statement: Statement, before: dict[str, torch.Tensor], after: dict[str, Any]) -> None:
+        """Carries out a statement; `before` and `after` are eager's variables."""
+        if statement.rounding == "bits":
+            self._read_bits(statement, before)
+            return
+        names, kept = self.names, {}
+        if statement.rounding == "sum" and self.noise is not None and statement.targets:
+            for name in statement.uses():
+                kept[name] = names[name]
+                names[name] = self._disturbed(names[name], before[name].dtype)
+        with _Wide():
+            self.step(statement)
+        names.update(kept)
+        changed = statement.targets or statement.uses()[:1]
+        for name in changed:
+            if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
+                self._rounded(statement, name, after[name])
+
+    def _read_bits(self, statement: Statement, before: dict[str, torch.Tensor]) -> None:
+        names = {**namespace(), **{name: before[name] for name in statement.uses()}}
+        exec(code(str(statement)), names)
+        for name in statement.targets:
+            self.names[name] = _widened(names[name], {})
+
+    def _rounded(self, statement: Statement, name: str, eager: torch.Tensor) -> None:
+        """Brings a result into the range of its type, and disturbs what was rounded."""
+        value = self.names[name]
+        if not value.is_floating_point():
+            if statement.source.find(".to(") >= 0 or ".type_as(" in statement.source:
+                self._arbitrary_casts(statement, name)
+            return
+        if statement.targets and statement.rounding == "exact":
+            return
+        made = _in_range(value.detach() if not value.requires_grad else value, eager.dtype)
+        if self.noise is not None and statement.rounding != "exact":
+            made = self._disturbed(made, eager.dtype)
+        if statement.targets:
+            self.names[name] = made
+        elif made is not value and not _repeats(value):
+            value.copy_(made)
+
+    def _arbitrary_casts(self, statement: Statement, name: str) -> None:
+        """What a float outside of an integer's range is cast to is not defined: any number is as good."""
+        source = self.names.get(statement.uses()[0])
+        value = self.names[name]
+        if (
+            source is None
+            or not source.is_floating_point()
+            or source.shape != value.shape
+            or self.noise is None
+        ):
+            return
+        if value.dtype == torch.bool:
+            return
+        info = torch.iinfo(value.dtype)
+        low, high = float(info.min), float(info.max)
+        undefined = ~((source > low - 1) & (source < high + (1 if info.bits < 64 else 0)))
+        if undefined.any():
+            other = torch.randint(0, 100, value.shape, generator=self.noise).to(value.dtype)
+            self.names[name] = torch.where(undefined, other, value)
+
+    def _disturbed(self, value: Any, dtype: torch.dtype) -> Any:
+        """Every element off by a random error of a few ulp, from half of the amplitude on."""
+        if (
+            not isinstance(value, torch.Tensor)
+            or not dtype.is_floating_point
+            or not value.is_floating_point()
+        ):
+            return value
+        draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
+        draw = (draw + torch.sign(draw) * 0.5) * AMPLITUDE
+        info = torch.finfo(dtype)
+        denormal = (value.abs() < info.smallest_normal) & (value != 0)
+        step = info.smallest_normal * info.eps if dtype != torch.float64 else 0.0
+        return torch.where(denormal, value + draw * step, value * (1 + draw * info.eps))
+
+
+def _widened(value: torch.Tensor, made: dict[int, torch.Tensor]) -> torch.Tensor:
+    """The tensor in float64, with the same views of the same memory."""
+    storage = value.untyped_storage()
+    if storage.data_ptr() not in made or value.numel() == 0:
+        flat = torch.empty(0, dtype=value.dtype).set_(storage)
+        made[storage.data_ptr()] = flat.double() if value.is_floating_point() else flat.clone()
+    base = made[storage.data_ptr()]
+    return base.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+def _in_range(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """float64 numbers as a shorter type would have them where it overflows or has no full precision."""
+    if dtype == torch.float64 or not dtype.is_floating_point:
+        return value
+    short = value.to(dtype).double()
+    return torch.where(short.isinf() | (short.abs() < torch.finfo(dtype).smallest_normal), short, value)
+
+
+def _repeats(value: torch.Tensor) -> bool:
+    return any(step == 0 and n > 1 for n, step in zip(value.shape, value.stride()))
+
+
+def expected(program: Program, build: Any) -> list[Expected]:
+    """Outputs, then inputs and weights after the call, of a program on the tensors that `build()` makes anew.
+
+    Raises what eager PyTorch raises.
+    """
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensors = build()
+        eager = Run(program, tensors)
+        runs = [WideRun(program, tensors, None)]
+        noises = [torch.Generator().manual_seed(program.seed * 31 + k) for k in range(ROUNDINGS)]
+        runs += [WideRun(program, tensors, noise) for noise in noises]
+        for statement in program.statements:
+            reads_bits = statement.rounding == "bits"
+            before = {n: eager.names[n] for n in statement.uses()}
+            if reads_bits:
+                before = {n: value.clone() for n, value in before.items()}
+            eager.step(statement)
+            alive = []
+            for run in runs:
+                try:
+                    with default_float64():
+                        run.follow(statement, before, eager.names)
+                    alive.append(run)
+                except (RuntimeError, IndexError, TypeError, ValueError):  # no such operator in float64
+                    continue
+            runs = alive
+        found = eager.results()
+        inputs = [eager.names[tensor.name] for tensor in program.inputs]
+        others = [run.results() for run in runs]
+        made = []
+        for i, value in enumerate(found):
+            bound = bounds(value, [o[i] for o in others]) if len(runs) > ROUNDINGS else _loose(value)
+            made.append(Expected(value.clone(), bound, shared(value, inputs)))
+        return made
+
+
+def shared(value: torch.Tensor, inputs: list[torch.Tensor]) -> int | None:
+    """The first input in whose memory a tensor lies."""
+    for number, tensor in enumerate(inputs):
+        if value.numel() and value.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+            return number
+    return None
+
+
+def _loose(value: torch.Tensor) -> torch.Tensor:
+    """A bound for what cannot be computed in float64."""
+    if not value.is_floating_point():
+        return torch.zeros(value.shape, dtype=torch.float64)
+    return value.detach().abs().double() * torch.finfo(value.dtype).eps * 64 + 1e-6
+
+
+def bounds(eager: torch.Tensor, runs: list[torch.Tensor]) -> torch.Tensor:
+    """How far each element may lie from eager's: NaN where the runs differ in kind, infinity nowhere."""
+    if any(run.shape != eager.shape for run in runs):
+        return torch.full(eager.shape, math.nan, dtype=torch.float64)
+    if not eager.is_floating_point():
+        same = torch.stack([run == eager for run in runs]).all(0)
+        return torch.where(same, 0.0, math.nan).double()
+    dtype, wide = eager.dtype, eager.detach().double()
+    rounded = [_in_range(run.detach().double(), dtype) for run in runs]
+    info = torch.finfo(dtype)
+    spread = torch.stack([(run - rounded[0]).abs() for run in rounded[1:]]).amax(0)
+    size = torch.maximum(rounded[0].abs(), wide.abs())
+    bound = 2 * spread + 4 * (wide - rounded[0]).abs() + AMPLITUDE * info.eps * size
+    bound = bound + 4 * info.smallest_normal * info.eps
+    kinds = torch.stack([_kind(value) for value in (wide, *rounded)])
+    same = (kinds == kinds[0]).all(0)
+    bound = torch.where(wide.isfinite(), bound, 0.0)
+    return torch.where(same, bound, math.nan)
+
+
+def _kind(value: torch.Tensor) -> torch.Tensor:
+    """0 for numbers, 1 for NaN, 2 and 3 for the infinities."""
+    kinds = torch.zeros(value.shape, dtype=torch.int8)
+    kinds[value.isnan()] = 1
+    kinds[value == math.inf] = 2
+    kinds[value == -math.inf] = 3
+    return kinds
+
+
+def difference(found: torch.Tensor, wanted: Expected) -> str | None:
+    """Says the first element that is wrong, or None."""
+    value = wanted.value
+    if found.dtype != value.dtype:
+        return f"dtype {found.dtype}, eager {value.dtype}"
+    if found.shape != value.shape:
+        return f"shape {tuple(found.shape)}, eager {tuple(value.shape)}"
+    found, value = found.detach(), value.detach()
+    if not value.is_floating_point():
+        wrong = (found != value) & ~wanted.bound.isnan()
+    else:
+        a, b = found.double(), value.double()
+        equal = (a == b) | (a.isnan() & b.isnan())
+        close = (a - b).abs() <= wanted.bound
+        wrong = ~(equal | close | wanted.bound.isnan())
+    if not wrong.any():
+        return None
+    at = tuple(int(i) for i in wrong.nonzero()[0])
+    allowed = "" if not value.is_floating_point() else f", at most {float(wanted.bound[at]):.3g} off"
+    return f"{int(wrong.sum())} of {wrong.numel()} elements; {list(at)} is {found[at].item()}, eager {value[at].item()}{allowed}"
+
+
+def compared(wanted: list[Expected]) -> tuple[int, int]:
+    """Elements that are compared, and all."""
+    return sum(int((~w.bound.isnan()).sum()) for w in wanted), sum(w.value.numel() for w in wanted)

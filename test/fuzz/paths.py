@@ -1,0 +1,108 @@
+"""The ways through the compiler: each takes a function and example inputs, and gives what is to be called."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tilewright
+
+
+def _plain(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    return tilewright.compile(function, args)
+
+
+def _threads(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    before = os.environ.get("TILEWRIGHT_NUM_THREADS")
+    os.environ["TILEWRIGHT_NUM_THREADS"] = "2"
+    try:
+        return tilewright.compile(function, args)
+    finally:
+        if before is None:
+            del os.environ["TILEWRIGHT_NUM_THREADS"]
+        else:
+            os.environ["TILEWRIGHT_NUM_THREADS"] = before
+
+
+def _saved(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.twm"
+        tilewright.compile(function, args).save(path)
+        return tilewright.load(path)
+
+
+def _emulated(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    return tilewright.compile(function, args, target="emulate:sm_90a")
+
+
+def _under_torch_compile(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(function, backend="tilewright")
+
+
+def _exported(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+    """Raises NotExported when the exporter does not take the program."""
+    return tilewright.compile(exported(function, args))
+
+
+class NotExported(Exception):
+    """PyTorch's ONNX exporter does not take a program."""
+
+
+def exported(function: Any, args: tuple[torch.Tensor, ...]) -> Any:
+    """The ONNX model of a program, inputs named by position."""
+    module = function if isinstance(function, torch.nn.Module) else _AsModule(function)
+    try:
+        with quiet():
+            made = torch.onnx.export(module, args, dynamo=True, verbose=False, optimize=False)
+        return made.model_proto
+    except Exception as error:
+        raise NotExported(str(error)[:200]) from error
+
+
+class _AsModule(torch.nn.Module):
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Drops what is printed, by C++ code too."""
+    import sys
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for file in (*kept, nothing):
+            os.close(file)
+
+
+COMPILERS: dict[str, Callable[[Any, tuple[torch.Tensor, ...]], Callable[..., Any]]] = {
+    "compile": _plain,
+    "torch.compile": _under_torch_compile,
+    "grad": _under_torch_compile,
+    "threads": _threads,
+    "saved": _saved,
+    "emulate": _emulated,
+    "onnx": _exported,
+}
