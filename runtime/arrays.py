@@ -52,8 +52,10 @@ class Storage:
     owner: Any
 
     def view(self) -> memoryview:
-        """The bytes, readable."""
-        return memoryview((ctypes.c_uint8 * self.nbytes).from_address(self.address)).cast("B")
+        """The bytes, readable; they are kept alive with it."""
+        array = (ctypes.c_uint8 * self.nbytes).from_address(self.address)
+        array.owner = self.owner
+        return memoryview(array).cast("B")
 
 
 def weight_storage(weight: Any, spec: TensorSpec) -> Storage:

@@ -8,6 +8,7 @@ unpickled before its checksum matched.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -32,6 +33,16 @@ FORMAT_VERSION = 3
 
 def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
     """Writes a compiled model, its weights included; an existing file is replaced only by a whole new one."""
+    container.write(path, *_contents(model, path))
+
+
+def dumps(model: CompiledModel) -> bytes:
+    """What `save` writes, as bytes."""
+    return b"".join(container.pieces(*_contents(model, "a pickled model")))
+
+
+def _contents(model: CompiledModel, path: str | os.PathLike[str]) -> tuple[dict[str, Entry], dict[str, str]]:
+    """The tensors and the metadata of a model's file."""
     executable, package = model.executable, model.executable.package
     tensors: dict[str, Entry] = {}
     manifest = {
@@ -51,7 +62,7 @@ def save(model: CompiledModel, path: str | os.PathLike[str]) -> None:
     on_host = [array.cpu() if getattr(array, "is_cuda", False) else array for array in model.state]
     states = [(spec, arrays.weight_storage(array, spec)) for spec, array in zip(state, on_host)]
     manifest["state_tensors"] = _add_tensors(tensors, "state", states)
-    _write(path, tensors, FORMAT, manifest)
+    return tensors, _metadata(tensors, FORMAT, manifest)
 
 
 def save_package(package: Package, path: str | os.PathLike[str]) -> None:
@@ -59,7 +70,7 @@ def save_package(package: Package, path: str | os.PathLike[str]) -> None:
     tensors: dict[str, Entry] = {}
     manifest = {"format_version": FORMAT_VERSION, "tilewright": tilewright.__version__}
     manifest.update(package_to_json(package, tensors))
-    _write(path, tensors, PACKAGE_FORMAT, manifest)
+    container.write(path, tensors, _metadata(tensors, PACKAGE_FORMAT, manifest))
 
 
 def load_package(path: str | os.PathLike[str]) -> Package:
@@ -73,13 +84,12 @@ def load_package(path: str | os.PathLike[str]) -> Package:
         raise ArtifactError(f"{os.fspath(path)}: {error}") from None
 
 
-def _write(
-    path: str | os.PathLike[str], tensors: dict[str, Entry], format_name: str, manifest: dict[str, Any]
-) -> None:
+def _metadata(tensors: dict[str, Entry], format_name: str, manifest: dict[str, Any]) -> dict[str, str]:
+    """The manifest with the checksums of all tensors and its own."""
     manifest["crc32c"] = {key: native.crc32c(entry.data) for key, entry in tensors.items()}
     text = json.dumps(manifest, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     checksum = f"{native.crc32c(text.encode()):08x}"
-    container.write(path, tensors, {"format": format_name, "manifest": text, "manifest_crc32c": checksum})
+    return {"format": format_name, "manifest": text, "manifest_crc32c": checksum}
 
 
 def _add_tensors(
@@ -115,7 +125,25 @@ def load(
     CPU features or a GPU that this machine lacks. `verify=False` skips the checksums of the weights, and with
     them reading weights that no `prepack` step needs; everything else is always verified.
     """
-    file = container.read(path)
+    return _bound(container.read(path), path, num_threads, verify, device, cuda_graph)
+
+
+def loads(data: bytes, device: Any = None) -> CompiledModel:
+    """The model that `dumps` wrote, checked and bound as `load` does."""
+    held = mmap.mmap(-1, max(len(data), 1))  # aligned as a mapped file is
+    held[: len(data)] = data
+    name = "a pickled model"
+    return _bound(container.parse(memoryview(held)[: len(data)], name), name, device=device)
+
+
+def _bound(
+    file: container.Container,
+    path: str | os.PathLike[str],
+    num_threads: int | None = None,
+    verify: bool = True,
+    device: Any = None,
+    cuda_graph: bool | str | None = None,
+) -> CompiledModel:
     try:
         manifest = _manifest(file)
         _check_machine(manifest)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,17 @@ class Entry:
 
 def write(path: str | os.PathLike[str], entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> None:
     """Writes the file, or leaves whatever was at `path` as it was when that fails."""
+    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.writelines(pieces(entries, metadata))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def pieces(entries: Mapping[str, Entry], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """What a file holds, one piece after the other."""
     order = sorted(entries, key=lambda key: _rank(entries[key]))
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     offset = 0
@@ -59,15 +70,9 @@ def write(path: str | os.PathLike[str], entries: Mapping[str, Entry], metadata: 
         offset += entry.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT_BYTES)
-    part = Path(f"{os.fspath(path)}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for key in order:
-                file.write(memoryview(entries[key].data))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    yield len(text).to_bytes(8, "little") + text
+    for key in order:
+        yield memoryview(entries[key].data)
 
 
 def _rank(entry: Entry) -> tuple[bool, int]:
@@ -91,6 +96,12 @@ def read(path: str | os.PathLike[str]) -> Container:
             view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path}: cannot be read: {error}") from None
+    return parse(view, path)
+
+
+def parse(view: memoryview, path: str | os.PathLike[str]) -> Container:
+    """Reads the bytes of a file; `path` names it in errors."""
+    size = len(view)
     length = int.from_bytes(view[:8], "little")
     if size < 8 or length > _LARGEST_HEADER_BYTES or (view[8:9] != b"{" and size > 8):
         raise ArtifactError(f"{path}: not an artifact: it does not begin as a safetensors file does")

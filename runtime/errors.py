@@ -35,6 +35,10 @@ class ArgumentError(TilewrightError, ValueError):
     """An array passed to an executable has the wrong count, dtype, shape or device."""
 
 
+class OtherLibraryError(ArgumentError):
+    """None of a call's arrays comes from the library that its adapter speaks to."""
+
+
 class ArtifactError(TilewrightError):
     """A file is no artifact, is damaged, or does not fit this machine or this version."""
 

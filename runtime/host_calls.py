@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,12 @@ class HostCalls:
         self._input_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.inputs]
         self._output_bytes = [spec.nbytes for spec in package.outputs]
         self._output_dtypes = [arrays.numpy_dtype(spec.dtype) for spec in package.outputs]
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(
+            f"`{type(self).__name__}` is bound to memory of this process, which is neither copied nor pickled; copy "
+            "or pickle the compiled model that holds it, or save that"
+        )
 
     def run(self, input_pointers: Sequence[int], output_pointers: Sequence[int]) -> None:
         """Runs on dense row-major host memory at the given addresses."""

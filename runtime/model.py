@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.errors import ArgumentError, OtherLibraryError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.signature import Signature
 
@@ -45,13 +46,30 @@ class CompiledModel:
         calls = self._torch
         if calls is None or self._numpy is not None:
             calls = self._calls(tensors)
-        return calls(tensors)
+        try:
+            return calls(tensors)
+        except OtherLibraryError:  # so far, this model was called with torch tensors only
+            return self._calls(tensors)(tensors)
 
     def save(self, path: str) -> None:
         """Writes the model as one file that `tilewright.load` reads without compiler, MLIR or torch."""
         from tilewright.runtime import artifact
 
         artifact.save(self, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as the bytes of a saved model, which are parsed and checked where they are loaded."""
+        from tilewright.runtime import artifact
+
+        index = getattr(getattr(self.executable, "device", None), "index", None)
+        return artifact.loads, (artifact.dumps(self), index)
+
+    def __copy__(self) -> CompiledModel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModel:
+        """A model with the same code and weights and with state of its own."""
+        return CompiledModel(self.executable, self.signature, copy.deepcopy(self.state, memo), self.weights)
 
     def _calls(self, tensors: Sequence[Any]) -> Any:
         """The adapter for the library that the arguments come from."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime.argument_memory import MemoryRules
 from tilewright.runtime.arrays import checked_input, numpy_dtype
+from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import TensorSpec
 from tilewright.runtime.signature import Output, Signature
-from tilewright.runtime.views import dense_strides, rebased
+from tilewright.runtime.views import dense_strides, over_a_copy, rebased
 
 
 class NumpyCalls:
@@ -24,19 +26,34 @@ class NumpyCalls:
         self._signature = signature
         self._state = [_array(array, spec) for array, spec in zip(state, signature.state)]
         self._weights = weights
+        self._memory = MemoryRules.of(signature, weights)
+        viewed = any(output.source == "input" for output in signature.outputs)
+        self._is_memory_seen = viewed or self._memory is not None
         self._results = [(spec.nbytes, numpy_dtype(spec.dtype), spec.shape) for spec in signature.results]
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         signature = self._signature
         dense = [checked_input(a, spec, i) for i, (a, spec) in enumerate(zip(arrays, signature.inputs))]
+        if self._is_memory_seen:
+            arrays = self._own_arrays(arrays, dense)
         dense += [np.ascontiguousarray(array) for array in self._state]
         take = self._executable.pool.take
         results = [np.ndarray(shape, dtype, take(nbytes)) for nbytes, dtype, shape in self._results]
         self._executable.run([a.ctypes.data for a in dense], [r.ctypes.data for r in results])
         for mutation in signature.mutations:
-            target = self._state if mutation.target == "state" else arrays
-            target[mutation.index][...] = results[mutation.result]
+            target = (self._state if mutation.target == "state" else arrays)[mutation.index]
+            target[...] = results[mutation.result].view(target.dtype)  # bf16 may be kept as whole numbers
         return signature.returns.build([self._output(o, arrays, results) for o in signature.outputs])
+
+    def _own_arrays(self, arrays: Sequence[Any], dense: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arguments as arrays that may be changed and viewed; raises ArgumentError for those that may not."""
+        for mutation in self._signature.mutations:
+            if mutation.target == "input":
+                _refuse_unwritable(self._signature.inputs[mutation.index].name, arrays[mutation.index])
+        found = [a if isinstance(a, np.ndarray) else own for a, own in zip(arrays, dense)]
+        if self._memory is not None:
+            self._memory.check(found, self._state)
+        return found
 
     def _output(self, output: Output, arrays: Sequence[Any], results: list[np.ndarray]) -> np.ndarray:
         strides = dense_strides(output.shape) if output.strides is None else output.strides
@@ -52,20 +69,31 @@ class NumpyCalls:
         elif output.source == "state":
             base = self._state[output.index]
         else:
-            base = np.asarray(self._weights[output.index])
+            weight = self._weights[output.index]
+            of_torch = hasattr(weight, "data_ptr")
+            base = _memory_of(weight, numpy_dtype(output.dtype)) if of_torch else np.asarray(weight)
         if output.whole:
             return base
         elements = tuple(step // base.itemsize for step in base.strides)
         actual = rebased(output, base.shape, elements)
         if actual is None:
-            return _strided(np.ascontiguousarray(base).reshape(-1), output.shape, strides, output.offset)
+            order, *placed = over_a_copy(output, base.shape)
+            return _strided(np.ascontiguousarray(base.transpose(order)), output.shape, *placed)
         return _strided(base, output.shape, *actual)
+
+
+def _refuse_unwritable(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray) or not array.flags.writeable:
+        found = "a read-only array" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        raise ArgumentError(
+            f"argument `{name}` is changed by the model: expected a writable array, found {found}"
+        )
 
 
 class _Interface:
     """What numpy needs to see memory at another place with other strides; keeps `base` alive."""
 
-    def __init__(self, interface: dict[str, Any], base: np.ndarray):
+    def __init__(self, interface: dict[str, Any], base: Any):
         self.__array_interface__ = interface
         self.base = base
 
@@ -82,6 +110,21 @@ def _strided(base: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...],
 
 
 def _array(array: Any, spec: TensorSpec) -> np.ndarray:
+    """A numpy array over a state array's own memory."""
     if isinstance(array, np.ndarray):
         return array
+    if hasattr(array, "data_ptr"):
+        return _memory_of(array, numpy_dtype(spec.dtype))
     return np.frombuffer(array, numpy_dtype(spec.dtype)).reshape(spec.shape)
+
+
+def _memory_of(tensor: Any, dtype: np.dtype) -> np.ndarray:
+    """A numpy array over the memory of a torch tensor on the CPU."""
+    interface = {
+        "version": 3,
+        "data": (tensor.data_ptr(), False),
+        "typestr": f"|V{dtype.itemsize}",
+        "shape": tuple(tensor.shape),
+        "strides": tuple(step * dtype.itemsize for step in tensor.stride()),
+    }
+    return np.asarray(_Interface(interface, tensor)).view(dtype)

@@ -164,7 +164,8 @@ class Output:
 
     `source` is "result" (number `index` of the program's results), "input" (a view of an input, same memory),
     "weight", "state", or "empty" (no elements). `strides` in elements, None for dense row-major; `offset` in
-    elements. `whole` says that the input object itself is returned.
+    elements. Those of a view hold over a source with strides `base` (None for row-major), which no two elements
+    share a place in. `whole` says that the input object itself is returned.
     """
 
     source: str
@@ -174,6 +175,18 @@ class Output:
     strides: tuple[int, ...] | None = None
     offset: int = 0
     whole: bool = False
+    base: tuple[int, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        if self.base is None:
+            del data["base"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Output:
+        sizes = {key: tuple(data[key]) for key in ("shape", "strides", "base") if data.get(key) is not None}
+        return cls(**{**data, **sizes})
 
 
 @dataclass(frozen=True)
@@ -205,6 +218,8 @@ class Signature:
     flavour: str = "torch"
     optional: tuple[str, ...] = ()
     """Arguments that a call may leave out: constants equal to the model's own defaults."""
+    in_memory: tuple[int, ...] = ()
+    """Inputs of which the model sees the memory, not only the values (`as_strided`): they must be row-major."""
 
     @classmethod
     def flat(
@@ -268,11 +283,12 @@ class Signature:
             "inputs": [_spec_to_json(spec) for spec in self.inputs],
             "results": [_spec_to_json(spec) for spec in self.results],
             "state": [_spec_to_json(spec) for spec in self.state],
-            "outputs": [dataclasses.asdict(output) for output in self.outputs],
+            "outputs": [output.to_json() for output in self.outputs],
             "mutations": [dataclasses.asdict(mutation) for mutation in self.mutations],
             "returns": self.returns.to_json(),
             "flavour": self.flavour,
             "optional": list(self.optional),
+            "in_memory": list(self.in_memory),
         }
         return json.dumps(data, sort_keys=True)
 
@@ -285,21 +301,13 @@ class Signature:
             arguments=tuple((name, Tree.from_json(tree)) for name, tree in data["arguments"]),
             inputs=tuple(_spec_from_json(spec) for spec in data["inputs"]),
             results=tuple(_spec_from_json(spec) for spec in data["results"]),
-            outputs=tuple(
-                Output(
-                    **{
-                        **output,
-                        "shape": tuple(output["shape"]),
-                        "strides": None if output["strides"] is None else tuple(output["strides"]),
-                    }
-                )
-                for output in data["outputs"]
-            ),
+            outputs=tuple(map(Output.from_json, data["outputs"])),
             returns=Tree.from_json(data["returns"]),
             state=tuple(_spec_from_json(spec) for spec in data["state"]),
             mutations=tuple(Mutation(**mutation) for mutation in data["mutations"]),
             flavour=data["flavour"],
             optional=tuple(data.get("optional", ())),
+            in_memory=tuple(data.get("in_memory", ())),
         )
 
 

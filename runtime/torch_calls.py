@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilewright.runtime.argument_memory import MemoryRules
 from tilewright.runtime.arrays import NUMPY_NAMES, numpy_dtype
-from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.errors import ArgumentError, OtherLibraryError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import TensorSpec
 from tilewright.runtime.signature import Output, Signature
-from tilewright.runtime.views import dense_strides, rebased
+from tilewright.runtime.views import dense_strides, over_a_copy, rebased
 
 _NOT_IN_NUMPY = {"bf16": (np.dtype(np.int16), torch.bfloat16)}
 DTYPES = {name: getattr(torch, numpy_name) for name, numpy_name in NUMPY_NAMES.items()}
@@ -30,11 +31,12 @@ class TorchCalls:
         self._signature = signature
         self._inputs = [(DTYPES[spec.dtype], torch.Size(spec.shape)) for spec in signature.inputs]
         self._state = [state_tensor(array, spec) for array, spec in zip(state, signature.state)]
-        self._weights = weights
+        self._weights = list(weights)
         self._results: list[tuple[int, tuple[int, ...], Any, Any]] = [
             (spec.nbytes, spec.shape, *(_NOT_IN_NUMPY.get(spec.dtype) or (numpy_dtype(spec.dtype), None)))
             for spec in signature.results
         ]
+        self._memory = MemoryRules.of(signature, weights)
         self._mutations = [(m.result, m.target == "state", m.index) for m in signature.mutations]
         self._returns = signature.returns
         # The common case, every output a whole result in order, needs no look at the outputs at all.
@@ -55,6 +57,8 @@ class TorchCalls:
                 tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
                 kept.append(tensor)
             pointers.append(tensor.data_ptr())
+        if self._memory is not None:
+            self._memory.check(tensors, self._state)
         for tensor in self._state:
             if not tensor.is_contiguous():
                 tensor = tensor.contiguous()
@@ -103,7 +107,8 @@ class TorchCalls:
             return base
         actual = rebased(output, spec.shape, tuple(base.stride()))
         if actual is None:
-            return base.contiguous().as_strided(output.shape, strides, output.offset)
+            order, *placed = over_a_copy(output, spec.shape)
+            return base.permute(order).contiguous().as_strided(output.shape, *placed)
         return base.as_strided(output.shape, actual[0], base.storage_offset() + actual[1])
 
     def _empty_strided(
@@ -121,7 +126,9 @@ class TorchCalls:
             return state[output.index], self._signature.state[output.index]
         weight = self._weights[output.index]
         if not isinstance(weight, torch.Tensor):
-            weight = torch.as_tensor(weight)
+            # A copy, kept: the file of a loaded model is mapped for reading only, and tensors can be written.
+            spec = TensorSpec("weight", output.dtype, np.shape(weight))
+            weight = self._weights[output.index] = state_tensor(np.array(weight), spec)
         return weight, TensorSpec("weight", output.dtype, tuple(weight.shape))
 
     def _refuse(self, tensors: Sequence[Any]) -> None:
@@ -134,6 +141,8 @@ class TorchCalls:
 
     def _refuse_kinds(self, tensors: Sequence[Any]) -> None:
         """Raises for the first that is no tensor or has another dtype or shape."""
+        if not any(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            raise OtherLibraryError("expected torch tensors, found none")
         for tensor, spec in zip(tensors, self._signature.inputs):
             who = f"argument `{spec.name}`"
             if not isinstance(tensor, torch.Tensor):
@@ -152,4 +161,6 @@ def state_tensor(array: Any, spec: TensorSpec) -> torch.Tensor:
     """A torch tensor over a state array's own memory."""
     if isinstance(array, torch.Tensor):
         return array.detach()
+    if 0 in spec.shape:
+        return torch.empty(spec.shape, dtype=DTYPES[spec.dtype])
     return torch.frombuffer(array, dtype=DTYPES[spec.dtype]).view(spec.shape)

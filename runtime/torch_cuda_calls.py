@@ -61,6 +61,8 @@ class TorchCudaCalls(TorchCalls):
                 self._refuse(tensors)
             pointers.append(_dense(tensor, kept))
         state = self._placed_state()
+        if self._memory is not None:
+            self._memory.check(tensors, state)
         pointers += [_dense(tensor, kept) for tensor in state]
         results = [self._empty(shape, dtype) for shape, dtype in self._device_results]
         stream = current_stream(self._device.index)

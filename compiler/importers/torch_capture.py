@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
-from torch.fx import GraphModule, Interpreter
+from torch.fx import Graph, GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
@@ -33,10 +33,13 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_decompositions import Table
+from tilewright.compiler.importers.torch_lowering import location
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
-from tilewright.compiler.importers.torch_tracer import trace_fast
+from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
+from tilewright.runtime.argument_memory import Place
 from tilewright.runtime.signature import Mutation, Output, Tree
+from tilewright.runtime.views import is_injective
 
 _functional: Any = torch  # functionalisation has no public names
 
@@ -57,6 +60,7 @@ class Capture:
     outputs: list[Output] = field(default_factory=list)
     returns: Tree = field(default_factory=lambda: Tree("constant"))
     mutations: list[Mutation] = field(default_factory=list)
+    in_memory: tuple[int, ...] = ()
 
 
 def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
@@ -153,9 +157,60 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
         record["outputs"], record["mutations"] = results.outputs, results.mutations
         return outs
 
-    traced = _traced(flat, [t for _, t in tensors] + inputs, table)
+    traced = _traced(flat, [_without_overlap(t) for t in [*(t for _, t in tensors), *inputs]], table)
+    in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
     traced.graph.eliminate_dead_code()
-    return Capture(traced, tensors, **record)
+    _refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
+    return Capture(traced, tensors, **record, in_memory=in_memory)
+
+
+def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
+    """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
+    if not mutated:
+        return
+    places = [Place.of(name, tensor) for name, tensor in tensors]
+    for number in sorted(mutated):
+        for other, place in enumerate(places):
+            if other != number and places[number].shares(place):
+                raise ModelImportError(
+                    f"the model updates `{tensors[number][0]}` in place and holds `{place.name}` over the same memory, "
+                    "which compiled code keeps apart; make the one from the other in forward"
+                )
+
+
+def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:
+    """A tensor without data like `example`, in memory that no other example has a part in."""
+    if example.layout is not torch.strided:
+        return mode.from_tensor(example.detach())
+    return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device)
+
+
+def _without_overlap(example: torch.Tensor) -> torch.Tensor:
+    """A tensor like `example` of which no two elements share a place.
+
+    An expanded example becomes one with gaps, its dimensions in the order that eager PyTorch gives to results:
+    then copies where only contiguous memory will do are made for it as for the example.
+    """
+    if example.layout is not torch.strided or is_injective(tuple(example.shape), tuple(example.stride())):
+        return example
+    strides = [2 * step for step in torch.empty_like(example, device="meta").stride()]
+    return torch.empty_strided(example.shape, strides, dtype=example.dtype, device=example.device)
+
+
+def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> tuple[int, ...]:
+    """Numbers of the user's inputs that `as_strided` reads: it sees memory and not a tensor's own elements."""
+    readers = [node for node in graph.nodes if node.target in NEEDS_STORAGE]
+    storages = {node.args[0].meta["val"].untyped_storage()._cdata: node for node in readers}
+    found = []
+    for number, (node, example) in enumerate(zip(graph.nodes, examples)):
+        reader = storages.get(node.meta["val"].untyped_storage()._cdata)
+        if reader is None or number < owned:
+            continue
+        if not example.is_contiguous() or example.storage_offset():
+            reason = "it reads the memory of an argument that is not contiguous from the start of its memory"
+            raise UnsupportedError([UnsupportedOperator(str(reader.target), reason, location(reader))])
+        found.append(number - owned)
+    return tuple(found)
 
 
 def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
@@ -167,7 +222,7 @@ def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table
             logging.getLogger(__name__).debug("make_fx traces this model: %s", refused)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         with fake_mode:
-            fakes = [fake_mode.from_tensor(example.detach()) for example in examples]
+            fakes = [_fake(fake_mode, example) for example in examples]
             return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
 
 
@@ -241,7 +296,9 @@ class _Results:
             if value.dtype == base.dtype:
                 kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
                 offset = int(value.storage_offset()) - int(base.storage_offset())
-                return Output(kind, index, dtype, shape, tuple(value.stride()), offset, whole is not None)
+                strides = tuple(value.stride())
+                known = None if base.is_contiguous() else tuple(base.stride())
+                return Output(kind, index, dtype, shape, strides, offset, whole is not None, known)
         if value.numel() == 0:
             return Output("empty", 0, dtype, shape, tuple(value.stride()))
         dense, strides = physical(value)
@@ -257,8 +314,10 @@ class _Results:
             new = _functional._from_functional_tensor(wrapper)
             if new is value:
                 continue
-            if new.shape != value.shape:
-                raise NotImplementedError(f"input {number - self.owned} is resized in place")
+            if _functional._functionalize_has_metadata_mutation(wrapper) or new.shape != value.shape:
+                raise NotImplementedError(
+                    f"input {number - self.owned} is resized, transposed or viewed otherwise in place"
+                )
             owned = number < self.owned
             target, index = ("tensor", number) if owned else ("input", number - self.owned)
             self.mutations.append(Mutation(len(results), target, index))

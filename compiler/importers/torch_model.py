@@ -204,6 +204,7 @@ class Program:
             positional=arguments.positional,
             arguments=arguments.trees,
             optional=arguments.optional,
+            in_memory=self.captured.in_memory,
             inputs=tuple(_spec(name, tensor) for name, tensor in inputs),
             results=tuple(_spec(f"result{i}", value) for i, value in enumerate(results)),
             outputs=tuple(self._resolved(output) for output in self.captured.outputs),

@@ -19,7 +19,8 @@ from torch.fx import traceback as fx_traceback
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _CPU = torch.device("cpu")
-_NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
+NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
+"""Operators that read the memory of a tensor beyond its own elements."""
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int]
 """Shape, strides, dtype and storage offset of a tensor."""
@@ -114,7 +115,7 @@ class Tracer(TorchDispatchMode):
     @staticmethod
     def _is_composite(func: Any) -> bool:
         # The lowering of as_strided follows storages, which the values of our nodes do not tell apart.
-        if not isinstance(func, OpOverload) or func._schema.is_mutable or func in _NEEDS_STORAGE:
+        if not isinstance(func, OpOverload) or func._schema.is_mutable or func in NEEDS_STORAGE:
             raise NotTraceable(str(func))
         return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
