@@ -17,6 +17,7 @@ from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
@@ -37,6 +38,7 @@ def compile(
     a CUDA graph. Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
+    prepare()
     return compile_imported(import_model(model, example_inputs), target, checked)
 
 

@@ -36,6 +36,18 @@ class PassError(TilewrightError):
         self.location = location
 
 
+class CompilerCrashError(TilewrightError):
+    """A worker process died of what it compiled, or took too long: a bug of this compiler, of MLIR or of LLVM."""
+
+    def __init__(self, what: str, how: str, reproducer: str = ""):
+        self.what, self.how, self.reproducer = what, how, reproducer
+        where = f" with its reproducer, `{reproducer}`," if reproducer else ""
+        super().__init__(
+            f"{what}: the process that compiled it {how}; this is a bug of the compiler: report it{where} and leave "
+            "this part of the model to eager execution meanwhile"
+        )
+
+
 class PipelineSyntaxError(TilewrightError):
     """A pass pipeline string does not parse; the message points at the column."""
 

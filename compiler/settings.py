@@ -33,6 +33,8 @@ class Settings:
     cache_dir: folder of the compile cache; default `$XDG_CACHE_HOME/tilewright`, else `~/.cache/tilewright`.
     num_threads: workers of the runtime's pool, read by the runtime itself; None means one per physical core.
     ptxas: the NVIDIA assembler to use; None means the first one found that knows the architecture.
+    compile_workers: processes that lower code; None means one per physical core, 0 lowers in the user's process.
+    compile_limit_s: seconds that one kernel, one import or the phases of one model may take in a worker.
     """
 
     debug: int = 0
@@ -41,6 +43,8 @@ class Settings:
     cache_dir: Path = Path()
     num_threads: int | None = None
     ptxas: Path | None = None
+    compile_workers: int | None = None
+    compile_limit_s: int = 600
 
 
 def _integer(name: str, low: int, high: int | None) -> int | None:
@@ -94,9 +98,34 @@ def settings() -> Settings:
         cache_dir=_folder("TILEWRIGHT_CACHE_DIR", must_exist=False) or default_cache_dir(),
         num_threads=_integer("TILEWRIGHT_NUM_THREADS", 1, None),
         ptxas=_program("TILEWRIGHT_PTXAS"),
+        compile_workers=_integer("TILEWRIGHT_COMPILE_WORKERS", 0, 1024),
+        compile_limit_s=_integer("TILEWRIGHT_COMPILE_LIMIT_S", 1, None) or Settings.compile_limit_s,
     )
 
 
 def variables() -> list[str]:
     """Names of all variables above, for documentation and `--help`."""
     return [f"TILEWRIGHT_{f.name.upper()}" for f in fields(Settings)]
+
+
+def variables_set() -> dict[str, str]:
+    """The TILEWRIGHT_ variables as they are now, for another process: folders and programs by their full paths."""
+    paths = {"TILEWRIGHT_CACHE_DIR", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE", "TILEWRIGHT_PTXAS"}
+    return {
+        name: str(Path(text).expanduser().absolute()) if name in paths and text.strip() else text
+        for name, text in os.environ.items()
+        if name.startswith("TILEWRIGHT_")
+    }
+
+
+def adopt(variables: dict[str, str]) -> None:
+    """Makes this process's TILEWRIGHT_ variables those of another one, as `variables_set` gave them there."""
+    for name in [name for name in os.environ if name.startswith("TILEWRIGHT_") and name not in variables]:
+        del os.environ[name]
+    os.environ.update(variables)
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of processes that compile: libraries in them start no threads, which forks do not copy."""
+    threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(threads, "1")}

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.torch_partition import Options, build
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
+from tilewright.compiler.workers.pool import prepare
 
 
 def tilewright_backend(
@@ -32,6 +33,7 @@ def tilewright_backend(
     from torch._dynamo.backends.common import aot_autograd
 
     settings = Options.of(options)
+    prepare()
     compiled = aot_autograd(
         fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
         bw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),

@@ -12,6 +12,8 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A compile cache that is empty when the session begins: a kernel of yesterday must not hide today's bug."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path_factory.mktemp("compile-cache")))
+        # One per process that runs tests: the cores have enough of those already.
+        patch.setenv("TILEWRIGHT_COMPILE_WORKERS", "1")
         for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE"):
             patch.delenv(name, raising=False)
         yield

@@ -1,0 +1,65 @@
+"""What workers do; every function takes and gives plain values, and modules as MLIR bytecode."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from tilewright.compiler import debug, lower, passes
+from tilewright.compiler.codegen import assembly, emit_object
+from tilewright.compiler.gpu import lower as gpu
+from tilewright.compiler.ir import context, functions, ir
+from tilewright.compiler.ir import run_upstream as run_passes
+from tilewright.compiler.target import Target
+
+
+def preload() -> None:
+    """Brings in what every worker needs, before they are forked off."""
+    context()
+    for name in passes.names():
+        passes.load(name)
+
+
+def to_bytes(module: ir.Module) -> bytes:
+    """A module with its places as bytecode."""
+    data = io.BytesIO()
+    module.operation.write_bytecode(data)
+    return data.getvalue()
+
+
+def from_bytes(data: bytes) -> ir.Module:
+    """What `to_bytes` was given, in this process's context."""
+    with context():
+        return ir.Module.parse(data)
+
+
+def run_upstream(module: bytes, pipeline: str) -> bytes:
+    """The module after upstream passes; raises PassError."""
+    parsed = from_bytes(module)
+    run_passes(parsed.operation, pipeline)
+    return to_bytes(parsed)
+
+
+def run_phases(module: bytes, target: Target, first: str, last: str) -> tuple[bytes, dict[str, float]]:
+    """The module after phases, and their seconds; raises what a pass raises."""
+    from tilewright.compiler import phases
+
+    parsed, report = from_bytes(module), phases.Report()
+    phases.run_phases(parsed, target, first, last, report)
+    return to_bytes(parsed), report.phases_s
+
+
+def compile_kernel(module: bytes, target: Target, key: str) -> lower.LoweredKernel:
+    """The kernel of the one dispatch in a module; raises what `lower` raises."""
+    parsed = from_bytes(module)
+    with parsed.context, ir.Location.unknown(parsed.context):
+        function = next(functions(parsed))
+        if target.kind == "gpu":
+            written = gpu.lower(function, target, key)
+            return written if target.emulated else gpu.assemble(written, target)
+        name = ir.StringAttr(function.attributes["sym_name"]).value
+        text, lowered = lower.lower(function, target)
+    code, optimised = emit_object(debug.override_text(f"{name}.ll") or text, lower.cpu_code(target))
+    if debug.wants_kernels():
+        debug.dump_kernel(name, optimised, assembly(optimised, lower.cpu_code(target)))
+    return replace(lowered, kernel=replace(lowered.kernel, object=code))
