@@ -1,4 +1,4 @@
-"""The compile cache: kernels by the hash of what their code depends on, one file each, written atomically."""
+"""The compile cache: kernels and imported modules by the hash of what they depend on, a file each, written atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.settings import settings
 from tilewright.runtime.program import Kernel, Launch, TensorMap
 
-_MAGIC = b"TWK4"
+_MAGIC, _IMPORT_MAGIC = b"TWK4", b"TWI1"
 _DIGEST_BYTES = 32
 
 
@@ -38,18 +38,8 @@ class KernelCache:
 
     def find(self, key: str, name: str) -> LoweredKernel | None:
         """The kernel stored under `key`, called `name` from now on; None if there is none or it is damaged."""
-        try:
-            data = self._path(key).read_bytes()
-        except FileNotFoundError:
-            debug.log(1, f"kernel {name}: not in the cache, key {key[:12]}")
-            return None
-        except OSError as error:
-            debug.log(1, f"kernel {name}: cache entry {key[:12]} cannot be read: {error}")
-            return None
-        start = len(_MAGIC) + _DIGEST_BYTES
-        body = data[start:]
-        if data[:start] != _MAGIC + hashlib.sha256(body).digest():
-            debug.log(1, f"kernel {name}: damaged cache entry {key[:12]}, compiled anew")
+        body = _read(self._path(key), _MAGIC, f"kernel {name}")
+        if body is None:
             return None
         (length,) = struct.unpack_from("<I", body)
         header, code = json.loads(body[4 : 4 + length]), body[4 + length :]
@@ -79,14 +69,58 @@ class KernelCache:
             }
         ).encode()
         body = struct.pack("<I", len(header)) + header + kernel.object + ptx
-        path = self._path(key)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-            os.replace(file.name, path)
-        except OSError as error:
-            debug.log(1, f"kernel {kernel.name}: not cached: {error}")
+        _write(self._path(key), _MAGIC, body, f"kernel {kernel.name}")
+
+
+@dataclass(frozen=True)
+class ImportCache:
+    """A folder of modules on linalg, as bytecode, by what torch-mlir made them of."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls) -> ImportCache:
+        return cls(settings().cache_dir / "imports")
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.mlirbc"
+
+    def find(self, key: str) -> bytes | None:
+        """The module stored under `key`; None if there is none or it is damaged."""
+        return _read(self._path(key), _IMPORT_MAGIC, "import")
+
+    def store(self, key: str, module: bytes) -> None:
+        """Writes the module, where the folder can be written."""
+        _write(self._path(key), _IMPORT_MAGIC, module, "import")
+
+
+def _read(path: Path, magic: bytes, what: str) -> bytes | None:
+    """What `_write` wrote, or None with the reason in the debug log."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        debug.log(1, f"{what}: not in the cache, key {path.stem[:12]}")
+        return None
+    except OSError as error:
+        debug.log(1, f"{what}: cache entry {path.stem[:12]} cannot be read: {error}")
+        return None
+    start = len(magic) + _DIGEST_BYTES
+    body = data[start:]
+    if data[:start] != magic + hashlib.sha256(body).digest():
+        debug.log(1, f"{what}: damaged cache entry {path.stem[:12]}, compiled anew")
+        return None
+    return body
+
+
+def _write(path: Path, magic: bytes, body: bytes, what: str) -> None:
+    """A magic word, the SHA-256 of all that follows, and `body`; a folder that cannot be written costs only time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(magic + hashlib.sha256(body).digest() + body)
+        os.replace(file.name, path)
+    except OSError as error:
+        debug.log(1, f"{what}: not cached: {error}")
 
 
 def _launch(data: dict, ptx: bytes) -> Launch:

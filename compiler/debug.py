@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.ir import ir, parse, take_over
 from tilewright.compiler.settings import settings
 
 
@@ -49,12 +49,7 @@ def override_module(name: str, module: ir.Module) -> None:
     text = override_text(f"{name}.mlir")
     if text is None:
         return
-    other = parse(text, f"{name}.mlir")
-    for op in list(module.body.operations):
-        op.operation.erase()
-    for op in list(other.body.operations):
-        op.operation.detach_from_parent()
-        module.body.append(op)
+    take_over(module, parse(text, f"{name}.mlir"))
 
 
 def wants_kernels() -> bool:

@@ -147,6 +147,20 @@ def run_upstream(op: ir.Operation, pipeline: str, verify: bool = True) -> None:
         raise PassError(str(error)) from None
 
 
+def take_over(module: ir.Module, other: ir.Module) -> None:
+    """Replaces what `module` holds by what `other` holds, which is empty afterwards."""
+    for op in list(module.body.operations):
+        op.operation.erase()
+    for op in list(other.body.operations):
+        op.operation.detach_from_parent()
+        module.body.append(op)
+    mine, theirs = module.operation.attributes, other.operation.attributes
+    for name in [entry.name for entry in mine if entry.name not in theirs]:
+        del mine[name]
+    for entry in theirs:
+        mine[entry.name] = entry.attr
+
+
 def walk(op: ir.Operation, name: str | None = None) -> list[ir.Operation]:
     """All operations in `op`, itself included, in post-order, or those called `name`; safe to mutate over."""
     found: list[ir.Operation] = []

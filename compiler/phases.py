@@ -34,6 +34,7 @@ from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.winograd_form import share_of_direct
+from tilewright.compiler.workers.modules import run_phase
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
 
 
@@ -44,6 +45,10 @@ class Phase:
     name: str
     summary: str
     passes: Callable[[Target], list[str]]
+
+    def pipeline(self, target: Target) -> str:
+        """The passes as one pipeline on a module."""
+        return f"builtin.module({','.join(self.passes(target))})"
 
 
 _TIDY = "canonicalize,cse"
@@ -148,19 +153,24 @@ def run_phases(
     report: Report | None = None,
 ) -> None:
     """Runs the phases from `first` to `last` on the module in place; raises TilewrightError for unknown names."""
-    names = [phase.name for phase in PHASES]
-    for name in (first, last):
-        if name not in names:
-            raise TilewrightError(f"there is no phase `{name}`; the phases are {', '.join(names)}")
-    for number, phase in enumerate(PHASES[names.index(first) : names.index(last) + 1], names.index(first)):
+    for phase in _between(first, last):
         start = time.perf_counter()
-        run_pipeline(module.operation, f"builtin.module({','.join(phase.passes(target))})")
+        run_pipeline(module.operation, phase.pipeline(target))
         seconds = time.perf_counter() - start
         if report:
             report.add(phase.name, seconds)
         debug.log(1, f"phase {phase.name}: {seconds:.3f} s")
-        debug.dump_module(f"{number}-{phase.name}", module)
-        debug.override_module(f"{number}-{phase.name}", module)
+        name = f"{PHASES.index(phase)}-{phase.name}"
+        debug.dump_module(name, module)
+        debug.override_module(name, module)
+
+
+def _between(first: str, last: str) -> tuple[Phase, ...]:
+    names = [phase.name for phase in PHASES]
+    for name in (first, last):
+        if name not in names:
+            raise TilewrightError(f"there is no phase `{name}`; the phases are {', '.join(names)}")
+    return PHASES[names.index(first) : names.index(last) + 1]
 
 
 def compile_module(
@@ -170,9 +180,15 @@ def compile_module(
     first: str = "graph",
     profiling: ProfilerOptions | None = None,
 ) -> Package:
-    """All phases: a module with @main on linalg-on-tensors to a package; `profiling` measures candidate schedules."""
+    """All phases: a module with @main on linalg-on-tensors to a package; `profiling` measures candidate schedules.
+
+    Workers run them: `run_phases` here would end this process where MLIR crashes.
+    """
     report = report or Report()
-    run_phases(module, target, first, "schedule", report)
+    for phase in _between(first, "schedule"):
+        start = time.perf_counter()
+        run_phase(module, target, phase.name, phase.pipeline(target))
+        report.add(phase.name, time.perf_counter() - start)
     if profiling is not None:
         profile_schedules(module, target, report, profiling)
     return package_module(module, target, report)

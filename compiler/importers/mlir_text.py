@@ -8,6 +8,7 @@ from tilewright.compiler.errors import ModelImportError, PassError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import context, functions, ir, parse, run_upstream, walk
 from tilewright.compiler.plan import tensor_spec
+from tilewright.compiler.workers import modules
 from tilewright.runtime.signature import Signature
 
 _FROM_ONNX = "builtin.module(torch-onnx-to-torch-backend-pipeline)"
@@ -37,12 +38,12 @@ def import_mlir(model: str | Path) -> Imported:
     except (OSError, UnicodeDecodeError) as error:
         raise ModelImportError(f"`{name}`: cannot be read: {error}") from None
     try:
-        module = parse(text, name)
+        module, what = parse(text, name), f"the import of `{name}`"
         if any(op.name == "torch.operator" for op in walk(module.operation)):
-            run_upstream(module.operation, _FROM_ONNX)
+            modules.run_upstream(module, _FROM_ONNX, what)
         for dialect, pipeline in _TO_LINALG.items():
             if any(op.name.startswith(f"{dialect}.") for op in walk(module.operation)):
-                run_upstream(module.operation, pipeline)
+                modules.run_upstream(module, pipeline, what)
         entry = _entry(module, name)
         run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
     except PassError as error:

@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.compiler.errors import PassError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.errors import CompilerCrashError, PassError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers import onnx_scalar
 from tilewright.compiler.importers.onnx_builder import STATIC_OPERANDS, Builder
 from tilewright.compiler.importers.onnx_values import CARRIERS, DTYPES, Value, seen_as
 from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
+from tilewright.compiler.workers import modules
 from tilewright.runtime.signature import Output
 
 CONSTANT_ELEMENTS = 16
@@ -277,19 +278,19 @@ def _define(module: ir.Module, definitions: list[str]) -> None:
     run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
 
 
-def _lower(model: onnx.ModelProto) -> ir.Module:
+def _lower(model: onnx.ModelProto, what: str, is_kept: bool = False) -> ir.Module:
     module, definitions = torch_module(model)
-    run_upstream(module.operation, TO_TORCH)
+    modules.run_upstream(module, TO_TORCH, what, is_kept)
     _define(module, definitions)
-    run_upstream(module.operation, TO_LINALG)
+    modules.run_upstream(module, TO_LINALG, what, is_kept)
     return module
 
 
 def lower(model: onnx.ModelProto) -> ir.Module:
     """linalg on tensors; raises UnsupportedError that lists every node torch-mlir does not lower."""
     try:
-        return _lower(model)
-    except PassError as error:
+        return _lower(model, "the import of a model", is_kept=True)
+    except (PassError, CompilerCrashError) as error:
         raise UnsupportedError(
             _culprits(model) or [UnsupportedOperator("graph", _first(str(error)))]
         ) from None
@@ -323,9 +324,9 @@ def _culprits(model: onnx.ModelProto) -> list[UnsupportedOperator]:
         key = signature.SerializeToString() + b"|".join(shapes)
         if key not in tried:
             try:
-                _lower(single)
+                _lower(single, f"the import of {node.op_type}")
                 tried[key] = ""
-            except PassError as error:
+            except (PassError, CompilerCrashError) as error:
                 tried[key] = _first(str(error))
         if tried[key]:
             found.append(UnsupportedOperator(node.op_type, tried[key], node.name or "<unknown node>"))

@@ -14,9 +14,16 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from tilewright.compiler.errors import PassError, TilewrightError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.errors import (
+    CompilerCrashError,
+    PassError,
+    TilewrightError,
+    UnsupportedError,
+    UnsupportedOperator,
+)
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
-from tilewright.compiler.ir import context, ir, run_upstream
+from tilewright.compiler.ir import context, ir
+from tilewright.compiler.workers.modules import run_upstream
 
 TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
 TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
@@ -37,9 +44,10 @@ def lower_graph(module: GraphModule) -> ir.Module:
     if refused:
         raise unsupported(module.graph)
     try:
-        return _lower(module.graph)
+        return _lower(module.graph, "the import of a graph", is_kept=True)
     except (
         PassError,
+        CompilerCrashError,
         NotImplementedError,
         AssertionError,
         TypeError,
@@ -50,17 +58,19 @@ def lower_graph(module: GraphModule) -> ir.Module:
         error = unsupported(module.graph)
         if error.operators:
             raise error from e
+        if isinstance(e, CompilerCrashError):
+            raise
         raise PassError(f"torch-mlir cannot lower the graph, though each of its operators alone: {e}") from e
 
 
-def _lower(graph: Graph) -> ir.Module:
+def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
     from tilewright.compiler.ir import fx_importer
 
     _forget_devices(graph)
     importer = fx_importer.FxImporter(context=context(), config_check=False)
     importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
-    run_upstream(module.operation, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})")
+    run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
 
 
@@ -141,7 +151,7 @@ def _key(node: Node) -> Any:
 
 def _try_alone(node: Node) -> str | None:
     try:
-        _lower(_graph_of(node))
+        _lower(_graph_of(node), f"the import of {operator_name(node)}")
     except (
         TilewrightError,
         NotImplementedError,

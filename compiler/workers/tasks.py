@@ -40,13 +40,13 @@ def run_upstream(module: bytes, pipeline: str) -> bytes:
     return to_bytes(parsed)
 
 
-def run_phases(module: bytes, target: Target, first: str, last: str) -> tuple[bytes, dict[str, float]]:
-    """The module after phases, and their seconds; raises what a pass raises."""
+def run_phase(module: bytes, target: Target, phase: str) -> bytes:
+    """The module after a phase; raises what a pass raises."""
     from tilewright.compiler import phases
 
-    parsed, report = from_bytes(module), phases.Report()
-    phases.run_phases(parsed, target, first, last, report)
-    return to_bytes(parsed), report.phases_s
+    parsed = from_bytes(module)
+    phases.run_phases(parsed, target, phase, phase)
+    return to_bytes(parsed)
 
 
 def compile_kernel(module: bytes, target: Target, key: str) -> lower.LoweredKernel:
