@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,21 +48,25 @@ def import_model(model: Any, example_inputs: Any = None) -> Imported:
     if isinstance(model, (str, Path)):
         suffix = Path(model).suffix
         if suffix == ".onnx":
-            from tilewright.compiler.importers.onnx_model import import_onnx
-
-            return import_onnx(model, example_inputs)
+            return _importer("onnx_model", "onnx").import_onnx(model, example_inputs)
         if suffix == ".mlir" or (isinstance(model, str) and "func.func" in model):
             from tilewright.compiler.importers.mlir_text import import_mlir
 
             return import_mlir(model)
         raise TilewrightError(f"`{model}`: expected a path ending in .onnx or .mlir, found `{suffix}`")
     if type(model).__name__ == "ModelProto":
-        from tilewright.compiler.importers.onnx_model import import_onnx
+        return _importer("onnx_model", "onnx").import_onnx(model, example_inputs)
+    return _importer("torch_model", "torch").import_torch(model, example_inputs)
 
-        return import_onnx(model, example_inputs)
-    from tilewright.compiler.importers.torch_model import import_torch
 
-    return import_torch(model, example_inputs)
+def _importer(name: str, extra: str) -> Any:
+    """The module that imports one kind of model; raises TilewrightError naming the extra when it cannot be loaded."""
+    try:
+        return import_module(f"tilewright.compiler.importers.{name}")
+    except ModuleNotFoundError as missing:
+        raise TilewrightError(
+            f"this kind of model needs `{missing.name}`, which is not installed: pip install 'tilewright[{extra}]'"
+        ) from missing
 
 
 def compile_imported(

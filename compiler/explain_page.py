@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.explain import DispatchReport, Report, duration, quantity, short_location
 from tilewright.compiler.graph_drawing import draw
 
@@ -85,9 +86,13 @@ def _curve(points: list[tuple[float, float]]) -> str:
 
 
 def page(report: Report) -> str:
-    """The whole page as text; needs jinja2. It loads nothing from anywhere."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+    """The whole page as text, which loads nothing from anywhere. Raises TilewrightError without jinja2."""
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ModuleNotFoundError:
+        raise TilewrightError(
+            "a page needs `jinja2`; install it with: pip install 'tilewright[cli]'"
+        ) from None
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tilewright.compiler import debug
-from tilewright.compiler.terminal import console
 
 
 @contextmanager
 def reporting() -> Iterator[Callable[[int, int, str], None]]:
     """Gives the function that is told of progress: steps done, steps in all, and what is going on."""
-    errors = console(stderr=True)
-    if not errors.is_terminal:
+    errors = _console()
+    if errors is None or not errors.is_terminal:
         yield lambda done, total, text: debug.log(2, f"profiler: {done}/{total} {text}")
         return
     from rich.errors import LiveError
@@ -32,3 +32,12 @@ def reporting() -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, text: bar.update(task, completed=done, total=total, description=text)
     finally:
         bar.stop()
+
+
+def _console() -> Any:
+    """The console on standard error; None without `rich`, which compiling does not need (extra `cli`)."""
+    try:
+        from tilewright.compiler.terminal import console
+    except ModuleNotFoundError:
+        return None
+    return console(stderr=True)
