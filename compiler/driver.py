@@ -78,17 +78,23 @@ def compile_imported(
     """Compiles an imported model, or takes it from the cache, and binds its weights; `device` is the GPU to bind to."""
     options = check_options(options)
     cuda_graph = options.pop("cuda_graph", None)  # how the code is run, not what it is
+    described = generated_for(target)
+    package = compile_package(imported.module, described, options)
+    executable = bind(
+        package, list(imported.weights), device=None if described.emulated else device, cuda_graph=cuda_graph
+    )
+    return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+
+
+def generated_for(target: Target | str) -> Target:
+    """The target of that name; raises TilewrightError for one that no code is generated for."""
     described = resolve(target) if isinstance(target, str) else target
     if not described.has_code:
         raise TilewrightError(
             f"target `{described.name}` is a {described.kind} ({described.arch}): code is generated for x86-64 CPUs and for "
             "NVIDIA GPUs from sm_70 on; name one of those, or `cpu` for this machine"
         )
-    package = compile_package(imported.module, described, options)
-    executable = bind(
-        package, list(imported.weights), device=None if described.emulated else device, cuda_graph=cuda_graph
-    )
-    return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+    return described
 
 
 def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Package:
@@ -146,7 +152,8 @@ def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     unknown = sorted(set(given) - {"cuda_graph", "opt", "precision", "winograd"})
     if unknown:
         raise TilewrightError(
-            f"unknown option `{unknown[0]}`; the options are: cuda_graph, opt, precision, target, winograd"
+            f"unknown option `{unknown[0]}`; the options are: cuda_graph, opt, precision, target, winograd, "
+            "and strict under torch.compile"
         )
     if given.get("cuda_graph") not in (None, True, False, "auto"):
         raise TilewrightError(f"cuda_graph: expected True, False or auto, found `{given['cuda_graph']}`")

@@ -12,7 +12,8 @@ import torch
 from torch.fx import GraphModule
 
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
-from tilewright.compiler.torch_partition import Options, build
+from tilewright.compiler.torch_options import Options
+from tilewright.compiler.torch_partition import build
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
 from tilewright.compiler.workers.pool import prepare
 
@@ -26,13 +27,14 @@ def tilewright_backend(
 ) -> Callable[..., Any]:
     """Compiles a graph captured by TorchDynamo.
 
-    `options`: `target` (default: the device of the graph's tensors, CPU or NVIDIA GPU); `strict` raises instead of running anything in eager PyTorch;
-    everything else goes to the compiler as in `tilewright.compile`. Raises ModelImportError in strict mode.
+    `options`: `target` (default: the device of the graph's tensors, CPU or NVIDIA GPU); `strict` raises instead of
+    running anything in eager PyTorch; everything else goes to the compiler as in `tilewright.compile`. `mode` is one
+    of `MODES`. Raises TilewrightError for another option or mode, ModelImportError in strict mode.
     """
     from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    settings = Options.of(options)
+    settings = Options.of(options, mode)
     prepare()
     compiled = aot_autograd(
         fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),

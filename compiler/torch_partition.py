@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ from tilewright.compiler.importers.torch_lowering import (
 )
 from tilewright.compiler.importers.torch_simplify import simplify
 from tilewright.compiler.torch_devices import CPU, beside, device_of, strays, target_of
+from tilewright.compiler.torch_options import Options
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -50,23 +50,6 @@ _VIEWS = {
 """Operators that move no data: on their own they are left to eager PyTorch, and not counted."""
 
 Run = Callable[[list[Any]], list[Any]]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of the backend: the target, whether to refuse eager execution, and the compiler's own.
-
-    Without a target, graphs are compiled for the device that their tensors are on.
-    """
-
-    target: str | None = None
-    strict: bool = False
-    compiler: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, options: dict[str, Any] | None) -> Options:
-        given = dict(options or {})
-        return cls(given.pop("target", None), bool(given.pop("strict", False)), given)
 
 
 def build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:

@@ -13,7 +13,8 @@ from torch.fx.traceback import preserve_node_meta
 from tilewright.compiler import fallback
 from tilewright.compiler.errors import UnsupportedOperator
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
-from tilewright.compiler.torch_partition import Options, build, run_eagerly
+from tilewright.compiler.torch_options import Options
+from tilewright.compiler.torch_partition import build, run_eagerly
 
 LARGEST_CACHE = 64
 """Shapes of one graph that are compiled; further ones run in eager PyTorch."""

@@ -60,6 +60,8 @@ def gemm_choices(
 ) -> list[GemmChoice]:
     """At most `options.top_k` tiles, fastest by the model first, no two that differ in stages or raster only.
 
+    The kernel for a few rows is one of them where it is as fast as the others, and the first of equals.
+
     `precision` "tf32" lets f32 operands be rounded for matrix units. `fits` is asked of every tile that would be
     chosen: whether code generation takes it for this contraction.
     """
@@ -71,7 +73,6 @@ def gemm_choices(
         found += _of_kind(gemm, kind, dtype, target, options, fits)
     if not found:
         found = _of_kind(gemm, "simt", gemm.dtype, target, options, fits)
-    found.sort(key=lambda choice: choice.us)
     skinny = _skinny(gemm, target)
     if (
         fits(skinny.tile)
@@ -79,7 +80,7 @@ def gemm_choices(
         and skinny.us <= ALIKE * min((c.us for c in found), default=math.inf)
     ):
         found.insert(0, skinny)
-    return found[: options.top_k]
+    return sorted(found, key=lambda choice: choice.us)[: options.top_k]
 
 
 def _skinny(gemm: Gemm, target: Target) -> GemmChoice:

@@ -18,7 +18,8 @@ from tilewright.compiler.driver import compile_imported
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.importers.torch_graph import import_graph
-from tilewright.compiler.torch_partition import Options, build
+from tilewright.compiler.torch_options import Options
+from tilewright.compiler.torch_partition import build
 from tilewright.runtime import torch_cuda_calls
 from tilewright.runtime.cuda import CudaExecutable
 from tilewright.runtime.errors import ArgumentError, PackageError

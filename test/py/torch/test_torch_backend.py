@@ -10,7 +10,7 @@ import torch._dynamo
 from torch import nn
 
 import tilewright
-from tilewright.compiler import fallback, torch_specialise
+from tilewright.compiler import fallback, torch_options, torch_specialise
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.fallback import FallbackWarning
 
@@ -182,3 +182,41 @@ def test_results_of_empty_inputs_are_their_known_values():
         assert torch.equal(product(x, y), x @ y)
         assert [tuple(t.shape) for t in sums(y)] == [(), (0, 3), (3,)]
         assert torch.equal(sums(y)[2], y.sum(0))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"options": {"foo": 1}}, "unknown option `foo`; the options are: .*strict"),
+        ({"options": {"opt": "O9"}}, "opt: expected one of"),
+        ({"options": {"strict": "yes"}}, "strict: expected True or False, found `yes`"),
+        ({"options": {"target": "pdp11"}}, "unknown target `pdp11`"),
+        ({"options": {"target": "neoverse-n1"}}, "code is generated for x86-64 CPUs and for NVIDIA GPUs"),
+        ({"mode": "fastest"}, "mode: expected one of default, .*found `fastest`"),
+    ],
+)
+def test_options_and_modes_that_there_are_none_of_raise(how, message):
+    """Nothing runs eagerly for a misspelt option: with a warning alone, nobody would notice."""
+    f = torch.compile(lambda x: x + 1, backend="tilewright", **how)
+    before = tilewright.fallback_count()
+    with pytest.raises(Exception, match=message):
+        f(torch.ones(3))
+    assert tilewright.fallback_count() == before
+
+
+@pytest.mark.parametrize("mode", [None, *torch_options.MODES])
+def test_modes_mean_options(mode, monkeypatch):
+    from tilewright.compiler import driver
+
+    seen = []
+    compile_imported = driver.compile_imported
+
+    def spy(imported, target, options, device):
+        seen.append(options)
+        return compile_imported(imported, target, {**options, "opt": "O0"}, device)
+
+    monkeypatch.setattr(driver, "compile_imported", spy)
+    f, x = torch.compile(lambda x: x + 1, backend="tilewright", mode=mode), torch.ones(3)
+    torch.testing.assert_close(f(x), x + 1)
+    wanted = torch_options.MODES[mode or "default"]
+    assert len(seen) == 1 and {**driver.check_options(None), **wanted} == seen[0]
