@@ -23,11 +23,17 @@ BLOCK = re.compile(r"^```(mlir|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE_NAME = re.compile(r"`([\w-]+\.mlir)`:\s*$|\A// ([\w-]+\.mlir)$", re.MULTILINE)
 
 
-def rerun(text: str, folder: Path) -> str:
-    """The document with the output of its `console` blocks as it is now; `mlir` blocks with a name become files."""
+def environment_of_commands() -> dict[str, str]:
+    """What a reader's shell has: the tools, and none of the compiler's settings."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE"):
         environment.pop(name, None)
+    return environment
+
+
+def rerun(text: str, folder: Path) -> str:
+    """The document with the output of its `console` blocks as it is now; `mlir` blocks with a name become files."""
+    environment = environment_of_commands()
 
     def replace(match: re.Match[str]) -> str:
         kind, body = match[1], match[2]
@@ -67,6 +73,38 @@ def test_sessions_are_real(document: str, tmp_path: Path) -> None:
     text = (DOCS / document).read_text(encoding="utf-8")
     assert "$ tilewright" in text
     assert masked(rerun(text, tmp_path)) == masked(text)
+
+
+def worked_session(target: str, folder: Path) -> str:
+    """The session of `cli.md` for `target`, with its model as a file in `folder`."""
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    session = text[text.index("## A worked session") : text.index("## compile")]
+    model = re.search(r"`(my_models\.py)`:\n\n```python\n(.*?)^```$", session, re.DOTALL | re.MULTILINE)
+    assert model and "--target x86-64-v3" in session
+    (folder / model[1]).write_text(model[2])
+    return session.replace("--target x86-64-v3", f"--target {target}")
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "cpu"])
+def test_the_worked_session_edits_what_it_says_it_edits(target: str, tmp_path: Path) -> None:
+    session = worked_session(target, tmp_path)
+    assert rerun(session, tmp_path) == session
+
+
+def test_the_commands_of_the_worked_session_succeed(tmp_path: Path) -> None:
+    session = worked_session("x86-64-v3", tmp_path)
+    for commands in re.findall(r"^```sh\n(.*?)^```$", session, re.DOTALL | re.MULTILINE):
+        done = subprocess.run(
+            ["bash", "-e", "-c", commands],
+            cwd=tmp_path,
+            env=environment_of_commands(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "<svg" in (tmp_path / "encoder.html").read_text()
 
 
 def test_the_pass_in_the_document_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
