@@ -21,7 +21,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import ir
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 
@@ -57,15 +57,27 @@ def finely(module: ir.Module) -> None:
     run_pipeline(module.operation, f"builtin.module({small.spec()})")
 
 
-def compiled(imported: Imported, threads: Sequence[int], decide: Decide | None = None) -> list[CompiledModel]:
-    """The model compiled once and bound per number of threads; `decide` schedules what it wants to."""
-    target = resolve("cpu")
+def runs(target: Target) -> bool:
+    """Whether this machine has the instructions of `target`."""
+    return set(target.cpu_features) <= set(resolve("cpu").cpu_features)
+
+
+def compiled(
+    imported: Imported, threads: Sequence[int], decide: Decide | None = None, target: Target | None = None
+) -> list[CompiledModel]:
+    """The model compiled once and bound per number of threads; `decide` schedules what it wants to.
+
+    For another target that this machine does not run, it is compiled and not bound.
+    """
+    target = target or resolve("cpu")
     phases.run_phases(imported.module, target, "graph", "dispatch")
     if decide:
         with imported.module.context, ir.Location.unknown():
             decide(imported.module)
     phases.run_phases(imported.module, target, "schedule", "schedule")
     package = phases.package_module(imported.module, target, phases.Report())
+    if not runs(target):
+        return []
     return [
         CompiledModel(
             Executable(package, list(imported.weights), number),
@@ -78,19 +90,23 @@ def compiled(imported: Imported, threads: Sequence[int], decide: Decide | None =
 
 
 def check(
-    cases: Sequence[Case], decide: Decide | None = None, threads: Sequence[int] = (1, 2), repeats: int = 2
+    cases: Sequence[Case],
+    decide: Decide | None = None,
+    threads: Sequence[int] = (1, 2),
+    repeats: int = 2,
+    target: Target | None = None,
 ) -> None:
     """Compiles `cases` together, runs them with every number of threads, and asserts what each promises."""
     inputs = tuple(tensor for case in cases for tensor in case.inputs)
     problems: dict[str, str] = {}
     try:
-        models = compiled(import_model(Batch(cases), inputs), threads, decide)
+        models = compiled(import_model(Batch(cases), inputs), threads, decide, target)
     except TilewrightError as error:
         if len(cases) == 1:
             raise AssertionError(f"{cases[0].name} does not compile: {error}") from error
         for case in cases:
             try:
-                check([case], decide, threads, repeats)
+                check([case], decide, threads, repeats, target)
             except AssertionError as single:
                 problems[case.name] = str(single)
         raise AssertionError("\n".join(problems.values()) or f"only together: {error}") from error

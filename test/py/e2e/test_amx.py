@@ -12,16 +12,20 @@ import torch
 from amx_emulation import emulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kernel_checks import Decide
+from kernel_checks import Batch, Decide, as_tuple, differences, finely
+from kernel_draws import Draw
+from kernel_targets import image_product, product
 from test_dot_products import Product, assert_sums, bf16
 from torch import nn
 
+from tilewright.bench.models.reduced import REDUCED
 from tilewright.compiler import phases
 from tilewright.compiler.codegen import assembly, emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.lower import cpu_code, lower
+from tilewright.compiler.passes.lower_precision import ask_precision
 from tilewright.compiler.passes.tile_dots import Registers, chunks, row_passes
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target, resolve
@@ -66,9 +70,12 @@ def emulating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Compile
 
         monkeypatch.setattr(phases, "compile_kernels", compile_kernels)
 
-        def compiled(model, inputs: tuple, tiled: bool = True, decide: Decide | None = None) -> CompiledModel:
+        def compiled(
+            model, inputs: tuple, tiled: bool = True, decide: Decide | None = None, precision: str = "f32"
+        ) -> CompiledModel:
             written.clear()
             imported = import_model(model, inputs)
+            ask_precision(imported.module, precision)
             phases.run_phases(imported.module, with_tiles(), "graph", "schedule")
             if decide is not None:
                 with imported.module.context, ir.Location.unknown():
@@ -179,6 +186,27 @@ def test_convolution(emulating, inputs, outputs, kernel, stride, padding, size) 
     exact = nn.functional.conv2d(x.double(), weight, stride=stride, padding=padding)
     magnitude = nn.functional.conv2d(x.double().abs(), weight.abs(), stride=stride, padding=padding)
     assert_sums(result.detach(), exact, magnitude, inputs * kernel * kernel)
+
+
+@needs_dots
+@pytest.mark.parametrize("kind", [product, image_product])
+@pytest.mark.parametrize("decide", [None, finely], ids=["as constructed", "finely cut"])
+def test_random_kernels(emulating, kind, decide: Decide | None) -> None:
+    cases = [kind(Draw.seeded(f"tiles {kind.__name__} {i}")) for i in range(6)]
+    inputs = tuple(tensor for case in cases for tensor in case.inputs)
+    results = emulating(Batch(cases), inputs, decide=decide)(*inputs)
+    assert not [f"{c.name}: {text}" for c, got in zip(cases, results) for text in differences(c, got)]
+
+
+@needs_dots
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "bert_tiny"])
+def test_reduced_models(emulating, name: str) -> None:
+    """As near to f64 as bf16 rounding of every contraction's operands is."""
+    module, inputs = REDUCED[name]()
+    exact = as_tuple(module.double()(*(x.double() if x.is_floating_point() else x for x in inputs)))
+    results = as_tuple(emulating(module.float(), inputs, precision="bf16")(*inputs))
+    for result, wanted in zip(results, exact, strict=True):
+        assert (result.double() - wanted).norm() < 2e-2 * wanted.norm()
 
 
 class Bytes(nn.Module):
