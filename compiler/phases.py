@@ -57,6 +57,8 @@ _TIDY = "canonicalize,cse"
 def _graph(target: Target) -> list[str]:
     return [
         "fold-shape-casts",
+        "check-indices",
+        "check-divisions",
         _TIDY,
         "simplify-bodies",
         "separate-bias",

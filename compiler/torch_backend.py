@@ -12,6 +12,7 @@ import torch
 from torch.fx import GraphModule
 
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.importers.torch_indexing import FUNCTIONS
 from tilewright.compiler.torch_options import Options
 from tilewright.compiler.torch_partition import build
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
@@ -35,6 +36,9 @@ def tilewright_backend(
     from torch._dynamo.backends.common import aot_autograd
 
     settings = Options.of(options, mode)
+    for node in graph_module.graph.nodes:
+        node.target = FUNCTIONS.get(node.target, node.target)
+    graph_module.recompile()
     prepare()
     compiled = aot_autograd(
         fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),

@@ -117,8 +117,6 @@ def scatter_elements(b: Builder, node: Node):
     x, index, updates = node.operand(0), node.operand(1), node.operand(2)
     axis = node.attrs.get("axis", 0) % x.rank
     index = forms.cast(b, index, TensorProto.INT64)
-    below = b.op("Less", index, b.scalar(0, index))
-    index = b.op("Where", below, forms.add(b, index, x.shape[axis]), index)
     grids = np.meshgrid(*(np.arange(n, dtype=np.int64) for n in index.shape), indexing="ij")
     columns = [index if i == axis else b.const(grid) for i, grid in enumerate(grids)]
     places = forms.stack(b, columns, -1)

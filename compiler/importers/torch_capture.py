@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx import Graph, GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler.errors import (
@@ -33,6 +34,7 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_decompositions import Table
+from tilewright.compiler.importers.torch_indexing import FUNCTIONS
 from tilewright.compiler.importers.torch_lowering import location
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE, trace_fast
@@ -116,6 +118,13 @@ def substituted(model: Any, replacement: dict[int, torch.Tensor]) -> Iterator[No
                 store.update(kept)
 
 
+class OwnFunctions(TorchFunctionMode):
+    """Calls our forms of FUNCTIONS."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+
+
 def run_graph_module(module: GraphModule) -> Callable[..., Any]:
     """Calls an exported graph module node by node, so that traced nodes inherit its source lines."""
 
@@ -147,7 +156,7 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
-            with substituted(model, replacement), lines:
+            with substituted(model, replacement), lines, OwnFunctions():
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)

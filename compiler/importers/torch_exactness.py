@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ aten = torch.ops.aten
 
 _BYTES = (torch.int8, torch.uint8)
 _HALVES = (torch.float16, torch.bfloat16)
+_INTEGERS = (*_BYTES, torch.int16, torch.int32, torch.int64)
 
 
 def maximum(x, y):
@@ -92,7 +94,7 @@ def fmod(x, y):
     """What division leaves, with the sign of `x`: exact while the quotient of shorter floats is below 2**29."""
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
-        return NotImplemented
+        return _by_whole_numbers(torch.fmod, x, y)
     x, y = x.to(torch.float64), _double(y, x)
     rest = torch.copysign(x - torch.trunc(x / y) * y, x)
     return torch.where((y.abs() == math.inf) & (x.abs() < math.inf), x, rest).to(dtype)
@@ -102,7 +104,7 @@ def remainder(x, y):
     """What division leaves, with the sign of `y`."""
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
-        return NotImplemented
+        return _by_whole_numbers(torch.remainder, x, y)
     x, y = x.to(torch.float64), _double(y, x)
     rest = torch.fmod(x, y)
     return torch.where(rest * y < 0, rest + y, rest).to(dtype)
@@ -115,10 +117,37 @@ def _double(y, x):
 def divide(x, y, *, rounding_mode=None):
     """A rounded quotient, divided in double precision: in its own it may round up to a whole number."""
     dtype = torch.result_type(x, y)
+    if dtype in _INTEGERS and rounding_mode is not None:
+        return _whole_quotient(x, y, rounding_mode)
     if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
         return NotImplemented
     x, y = x.to(torch.float64), _double(y, x)
     return torch.div(x, y, rounding_mode=rounding_mode).to(dtype)
+
+
+def _whole_quotient(x, y, rounding_mode):
+    """A quotient of integers: torch-mlir divides them in f64 where it rounds down, which loses bits and zeros."""
+    if rounding_mode == "trunc":
+        return _by_whole_numbers(partial(torch.div, rounding_mode="trunc"), x, y)
+    y = _integer(y, x)
+    quotient = torch.div(x, y, rounding_mode="trunc")
+    rest = x - quotient * y
+    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+
+
+def _by_whole_numbers(operator: Callable, x, y):
+    """`operator` by a tensor where the divisor is a number, which torch-mlir drops where it is zero."""
+    if isinstance(y, torch.Tensor) or x.dtype not in _INTEGERS:
+        return NotImplemented
+    return operator(x, _integer(y, x))
+
+
+def _integer(y, x):
+    """`y` as a tensor; a number of another range wraps around to that of `x`."""
+    if isinstance(y, torch.Tensor):
+        return y
+    least, bits = torch.iinfo(x.dtype).min, torch.iinfo(x.dtype).bits
+    return x.new_full((), (y - least) % (1 << bits) + least)
 
 
 def floor_divide(x, y):

@@ -21,12 +21,19 @@ def fold_constants(module: GraphModule) -> None:
     the process on a comparison of integers with a fraction.
     """
     for node in list(module.graph.nodes):
+        if node.target is aten.alias.default and node.args[0].target in _CONSTANTS:
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+            continue
         value = node.meta.get("val")
         if not _is_foldable(node) or not isinstance(value, torch.Tensor) or value.dtype.is_complex:
             continue
         numbers = {source: _number(source) for source in node.all_input_nodes}
         args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n, known=numbers: known[n])
-        result = node.target(*args, **kwargs).to(value.dtype)
+        try:
+            result = node.target(*args, **kwargs).to(value.dtype)
+        except RuntimeError:  # an integer divided by zero: an error of the call, not of compiling
+            continue
         placement: dict[str, Any] = {
             "dtype": value.dtype,
             "layout": torch.strided,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 aten = torch.ops.aten
 
@@ -27,7 +28,72 @@ def roll(x, shifts, dims=()):
     return x.clone()
 
 
+def index_add(x, dim, index, source, *, alpha=1):
+    """Slices of `source` added to those of `x` that `index` numbers."""
+    scaled = source if alpha == 1 else source * alpha
+    return _put_along(x, dim, _from_the_front(x, dim, index), scaled, accumulate=True)
+
+
+def index_copy(x, dim, index, source):
+    """Slices of `x` that `index` numbers, replaced by those of `source`."""
+    return _put_along(x, dim, _from_the_front(x, dim, index), source, accumulate=False)
+
+
+def index_fill(x, dim, index, value):
+    """Slices of `x` that `index` numbers, negative ones from the end, filled with one value."""
+    if not isinstance(value, torch.Tensor):
+        value = x.new_full((), value)
+    return _put_along(x, dim, index, value, accumulate=False)
+
+
+def _from_the_front(x, dim, index):
+    """`index` with numbers that `index_put` would count from the end out of range."""
+    return torch.where(index < 0, x.shape[dim], index) if x.dim() else index
+
+
+def _put_along(x, dim, index, source, accumulate: bool):
+    """`index_put` along one dimension."""
+    if not x.dim() or not x.numel():
+        return NotImplemented
+    places = [None] * (dim % x.dim()) + [index.reshape(-1)]
+    return aten.index_put(x, places, source.to(x.dtype), accumulate)
+
+
+def index_reduce(x, dim, index, source, reduce, *, include_self=True):
+    """`scatter_reduce` of whole slices."""
+    if not x.dim():
+        return NotImplemented
+    places = index.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())]).expand(source.shape)
+    return aten.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
+
+
+def put(x, index, source, accumulate=False):
+    """Elements of the flattened tensor replaced by number, negative ones from its end."""
+    if not x.numel():
+        return NotImplemented
+    written = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
+    return written.reshape(x.shape)
+
+
+def one_hot(x, num_classes=-1):
+    """1 at the class of each element, 0 elsewhere; looking classes up is what refuses those that are none."""
+    if num_classes < 0 or not x.numel():
+        return functional.one_hot(x, num_classes)
+    classes = torch.arange(num_classes, device=x.device)
+    known = classes.index_select(0, x.reshape(-1)).reshape(x.shape)
+    return (known.unsqueeze(-1) == classes).to(torch.int64)
+
+
+FUNCTIONS: dict[Any, Any] = {functional.one_hot: one_hot}
+"""Functions that PyTorch takes apart, and their checks away, before operators are looked up in tables."""
+
 TABLE: dict[Any, Any] = {
     aten.roll.default: roll,
+    aten.index_add.default: index_add,
+    aten.index_copy.default: index_copy,
+    aten.index_fill.int_Scalar: index_fill,
+    aten.index_fill.int_Tensor: index_fill,
+    aten.index_reduce.default: index_reduce,
+    aten.put.default: put,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

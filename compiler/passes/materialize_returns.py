@@ -31,6 +31,7 @@ class MaterializeReturns(Pass):
                 owned = not isinstance(root.owner, ir.Block) and root.owner.name not in (
                     "arith.constant",
                     "tensor.empty",
+                    "linalg.fill",
                 )
                 if owned and root not in claimed and element_count(root.type) == element_count(value.type):
                     claimed.add(root)

@@ -1,0 +1,109 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(check-indices)' --split-input-file | filecheck %s
+
+// A gather's place is asserted and bounded; torch-mlir's own two checks of it go.
+// CHECK-LABEL: func.func @gather
+// CHECK: %[[PLACE:.+]] = arith.index_cast %{{.+}} : i64 to index
+// CHECK-NOT: dim size
+// CHECK-NOT: equal to 0
+// CHECK: %[[EXTENT:.+]] = arith.constant 8 : index
+// CHECK: %[[OK:.+]] = arith.cmpi ult, %[[PLACE]], %[[EXTENT]] : index
+// CHECK: cf.assert %[[OK]], "index out of range: expected 0 to 7, as the dimension has 8 elements"
+// CHECK: %[[LAST:.+]] = arith.constant 7 : index
+// CHECK: %[[BOUNDED:.+]] = arith.minui %[[PLACE]], %[[LAST]] : index
+// CHECK: tensor.extract %{{.+}}[%[[BOUNDED]], %{{.+}}] : tensor<8x3xf32>
+func.func @gather(%x: tensor<8x3xf32>, %i: tensor<2xi64>, %out: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %c8 = arith.constant 8 : index
+  %c0 = arith.constant 0 : i64
+  %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0)>, affine_map<(d0, d1) -> (d0, d1)>],
+                       iterator_types = ["parallel", "parallel"]}
+      ins(%i : tensor<2xi64>) outs(%out : tensor<2x3xf32>) {
+  ^bb0(%in: i64, %old: f32):
+    %place = arith.index_cast %in : i64 to index
+    %column = linalg.index 1 : index
+    %below = arith.cmpi slt, %place, %c8 : index
+    cf.assert %below, "index must be smaller than dim size"
+    %above = arith.cmpi sge, %in, %c0 : i64
+    cf.assert %above, "index must be larger or equal to 0"
+    %v = tensor.extract %x[%place, %column] : tensor<8x3xf32>
+    linalg.yield %v : f32
+  } -> tensor<2x3xf32>
+  return %r : tensor<2x3xf32>
+}
+
+// -----
+
+// Places that follow from loop counters are inside by construction.
+// CHECK-LABEL: func.func @counted
+// CHECK-NOT: cf.assert
+// CHECK-NOT: arith.minui
+// CHECK: return
+func.func @counted(%x: tensor<8xf32>, %out: tensor<16xf32>) -> tensor<16xf32> {
+  %c8 = arith.constant 8 : index
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      outs(%out : tensor<16xf32>) {
+  ^bb0(%old: f32):
+    %n = linalg.index 0 : index
+    %place = arith.remsi %n, %c8 : index
+    %v = tensor.extract %x[%place] : tensor<8xf32>
+    linalg.yield %v : f32
+  } -> tensor<16xf32>
+  return %r : tensor<16xf32>
+}
+
+// -----
+
+// What an extracted index points at is checked as well, and other assertions stay.
+// CHECK-LABEL: func.func @of_extracted
+// CHECK: cf.assert %{{.+}}, "mine"
+// CHECK: tensor.extract %arg1[%{{.+}}] : tensor<16xi64>
+// CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 7, as the dimension has 8 elements"
+// CHECK: tensor.extract %arg0
+func.func @of_extracted(%x: tensor<8xf32>, %i: tensor<16xi64>, %ok: i1, %out: tensor<16xf32>) -> tensor<16xf32> {
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      outs(%out : tensor<16xf32>) {
+  ^bb0(%old: f32):
+    cf.assert %ok, "mine"
+    %n = linalg.index 0 : index
+    %number = tensor.extract %i[%n] : tensor<16xi64>
+    %place = arith.index_cast %number : i64 to index
+    %v = tensor.extract %x[%place] : tensor<8xf32>
+    linalg.yield %v : f32
+  } -> tensor<16xf32>
+  return %r : tensor<16xf32>
+}
+
+// -----
+
+// A scatter reads indices that were checked, each against the dimension that its column counts.
+// CHECK-LABEL: func.func @scatter
+// CHECK: %[[CHECKED:.+]] = linalg.generic {{.*}} ins(%arg1 : tensor<4x2xi64>)
+// CHECK: linalg.index 1
+// CHECK: arith.cmpi ult
+// CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 4, as the dimension has 5 elements"
+// CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 7, as the dimension has 8 elements"
+// CHECK: tm_tensor.scatter {{.*}} ins(%arg0, %[[CHECKED]] : tensor<4xf32>, tensor<4x2xi64>)
+func.func @scatter(%u: tensor<4xf32>, %i: tensor<4x2xi64>, %x: tensor<8x5xf32>) -> tensor<8x5xf32> {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 1, 0>} unique_indices(false)
+      ins(%u, %i : tensor<4xf32>, tensor<4x2xi64>) outs(%x : tensor<8x5xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    tm_tensor.yield %new : f32
+  } -> tensor<8x5xf32>
+  return %r : tensor<8x5xf32>
+}
+
+// -----
+
+// Columns of equal extents need one comparison.
+// CHECK-LABEL: func.func @scatter_in_a_square
+// CHECK-NOT: linalg.index
+// CHECK: cf.assert
+// CHECK-NOT: cf.assert
+// CHECK: tm_tensor.scatter
+func.func @scatter_in_a_square(%u: tensor<4xf32>, %i: tensor<4x2xi32>, %x: tensor<8x8xf32>) -> tensor<8x8xf32> {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0, 1>} unique_indices(false)
+      ins(%u, %i : tensor<4xf32>, tensor<4x2xi32>) outs(%x : tensor<8x8xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    tm_tensor.yield %new : f32
+  } -> tensor<8x8xf32>
+  return %r : tensor<8x8xf32>
+}

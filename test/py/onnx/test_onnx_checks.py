@@ -1,0 +1,78 @@
+"""ONNX indices out of range and integers divided by zero, as inputs and as constants: errors, no crash, no zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import info, model
+from onnx import TensorProto, helper
+
+import tilewright
+from tilewright.compiler.errors import TilewrightError
+from tilewright.runtime.errors import KernelAssertError
+
+ROWS = 6
+INDEXED = {
+    "Gather": (1, {}),
+    "GatherElements": (1, {}),
+    "GatherND": (2, {}),
+    "ScatterElements": (1, {}),
+    "ScatterElements max": (1, {"reduction": "max"}),
+    "ScatterND": (2, {}),
+    "ScatterND add": (2, {"reduction": "add"}),
+}
+
+
+def indexed(name: str, constant: list[int] | None = None):
+    """The compiled operator on 0 to 5, as a function of the indices unless they are constant."""
+    rank, attributes = INDEXED[name]
+    op = name.split()[0]
+    operands = {"x": np.arange(ROWS, dtype=np.float32)}
+    if op.startswith("Scatter"):
+        operands["updates"] = np.array([8, 9], np.float32)
+
+    def index(numbers: list[int]) -> np.ndarray:
+        return np.array(numbers, np.int64).reshape([-1] + [1] * (rank - 1))
+
+    node = helper.make_node(op, ["x", "i", *list(operands)[1:]], ["y"], **attributes)
+    inputs, outputs = [info(key, array.shape) for key, array in operands.items()], [info("y", None)]
+    if constant is not None:
+        compiled = tilewright.compile(model([node], inputs, outputs, {"i": index(constant)}), operands)
+        return lambda: compiled(**operands)[0]
+    inputs.append(info("i", index([0, 1]).shape, TensorProto.INT64))
+    compiled = tilewright.compile(model([node], inputs, outputs), operands | {"i": index([0, 1])})
+    return lambda numbers: compiled(**operands, i=index(numbers))[0]
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_indices_wrap_once_or_fail(name):
+    run = indexed(name)
+    assert np.array_equal(run([1, -ROWS]), run([1, 0]))
+    for number in (ROWS, -ROWS - 1, 99, 2**40, -(2**40)):
+        with pytest.raises(KernelAssertError, match="index out of range"):
+            run([1, number])
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_constant_indices_wrap_once_or_fail(name):
+    assert np.array_equal(indexed(name, [1, -ROWS])(), indexed(name)([1, 0]))
+    for number in (99, 2**40):
+        with pytest.raises(TilewrightError, match="index out of range"):
+            indexed(name, [1, number])()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
+def test_integer_quotients_report_zeros(dtype):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Div", ["x", "y"], ["q"]), helper.make_node("Mod", ["x", "y"], ["r"])]
+    inputs, outputs = [info(n, (4,), kind) for n in "xy"], [info(n, (4,), kind) for n in "qr"]
+    limits = np.iinfo(dtype)
+    x = np.array([limits.min, limits.max, limits.min, 7], dtype)
+    y = np.array([limits.max, 3, -1 if limits.min else 1, 2], dtype)
+    compiled = tilewright.compile(model(nodes, inputs, outputs), (x, y))
+    quotient, rest = compiled(x, y)
+    # The smallest number over -1 wraps around to itself.
+    assert quotient.tolist() == [-1 if limits.min else 0, limits.max // 3, limits.min, 3]
+    assert rest.tolist() == [int(limits.min) % int(limits.max), limits.max % 3, 0, 1]
+    with pytest.raises(KernelAssertError, match="integer division by zero"):
+        compiled(x, np.array([1, 1, 1, 0], dtype))
