@@ -63,29 +63,33 @@ class PlaceInserts(Pass):
 
     def run(self, op: ir.Operation) -> None:
         named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(op.opview)}
-        main = named.get("main")
-        if main is None or not any(
-            IN_PLACE in v.operation.attributes for v in main.regions[0].blocks[0].operations
-        ):
+        main, prepack = named.get("main"), named.get("prepack")
+        marked = [f for f in (main, prepack) if f is not None and _has_marks(f)]
+        if main is None or not marked:
             return
-        _Claims(main, named, self.shortest_bytes).run()
-        _share_borders(main, named.get("prepack"))
-        _tell_dispatches(op.opview, main)
+        for function in marked:
+            _Claims(function, named, self.shortest_bytes).run()
+        _share_borders(main, prepack)
+        _tell_dispatches(op.opview)
+
+
+def _has_marks(function: ir.Operation) -> bool:
+    return any(IN_PLACE in v.operation.attributes for v in function.regions[0].blocks[0].operations)
 
 
 @dataclass
 class _Claims:
-    """Walks @main backwards and claims what every insertion inserts; what cannot be claimed is copied."""
+    """Walks a function backwards and claims what every insertion inserts; what cannot be claimed is copied."""
 
-    main: ir.Operation
+    function: ir.Operation
     named: dict[str, ir.Operation]
     shortest_bytes: int
     known: dict[ir.Value, Place] = field(default_factory=dict)
     copies: dict[ir.Type, str] = field(default_factory=dict)
 
     def run(self) -> None:
-        _separate_chains(self.main)
-        *ops, terminator = (view.operation for view in self.main.regions[0].blocks[0].operations)
+        _separate_chains(self.function)
+        *ops, terminator = (view.operation for view in self.function.regions[0].blocks[0].operations)
         for number, value in enumerate(terminator.operands):
             if _is_bordered(root_of(value)):
                 terminator.operands[number] = self.copied(value, ir.InsertionPoint(terminator))
@@ -187,10 +191,13 @@ class _Claims:
             shape = "x".join(map(str, shape_of(source)))
             name = f"copy_{shape}_{len(self.named)}"
             dispatch = _dispatch(
-                self.main, name, [source.type], source.type, lambda arguments: copy_of(*arguments)
+                self.function, name, [source.type], source.type, lambda arguments: copy_of(*arguments)
             )
             self.copies[source.type], self.named[name] = name, dispatch
-        with where, source.owner.location if not isinstance(source.owner, ir.Block) else self.main.location:
+        with (
+            where,
+            source.owner.location if not isinstance(source.owner, ir.Block) else self.function.location,
+        ):
             return func.CallOp([source.type], name, [source]).results[0]
 
 
@@ -313,14 +320,15 @@ Signature = tuple[tuple[int, ...] | None, ...]
 """Strides of a call's operands and results, None where they are dense."""
 
 
-def _tell_dispatches(module, main: ir.Operation) -> None:
+def _tell_dispatches(module) -> None:
     """Writes the strides on the dispatches; one called with several kinds of strides is cloned."""
-    *ops, _ = (view.operation for view in main.regions[0].blocks[0].operations)
-    placed = places(ops, is_view)
     variants: dict[str, dict[Signature, list[ir.Operation]]] = defaultdict(lambda: defaultdict(list))
     for function in functions(module):
-        for view in function.regions[0].blocks[0].operations:
-            op = view.operation
+        *ops, _ = (view.operation for view in function.regions[0].blocks[0].operations)
+        if not any(op.name == "func.call" for op in ops):
+            continue
+        placed = places(ops, is_view)
+        for op in ops:
             if op.name == "func.call":
                 signature = tuple(_strides(value, placed) for value in (*op.operands, *op.results))
                 callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value

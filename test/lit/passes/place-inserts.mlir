@@ -242,6 +242,42 @@ func.func private @scan(%x: tensor<1x3x2xf32>) -> tensor<1x3x2xf32> {
 
 // -----
 
+// What weights alone decide reads slices of them, too: @prepack's dispatches are told their strides, or read a copy.
+// CHECK-LABEL: func.func @main(
+// CHECK: func.func @prepack
+// CHECK: %[[S:.+]] = tensor.extract_slice %{{.+}}[0, 4] [4, 16] [1, 1] {tilewright.in_place}
+// CHECK-DAG: call @square(%[[S]])
+// CHECK-DAG: %[[COPY:.+]] = call @copy_4x16_{{[0-9]+}}(%{{.+}})
+// CHECK: call @thin(%[[COPY]])
+// CHECK: func.func private @square(%{{.+}}: tensor<4x16xf32> {tilewright.strides = array<i64: 32, 1>})
+func.func @main(%w: tensor<4x32xf32> {tilewright.name = "w", tilewright.role = "weight"},
+                %p: tensor<4x16xf32> {tilewright.index = 0 : i64, tilewright.name = "packed0", tilewright.role = "packed"},
+                %q: tensor<4x8xf32> {tilewright.index = 1 : i64, tilewright.name = "packed1", tilewright.role = "packed"}) {
+  return
+}
+func.func @prepack(%w: tensor<4x32xf32> {tilewright.name = "w", tilewright.role = "weight"}) -> (tensor<4x16xf32>, tensor<4x8xf32>) {
+  %s = tensor.extract_slice %w[0, 4] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x32xf32> to tensor<4x16xf32>
+  %t = tensor.extract_slice %w[0, 4] [4, 16] [1, 1] {tilewright.in_place} : tensor<4x32xf32> to tensor<4x16xf32>
+  %1 = call @square(%s) : (tensor<4x16xf32>) -> tensor<4x16xf32>
+  %2 = call @thin(%t) : (tensor<4x16xf32>) -> tensor<4x8xf32>
+  return %1, %2 : tensor<4x16xf32>, tensor<4x8xf32>
+}
+func.func private @square(%x: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  %e = tensor.empty() : tensor<4x16xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x16xf32>) outs(%e : tensor<4x16xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %m = arith.mulf %a, %a : f32
+    linalg.yield %m : f32
+  } -> tensor<4x16xf32>
+  return %r : tensor<4x16xf32>
+}
+func.func private @thin(%x: tensor<4x16xf32>) -> tensor<4x8xf32> {
+  %r = tensor.extract_slice %x[0, 0] [4, 8] [1, 2] : tensor<4x16xf32> to tensor<4x8xf32>
+  return %r : tensor<4x8xf32>
+}
+
+// -----
+
 // Without insertions in place nothing changes.
 // CHECK-LABEL: func.func @main(
 // CHECK-NEXT: return

@@ -58,6 +58,22 @@ def test_booleans_are_joined_with_constants():
     )
 
 
+def test_slices_of_weights_are_read_where_they_lie():
+    """What is computed once, when weights are bound, reads slices with gaps: by loops, and by what needs a copy."""
+    table = torch.arange(96.0).reshape(4, 4, 6)
+
+    def sliced(x):
+        column = table[1:, 1:, 3]
+        return (
+            torch.cat((column[:, ::2], column[:, ::2] + x), 0),
+            x + column.sin().sum(),
+            x * column.sort(0, descending=True)[0][0, 1],
+            x + table[:, 2:, 1:5].reshape(4, 8).cumsum(1).exp()[0, 0],
+        )
+
+    check(sliced, torch.ones(3, 2))
+
+
 def test_one_constant_in_two_tensors():
     """Concatenations that begin alike share no memory, whatever CSE makes of how they begin."""
     head = torch.arange(4.0)
