@@ -87,7 +87,7 @@ def ablate(case, threads: int) -> Row:
         for function in functions(module):
             if ir.StringAttr(function.attributes["sym_name"]).value == name:
                 schedule_attribute.write(function, offers[name][0].schedule)
-        options = ProfilerOptions(threads=threads, processes=target.num_cores, seconds=1.0)
+        options = ProfilerOptions(threads=threads, seconds=1.0)
         decisions = profile(
             module,
             target,

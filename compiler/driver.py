@@ -22,7 +22,7 @@ from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
-from tilewright.runtime.settings import num_threads, physical_cores
+from tilewright.runtime.settings import num_threads
 
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
 
@@ -124,7 +124,7 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 def profiler_options(target: Target) -> ProfilerOptions | None:
     """How candidates for a target are measured here; None, with a warning, when nothing here runs them."""
-    compiled = ProfilerOptions(threads=num_threads(), processes=physical_cores())
+    compiled = ProfilerOptions(threads=num_threads())
     if not target.is_cuda:
         return compiled
     from tilewright.runtime import cuda

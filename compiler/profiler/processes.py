@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 Message = dict[str, Any]
@@ -102,73 +102,6 @@ class Child:
                     stream.close()
                 except BrokenPipeError:
                     continue
-
-
-def run_jobs(
-    module: str,
-    jobs: Sequence[Message],
-    count: int,
-    timeout_s: float,
-    done: Callable[[int, Message], None],
-) -> None:
-    """Runs every job in one of `count` children and tells `done(number, answer)` as answers come, in any order.
-
-    A child has `timeout_s` for a job. One that dies or hangs answers `{"error": why}` and is replaced. All children
-    are gone when this returns or raises.
-    """
-    waiting = collections.deque(range(len(jobs)))
-    busy: dict[Child, tuple[int, float]] = {}
-    idle: list[Child] = []
-    try:
-        while waiting or busy:
-            while waiting and (idle or len(busy) < count):
-                worker = idle.pop() if idle else Child(module)
-                number = waiting.popleft()
-                busy[worker] = number, time.monotonic() + timeout_s
-                try:
-                    worker.send(jobs[number])
-                except ChildLost as lost:
-                    _give_up(worker, busy, str(lost), done)
-            if busy:
-                _collect(busy, idle, timeout_s, done)
-    finally:
-        for worker in (*busy, *idle):
-            worker.stop()
-
-
-def _collect(
-    busy: dict[Child, tuple[int, float]],
-    idle: list[Child],
-    timeout_s: float,
-    done: Callable[[int, Message], None],
-) -> None:
-    """Waits for the next answer or the next deadline."""
-    with selectors.DefaultSelector() as selector:
-        for worker in busy:
-            selector.register(worker.fileno, selectors.EVENT_READ, worker)
-        first = min(deadline for _, deadline in busy.values())
-        events = selector.select(max(0.0, first - time.monotonic()))
-    for key, _ in events:
-        worker = key.data
-        try:
-            answers = worker.ready()
-        except ChildLost as lost:
-            _give_up(worker, busy, str(lost), done)
-            continue
-        if answers:
-            number, _ = busy.pop(worker)
-            idle.append(worker)
-            done(number, answers[-1])
-    for worker in [w for w, (_, deadline) in busy.items() if deadline <= time.monotonic()]:
-        _give_up(worker, busy, f"no answer within {timeout_s:g} s", done)
-
-
-def _give_up(
-    worker: Child, busy: dict[Child, tuple[int, float]], why: str, done: Callable[[int, Message], None]
-) -> None:
-    number, _ = busy.pop(worker)
-    worker.stop()
-    done(number, {"error": why})
 
 
 def requests() -> Iterator[tuple[Message, Callable[[Message], None]]]:

@@ -1,6 +1,6 @@
 """The kernel profiler of `O1`: the few constructed candidates of every dispatch compiled, checked, timed; the best kept.
 
-Candidates are compiled in parallel processes and run in one process of their own, so that one that crashes or hangs
+Candidates are compiled by the compiler's workers and run in one process of their own, so that one that crashes or hangs
 is dropped and the compiler goes on. A candidate is trusted only when it computes what the first one does.
 Source: Roller, OSDI'22, §4, "Performance profiling".
 """
@@ -12,26 +12,30 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tilewright.compiler import debug, plan
 from tilewright.compiler.cache import KernelCache
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.errors import CompilerCrashError, TilewrightError
 from tilewright.compiler.ir import functions, ir, parse, walk
 from tilewright.compiler.lower import LoweredKernel, bare_text, compiler_digest, kernel_key
 from tilewright.compiler.placement import STRIDES, dense_strides
 from tilewright.compiler.profiler.decisions import Decision, DecisionStore, Measured
-from tilewright.compiler.profiler.kernel_messages import from_message, to_message
-from tilewright.compiler.profiler.processes import Child, ChildLost, Message, run_jobs
+from tilewright.compiler.profiler.kernel_messages import to_message
+from tilewright.compiler.profiler.processes import Child, ChildLost, Message
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.winograd_form import ATTRIBUTE, Convolution2d
+from tilewright.compiler.workers.pool import Job, pool
 
 _TRANSFORMED = 16
 """What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""
-COMPILING, MEASURING = "tilewright.compiler.profiler.compile", "tilewright.compiler.profiler.measure"
+COMPILING = "tilewright.compiler.profiler.compile:compile_candidate"
+MEASURING = "tilewright.compiler.profiler.measure"
 MEASURING_ON_GPU = "tilewright.compiler.profiler.measure_cuda"
 
 
@@ -45,8 +49,7 @@ class ProfilerOptions:
     """
 
     threads: int = 1
-    processes: int = 2
-    compile_timeout_s: float = 120.0
+    compile_timeout_s: int = 120
     run_timeout_s: float = 20.0
     seconds: float = 0.4
     gain: float = 1.02
@@ -193,9 +196,8 @@ def _name(function: ir.Operation) -> str:
 def _compile(questions: Sequence[Question], target: Target, options: ProfilerOptions, say: Say) -> None:
     """Gives every candidate of every question its kernel, from the cache or from a child."""
     cache = KernelCache.open()
-    jobs: list[Message] = []
+    jobs: list[Job] = []
     places: list[tuple[Question, int, str]] = []
-    described = target.to_json()
     for question in questions:
         text = bare_text(question.function, schedule=False)
         for number, candidate in enumerate(question.candidates):
@@ -208,24 +210,29 @@ def _compile(questions: Sequence[Question], target: Target, options: ProfilerOpt
                 else:
                     question.kernels[number] = found
                 continue
-            jobs.append({"dispatch": text, "schedule": schedule.as_dict(), "target": described})
+            what = f"candidate {number} of `{question.name}`"
+            arguments = (text, schedule.as_dict(), target)
+            jobs.append(Job(options.compiling, arguments, what, limit_s=options.compile_timeout_s))
             places.append((question, number, key))
     count = 0
 
-    def done(job: int, answer: Message) -> None:
+    def done(job: int, result: Any) -> None:
         nonlocal count
         count += 1
         question, number, key = places[job]
-        if "error" in answer:
-            question.errors[number] = str(answer["error"])
-            debug.log(2, f"profiler: {question.name}, candidate {number}: {answer['error']}")
+        if isinstance(result, TilewrightError):
+            reason = result.how if isinstance(result, CompilerCrashError) else str(result).splitlines()[0]
+            question.errors[number] = reason
+            debug.log(2, f"profiler: {question.name}, candidate {number}: {reason}")
+        elif isinstance(result, Exception):
+            raise result
         else:
-            kernel = from_message(question.name, answer)
-            question.kernels[number] = LoweredKernel(kernel, answer["tasks"], family=answer.get("family", ""))
+            kernel = replace(result.kernel, name=question.name)
+            question.kernels[number] = replace(result, kernel=kernel)
             cache.store(key, question.kernels[number])
         say(count, len(jobs), "compiling candidates")
 
-    run_jobs(options.compiling, jobs, options.processes, options.compile_timeout_s, done)
+    pool().run(jobs, done)
 
 
 def _key(text: str, schedule: Schedule, target: Target) -> str:

@@ -39,13 +39,14 @@ serve()
 class Job:
     """A call for a worker: `function` is `module:name`, `what` names for messages what is being compiled.
 
-    `reproduce` gives MLIR text that shows what a worker died of.
+    `reproduce` gives MLIR text that shows what a worker died of; `limit_s` is less time than the settings grant.
     """
 
     function: str
     arguments: tuple[Any, ...]
     what: str
     reproduce: Callable[[], str] | None = None
+    limit_s: int | None = None
 
 
 class Lost(Exception):
@@ -224,7 +225,7 @@ class Pool:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._template: _Template | None = None
-        self._idle: set[_Worker] = set()
+        self._idle: list[_Worker] = []
         self._taken: dict[int, set[_Worker]] = collections.defaultdict(set)
         """Workers in use, by thread."""
         self._refused = ""
@@ -264,12 +265,11 @@ class Pool:
         """Runs jobs in workers; returns those for which there are none. `died` is given what is worth another try."""
         waiting = collections.deque(numbers)
         busy: dict[_Worker, tuple[int, float]] = {}
-        limit_s = settings().compile_limit_s
         variables = variables_set()
         while waiting or busy:
             while waiting and (worker := self._take(wait=not busy, fresh=died is None)):
                 number = waiting.popleft()
-                busy[worker] = number, time.monotonic() + limit_s
+                busy[worker] = number, time.monotonic() + _limit_s(jobs[number])
                 worker.send((jobs[number].function, jobs[number].arguments, variables))
             if not busy:
                 return list(waiting)
@@ -284,7 +284,10 @@ class Pool:
                     else:
                         done(
                             number,
-                            _crash(jobs[number], f"took longer than {limit_s} s" if lost.hung else str(lost)),
+                            _crash(
+                                jobs[number],
+                                f"took longer than {_limit_s(jobs[number])} s" if lost.hung else str(lost),
+                            ),
                         )
                     continue
                 self._give_back(worker)
@@ -304,12 +307,12 @@ class Pool:
         taken = self._taken[threading.get_ident()]
         while most and not self._refused:
             with self._changed:
-                for worker in list(self._idle):
+                for worker in reversed(self._idle):  # the last one used: others may end of idleness
                     if fresh or not worker.is_waiting():
                         self._discard(worker)
                         continue
                     taken.add(worker)
-                    self._idle.discard(worker)
+                    self._idle.remove(worker)
                     return worker
                 if sum(map(len, self._taken.values())) < most:
                     worker = self._try(lambda: self._living_template().start_worker())
@@ -348,14 +351,14 @@ class Pool:
 
     def _give_back(self, worker: _Worker) -> None:
         with self._changed:
-            self._idle.add(worker)
+            self._idle.append(worker)
             self._taken[threading.get_ident()].discard(worker)
             self._changed.notify()
 
     def _discard(self, worker: _Worker) -> None:
         with self._changed:
             worker.kill()
-            self._idle.discard(worker)
+            self._idle = [other for other in self._idle if other is not worker]
             for taken in self._taken.values():
                 taken.discard(worker)
             self._changed.notify()
@@ -376,6 +379,10 @@ class Pool:
             worker.close()
         if self._template is not None:
             self._template.abandon()
+
+
+def _limit_s(job: Job) -> int:
+    return min(settings().compile_limit_s, job.limit_s or settings().compile_limit_s)
 
 
 def _answering(busy: dict[_Worker, tuple[int, float]]) -> list[_Worker]:

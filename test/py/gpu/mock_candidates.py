@@ -1,12 +1,14 @@
-"""A compiling child for the profiler whose kernels are of the mock driver; a schedule's `unroll` says what one does."""
+"""A compiler of candidates for the profiler whose kernels are of the mock driver; a schedule's `unroll` says what one does."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from mock_cuda_driver import kernel
 
-from tilewright.compiler.profiler.kernel_messages import to_message
-from tilewright.compiler.profiler.processes import requests
+from tilewright.compiler.lower import LoweredKernel
 from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import Target
 
 DEEDS = {
     0: "scale pp n=64 by=2 us=50",
@@ -23,14 +25,8 @@ DEEDS = {
 """What the kernel of each `unroll` does; number 9 asks for more shared memory than there is."""
 
 
-def serve() -> None:
-    for request, answer in requests():
-        deed = Schedule.from_dict(request["schedule"]).unroll
-        asserts = ("too large",) if deed == 8 else ()
-        shared = 400_000 if deed == 9 else 0
-        made = kernel("candidate", DEEDS[deed], grid=4, shared_bytes=shared, asserts=asserts)
-        answer(to_message(made, 4))
-
-
-if __name__ == "__main__":
-    serve()
+def compile_candidate(dispatch: str, schedule: dict[str, Any], target: Target) -> LoweredKernel:
+    deed = Schedule.from_dict(schedule).unroll
+    asserts = ("too large",) if deed == 8 else ()
+    shared = 400_000 if deed == 9 else 0
+    return LoweredKernel(kernel("candidate", DEEDS[deed], grid=4, shared_bytes=shared, asserts=asserts), 4)

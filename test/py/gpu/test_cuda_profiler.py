@@ -58,7 +58,7 @@ def decide(unrolls: list[int], first: int = 0, **changed) -> Decision:
         **{
             "seconds": 0.05,
             "run_timeout_s": 8.0,
-            "compiling": "mock_candidates",
+            "compiling": "mock_candidates:compile_candidate",
             "measuring": MEASURING_ON_GPU,
             "device": "mock",
             **changed,
@@ -140,10 +140,10 @@ def test_candidates_for_gpus_are_compiled():
     with module.context:
         text = next(str(f) for f in functions(module) if "double" in str(f.attributes["sym_name"]))
     made = compile_candidate(text, Schedule().as_dict(), resolve("cuda:sm_80"))
-    kernel = from_message("double", made)
+    kernel = made.kernel
     assert kernel.launch is not None
     assert kernel.launch.image in ("cubin", "ptx")
-    assert kernel.launch.grid == made["tasks"]
+    assert kernel.launch.grid == made.tasks
     assert b".target sm_80" in (kernel.launch.ptx or kernel.object)
 
 

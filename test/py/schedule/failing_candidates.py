@@ -1,18 +1,18 @@
-"""A compiling child whose kernels misbehave as their `unroll` says: real machine code that crashes, hangs, or is wrong.
+"""A compiler of candidates whose kernels misbehave as their `unroll` says: real machine code that crashes, hangs, or is wrong.
 
-Every kernel doubles 64 numbers in one rTask, but for what `DEEDS` names. `python -m failing_candidates` serves it.
+Every kernel doubles 64 numbers in one rTask, but for what `DEEDS` names.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import time
 
 from tilewright.compiler.codegen import SYMBOL, emit_object
-from tilewright.compiler.lower import cpu_code
-from tilewright.compiler.profiler.processes import Message, requests
-from tilewright.compiler.target import resolve
+from tilewright.compiler.errors import PassError
+from tilewright.compiler.lower import LoweredKernel, cpu_code
+from tilewright.compiler.target import Target, resolve
+from tilewright.runtime.program import Kernel
 
 DEEDS = {
     901: "crash",
@@ -22,7 +22,6 @@ DEEDS = {
     905: "compiler dies",
     906: "compiler refuses",
     907: "compiler hangs",
-    908: "compiler babbles",
     909: "part",
     910: "slow",
     911: "nan",
@@ -72,26 +71,13 @@ done:
 """
 
 
-def compiled(request: Message) -> Message:
-    deed = DEEDS.get(request["schedule"]["unroll"], "")
+def compile_candidate(dispatch: str, schedule: dict, target: Target) -> LoweredKernel:
+    deed = DEEDS.get(schedule["unroll"], "")
     if deed == "compiler dies":
         os.abort()
     if deed == "compiler refuses":
-        return {"error": "no such tile"}
+        raise PassError("no such tile")
     if deed == "compiler hangs":
         time.sleep(1000)
-    if deed == "compiler babbles":
-        os.write(3, b"garbage\n")
     code, _ = emit_object(kernel_text(deed), cpu_code(resolve("cpu")))
-    return {
-        "object": base64.b64encode(code).decode(),
-        "symbol": SYMBOL,
-        "scratch_bytes": 0,
-        "asserts": [],
-        "tasks": 1,
-    }
-
-
-if __name__ == "__main__":
-    for request, answer in requests():
-        answer(compiled(request))
+    return LoweredKernel(Kernel("candidate", SYMBOL, code, 0), 1)

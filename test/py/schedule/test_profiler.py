@@ -62,11 +62,10 @@ def own_cache(monkeypatch, tmp_path):
 def options(**changed) -> ProfilerOptions:
     given = {
         "threads": 1,
-        "processes": 2,
         "seconds": 0.05,
         "run_timeout_s": 3.0,
-        "compile_timeout_s": 20.0,
-        "compiling": "failing_candidates",
+        "compile_timeout_s": 20,
+        "compiling": "failing_candidates:compile_candidate",
     }
     return ProfilerOptions(**{**given, **changed})
 
@@ -99,7 +98,6 @@ def decide(deeds: list[str], **changed) -> tuple[Decision, list[str], ir.Module]
         ("outside", "it wrote outside of its buffers"),
         ("compiler dies", "died of signal 6"),
         ("compiler refuses", "no such tile"),
-        ("compiler babbles", "which is no JSON"),
     ],
 )
 def test_a_bad_candidate_is_dropped_and_the_rest_measured(deed, why):
@@ -113,8 +111,8 @@ def test_a_bad_candidate_is_dropped_and_the_rest_measured(deed, why):
 
 def test_a_compiler_that_hangs_is_given_up():
     started = time.monotonic()
-    decision, _, _ = decide(["compiler hangs", "fine"], compile_timeout_s=5.0)
-    assert "no answer within 5 s" in decision.candidates[1].error
+    decision, _, _ = decide(["compiler hangs", "fine"], compile_timeout_s=5)
+    assert "took longer than 5 s" in decision.candidates[1].error
     assert decision.candidates[2].time_us is not None
     assert time.monotonic() - started < 60
 
