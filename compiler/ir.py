@@ -155,10 +155,10 @@ def take_over(module: ir.Module, other: ir.Module) -> None:
         op.operation.detach_from_parent()
         module.body.append(op)
     mine, theirs = module.operation.attributes, other.operation.attributes
-    for name in [entry.name for entry in mine if entry.name not in theirs]:
+    for name in [name for name in mine if name not in theirs]:
         del mine[name]
-    for entry in theirs:
-        mine[entry.name] = entry.attr
+    for name in theirs:
+        mine[name] = theirs[name]
 
 
 def walk(op: ir.Operation, name: str | None = None) -> list[ir.Operation]:

@@ -56,3 +56,14 @@ def test_dialects_come_by_name() -> None:
     with pytest.raises(AttributeError, match="has no `arithmetic`; from the bindings it gives: affine,"):
         _ = door.arithmetic
     assert {"arith", "linalg", "torch"} <= set(loaded_dialects())
+
+
+def test_a_module_takes_over_operations_and_attributes() -> None:
+    with door.context():
+        module = parse('module attributes {a = 1 : i64, b = "old"} { func.func private @f() }')
+        other = parse('module attributes {b = "new", c} { func.func private @g() }')
+        door.take_over(module, other)
+        assert str(module.operation) == str(
+            parse('module attributes {b = "new", c} { func.func private @g() }')
+        )
+        assert not list(other.body.operations)
