@@ -84,11 +84,58 @@ def one_hot(x, num_classes=-1):
     return (known.unsqueeze(-1) == classes).to(torch.int64)
 
 
+def index(x, indices):
+    """`x` at indices of 64 bits, the only ones that torch-mlir counts from the end."""
+    wide = _widened(indices)
+    return NotImplemented if wide is None else aten.index(x, wide)
+
+
+def index_put(x, indices, values, accumulate=False):
+    """A masked assignment as a choice between old and new elements; indices of 64 bits for others."""
+    found = [number for number, index in enumerate(indices) if index is not None]
+    if len(found) == 1 and indices[found[0]].dtype in MASKS:
+        return _assigned(x, found[0], indices[found[0]] != 0, values.to(x.dtype), accumulate)
+    wide = _widened(indices)
+    return NotImplemented if wide is None else aten.index_put(x, wide, values, accumulate)
+
+
+def _assigned(x, first: int, mask, values, accumulate: bool):
+    """`x` with `values` where the mask, which covers the dimensions from `first` on, is true.
+
+    Where every true element takes the same values, they have no dimension or one of extent 1 in place of the mask's.
+    """
+    behind = x.dim() - first - mask.dim()
+    while values.dim() > first + 1 + behind and values.shape[0] == 1:
+        values = values.squeeze(0)
+    if values.dim() > behind:
+        counted = values.dim() - behind - 1
+        if values.shape[counted] != 1:
+            return NotImplemented
+        spread = [1] * mask.dim()
+        values = values.reshape([*values.shape[:counted], *spread, *values.shape[counted + 1 :]])
+    chosen = mask.reshape([*mask.shape, *[1] * behind])
+    if accumulate:
+        values = x | values if x.dtype == torch.bool else x + values
+    return torch.where(chosen, values, x)
+
+
+def _widened(indices):
+    """The indices with numbers of 64 bits, None where they have them already."""
+    if all(index is None or index.dtype in (torch.int64, *MASKS) for index in indices):
+        return None
+    return [index if index is None or index.dtype in MASKS else index.to(torch.int64) for index in indices]
+
+
+MASKS = (torch.bool, torch.uint8)
+"""Types of indices that choose elements instead of numbering them."""
+
 FUNCTIONS: dict[Any, Any] = {functional.one_hot: one_hot}
 """Functions that PyTorch takes apart, and their checks away, before operators are looked up in tables."""
 
 TABLE: dict[Any, Any] = {
     aten.roll.default: roll,
+    aten.index.Tensor: index,
+    aten.index_put.default: index_put,
     aten.index_add.default: index_add,
     aten.index_copy.default: index_copy,
     aten.index_fill.int_Scalar: index_fill,

@@ -21,6 +21,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.torch_indexing import MASKS
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.workers.modules import run_upstream
@@ -32,6 +33,12 @@ RANDOM = (
     "draws random numbers, which compiled code does not; call model.eval(), or pass the numbers as an input"
 )
 
+MASKED = (
+    "takes another number of values for another mask, and compiled shapes are fixed; assign one value (or one that "
+    "broadcasts) for all elements of the mask, or use torch.where or masked_scatter"
+)
+_WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
+
 _verdicts: dict[Any, str | None] = {}
 
 
@@ -40,8 +47,7 @@ def lower_graph(module: GraphModule) -> ir.Module:
 
     Raises UnsupportedError that lists every node which cannot be lowered.
     """
-    refused = [node for node in module.graph.nodes if is_random(node)]
-    if refused:
+    if any(_known_refusal(node) for node in module.graph.nodes):
         raise unsupported(module.graph)
     try:
         return _lower(module.graph, "the import of a graph", is_kept=True)
@@ -92,12 +98,24 @@ def is_random(node: Node) -> bool:
     return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
+def _known_refusal(node: Node) -> str | None:
+    """Why `node` is refused whatever torch-mlir makes of it."""
+    if is_random(node):
+        return RANDOM
+    if node.target in _WRITES:
+        indices: Any = node.args[1]
+        if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
+            return MASKED
+    return None
+
+
 def refusal(node: Node) -> str | None:
     """Why `node` cannot be lowered on its own, or None when it can; cached by operator and types."""
     if node.op != "call_function" or node.target is operator.getitem:
         return None
-    if is_random(node):
-        return RANDOM
+    known = _known_refusal(node)
+    if known is not None:
+        return known
     key = _key(node)
     if key not in _verdicts:
         _verdicts[key] = _try_alone(node)
