@@ -60,10 +60,10 @@ def test_dialects_come_by_name() -> None:
 
 def test_a_module_takes_over_operations_and_attributes() -> None:
     with door.context():
-        module = parse('module attributes {a = 1 : i64, b = "old"} { func.func private @f() }')
-        other = parse('module attributes {b = "new", c} { func.func private @g() }')
+        module = parse('module attributes {test.a = 1 : i64, test.b = "old"} { func.func private @f() }')
+        other = parse('module attributes {test.b = "new", test.c} { func.func private @g() }')
         door.take_over(module, other)
         assert str(module.operation) == str(
-            parse('module attributes {b = "new", c} { func.func private @g() }')
+            parse('module attributes {test.b = "new", test.c} { func.func private @g() }')
         )
         assert not list(other.body.operations)
