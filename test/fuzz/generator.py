@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from fuzz.program import Program, Statement, code, namespace
-from fuzz.tensors import FLOATS, INTEGERS, Tensor
+from fuzz.tensors import FLOATS, INTEGERS, LAYOUTS, Tensor
 
 MAX_ELEMENTS = 6000
 _SIZES = (1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9, 11, 16, 17, 32, 33)
@@ -105,20 +105,24 @@ class Growth:
         if fill is None:
             fill = "normal" if self.plain else self.choose.choice(_FILLS)
         if layout is None:
-            layout = (
-                "dense"
-                if self.choose.random() < 0.72
-                else self.choose.choice(
-                    ("transposed", "strided", "offset", "expanded", "channels_last", "reversed_order")
-                )
-            )
+            layout = "dense" if self.choose.random() < 0.72 else self.choose.choice(LAYOUTS)
         draw = self.choose.random()
-        role = "input"
         if draw < 0.08 and self.inputs:
-            role = "parameter"
-        elif draw < 0.13 and self.inputs and elements(shape) <= 12:
-            role, layout = "literal", "dense"
-        name = f"{ {'input': 'x', 'parameter': 'w', 'literal': 'c'}[role] }{len(self.inputs) + len(self.weights)}"
+            return self._add_tensor("w", shape, dtype, fill, layout, "parameter")
+        if draw < 0.13 and self.inputs and elements(shape) <= 12:
+            return self._add_tensor("c", shape, dtype, fill, "dense", "literal")
+        return self._add_tensor("x", shape, dtype, fill, layout, "input")
+
+    def buffer(self, shape: tuple[int, ...], dtype: str, fill: str = "normal") -> str:
+        """A new buffer of the model, or an input where gradients are not asked for."""
+        if self.plain or self.choose.random() < 0.7:
+            return self._add_tensor("w", shape, dtype, fill, "dense", "parameter")
+        return self._add_tensor("x", shape, dtype, fill, "dense", "input")
+
+    def _add_tensor(
+        self, letter: str, shape: tuple[int, ...], dtype: str, fill: str, layout: str, role: str
+    ) -> str:
+        name = f"{letter}{len(self.inputs) + len(self.weights)}"
         made = Tensor(name, shape, dtype, fill, layout, role)
         (self.inputs if role == "input" else self.weights).append(made)
         # A literal does not change with the seed of a call.

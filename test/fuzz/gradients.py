@@ -71,8 +71,7 @@ def _expected(program: Program) -> list[oracle.Expected | None] | None:
     tensors = program.build(program.seed)
     eager = oracle.Run(program, leaves(program, tensors))
     runs = [oracle.WideRun(program, tensors, None)]
-    for k in range(oracle.ROUNDINGS):
-        runs.append(oracle.WideRun(program, tensors, torch.Generator().manual_seed(program.seed * 31 + k)))
+    runs += [oracle.WideRun(program, tensors, number) for number in range(oracle.ROUNDINGS)]
     for run in runs:
         run.names.update(leaves(program, {name: run.names[name] for name in tensors}))
     for statement in program.statements:
@@ -97,8 +96,7 @@ def _expected(program: Program) -> list[oracle.Expected | None] | None:
         bound = oracle.bounds(value, [other[i] for other in others])
         if i >= len(results):
             # The backward pass rounds too, which these runs do not disturb: by the size of the whole gradient.
-            bound = bound * 4 + 16 * torch.finfo(value.dtype).eps * float(
-                value.detach().abs().double().amax() if value.numel() else 0
-            )
+            largest = float(value.detach().abs().double().amax()) if value.numel() else 0.0
+            bound = bound * 4 + 16 * torch.finfo(value.dtype).eps * largest
         wanted.append(oracle.Expected(value.detach().clone(), bound))
     return wanted

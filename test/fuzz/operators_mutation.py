@@ -153,5 +153,5 @@ def statistics(g: Growth) -> None:
     if value.dim() < 2 or value.numel() // max(1, value.shape[1]) < 2:
         raise NoFit
     c = value.shape[1]
-    mean, scale = g.new((c,), kind, layout="dense"), g.new((c,), kind, "positive", "dense")
+    mean, scale = g.buffer((c,), kind), g.buffer((c,), kind, "positive")
     g.emit(f"F.batch_norm({a}, {mean}, {scale}, None, None, True)", "sum")

@@ -53,9 +53,9 @@ def conv_block(g: Growth) -> None:
         x = g.emit(f"F.pad({x}, [{g.choose.choice(('1, 1, 1, 1', '0, 1, 0, 1', '2, 1, 0, 0'))}])")
     filters = g.choose.choice((channels, channels, 4, 8))
     w = g.new((filters, channels, *g.choose.choice(((3, 3), (1, 1), (3, 1)))), kind, "normal")
-    y = g.emit(f"F.conv2d({x}, {w}, padding='same')", "sum")
+    y = g.emit(f"F.conv2d({x}, {w}, padding='same')", "window")
     if g.choose.random() < 0.7:
-        mean, spread = g.new((filters,), kind, "normal"), g.new((filters,), kind, "positive")
+        mean, spread = g.buffer((filters,), kind), g.buffer((filters,), kind, "positive")
         scale, shift = g.new((filters,), kind, "normal"), g.new((filters,), kind, "normal")
         y = g.emit(f"F.batch_norm({y}, {mean}, {spread}, {scale}, {shift}, False)", "sum")
     if g.choose.random() < 0.4 and filters == channels:

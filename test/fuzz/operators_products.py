@@ -87,7 +87,7 @@ def convolution(g: Growth) -> None:
     stride = g.choose.choice((1, 1, 2))
     padding = g.choose.choice(("0", "1", "1", "'same'" if stride == 1 else "2"))
     dilation = g.choose.choice((1, 1, 1, 2))
-    g.emit(f"F.conv{rank}d({x}, {w}, {bias}, {stride}, {padding}, {dilation}, {groups})", "sum")
+    g.emit(f"F.conv{rank}d({x}, {w}, {bias}, {stride}, {padding}, {dilation}, {groups})", "window")
 
 
 @operator(1)
@@ -97,7 +97,7 @@ def transposed_convolution(g: Growth) -> None:
     x = g.new((1, channels, *(g.choose.choice((3, 4, 5)) for _ in range(rank))), "float32")
     w = g.new((channels, filters, *(g.choose.choice((1, 2, 3)) for _ in range(rank))), "float32")
     stride, padding = g.choose.choice((1, 2)), g.choose.choice((0, 0, 1))
-    g.emit(f"F.conv_transpose{rank}d({x}, {w}, None, {stride}, {padding})", "sum")
+    g.emit(f"F.conv_transpose{rank}d({x}, {w}, None, {stride}, {padding})", "window")
 
 
 def image(g: Growth, rank: int = 2) -> str:
@@ -150,7 +150,7 @@ def norm(g: Growth) -> None:
     elif name == "rms":
         g.emit(f"F.rms_norm({a}, ({last},), None, 1e-5)", "sum")
     elif name == "batch":
-        mean, scale = g.new((channels,), kind), g.new((channels,), kind, "positive")
+        mean, scale = g.buffer((channels,), kind), g.buffer((channels,), kind, "positive")
         affine = (
             f"{g.new((channels,), kind)}, {g.new((channels,), kind)}"
             if g.choose.random() < 0.6
