@@ -100,7 +100,8 @@ def _serve(connection: Connection, environment: dict[str, str]) -> None:
     from fuzz.execution import run
     from fuzz.paths import quiet
 
-    os.environ.update(environment)
+    # This process may die, so that it needs no others to compile in.
+    os.environ.update({"TILEWRIGHT_COMPILE_WORKERS": "0", **environment})
     torch.set_num_threads(1)
     faulthandler.disable()
     with quiet():
