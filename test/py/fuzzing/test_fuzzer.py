@@ -1,0 +1,228 @@
+"""The fuzzer itself: its programs are the same everywhere, what is wrong is noticed and made small, dead processes are replaced."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from fuzz import execution, paths
+from fuzz.cli import main
+from fuzz.draw import PATHS, draw
+from fuzz.minimise import minimise
+from fuzz.oracle import difference, expected
+from fuzz.outcome import Outcome
+from fuzz.pool import Worker
+from fuzz.program import Program, Statement
+from fuzz.tensors import DTYPES, LAYOUTS, Tensor, placed, values
+
+FUZZ = Path(__file__).parents[2] / "fuzz"
+
+
+def program(*lines: str, rounding: str = "once", **inputs: Tensor) -> Program:
+    """A program of lines `v0 = ...`, returning what the last one makes."""
+    parts = [line.partition(" = ") for line in lines]
+    statements = [Statement((target,), source, rounding) for target, _, source in parts]
+    return Program(1, tuple(inputs.values()), (), tuple(statements), (parts[-1][0],))
+
+
+def of(name: str, shape: tuple[int, ...] = (3, 4), dtype: str = "float32", fill: str = "normal") -> Tensor:
+    return Tensor(name, shape, dtype, fill)
+
+
+def bound_of(made: Program) -> tuple[torch.Tensor, torch.Tensor]:
+    want = expected(made, lambda: made.build(made.seed))[0]
+    return want.value, want.bound
+
+
+class TestDrawing:
+    def test_a_seed_is_the_same_program_in_every_process(self) -> None:
+        seeds = range(40)
+        code = f"import sys; sys.path[0] = {str(FUZZ.parent)!r}\nfrom fuzz.draw import draw\nfor s in {list(seeds)}: print(draw(s))"
+        found = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+        assert found.stdout.splitlines() == [str(draw(seed)) for seed in seeds]
+
+    def test_programs_are_plain_data(self) -> None:
+        for seed in range(40):
+            made = draw(seed)
+            assert pickle.loads(pickle.dumps(made)) == made
+
+    def test_every_path_is_drawn(self) -> None:
+        assert {draw(seed).path for seed in range(150)} == set(PATHS)
+
+    @pytest.mark.parametrize("seed", range(12))
+    def test_scripts_repeat_inputs(self, seed: int) -> None:
+        made = replace(draw(seed), path="compile")
+        lines = made.script().split("\ng = ")[0]
+        names: dict = {}
+        exec(lines.replace("import tilewright", ""), names)
+        for tensor in made.inputs:
+            built = made.build(made.seed)[tensor.name]
+            if built.numel() <= 512:
+                assert names[tensor.name].stride() == built.stride() or built.numel() < 2
+                torch.testing.assert_close(names[tensor.name], built, rtol=0, atol=0, equal_nan=True)
+
+
+class TestTensors:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("shape", [(), (0,), (1,), (5,), (2, 3), (2, 3, 4, 5), (3, 0, 2)])
+    def test_layouts_keep_the_shape_and_the_values(self, layout: str, shape: tuple[int, ...]) -> None:
+        dense = values(shape, "float32", "normal", torch.Generator().manual_seed(1))
+        found = placed(dense, layout)
+        wanted = dense[:1].expand(shape) if layout == "expanded" and shape and shape[0] > 1 else dense
+        assert torch.equal(found, wanted)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_special_values_hold_the_extremes(self, dtype: str) -> None:
+        found = values((4000,), dtype, "special", torch.Generator().manual_seed(1))
+        if found.is_floating_point():
+            info = torch.finfo(found.dtype)
+            assert found.isnan().any()
+            assert found.isinf().any()
+            assert ((found.abs() < info.smallest_normal) & (found != 0)).any()
+            assert (found == info.max).any()
+        elif found.dtype != torch.bool:
+            info = torch.iinfo(found.dtype)
+            assert (found == info.min).any()
+            assert (found == info.max).any()
+
+
+class TestBounds:
+    def test_are_a_few_ulp_of_one_rounding(self) -> None:
+        value, bound = bound_of(program("v0 = x0 + x0", x0=of("x0")))
+        assert (bound <= 30 * 1.2e-7 * value.abs() + 1e-40).all()
+        assert (bound >= 1e-7 * value.abs()).all()
+
+    def test_grow_where_numbers_cancel(self) -> None:
+        lines = ("v0 = x0.exp() * 1000", "v1 = v0 + 0.001", "v2 = v1 - v0")
+        value, bound = bound_of(program(*lines, x0=of("x0")))
+        assert (bound > 0.01 * value.abs()).all()
+
+    def test_integers_are_exact(self) -> None:
+        _, bound = bound_of(program("v0 = x0 * 3", x0=of("x0", dtype="int32", fill="special")))
+        assert (bound == 0).all()
+
+    def test_leave_out_what_rounding_decides(self) -> None:
+        _, bound = bound_of(program("v0 = x0 * 3 / 3", "v1 = v0 == x0", x0=of("x0")))
+        assert bound.isnan().any()
+
+    def test_leave_out_casts_of_what_does_not_fit(self) -> None:
+        lines = ("v0 = x0.to(torch.int8)", "v1 = v0 * 2")
+        value, bound = bound_of(program(*lines, x0=of("x0", (200,), fill="special")))
+        assert bound.isnan().any()
+        assert not bound[value == 2].isnan().any()
+
+    def test_leave_out_sums_that_overflow_on_the_way(self) -> None:
+        made = program("v0 = x0.sum()", rounding="sum", x0=of("x0", (60,), fill="finite"))
+        _, bound = bound_of(made)
+        assert bound.isnan().all()
+
+    def test_know_nan_from_numbers(self) -> None:
+        made = program("v0 = x0 + 1", x0=of("x0", (64,), fill="special"))
+        want = expected(made, lambda: made.build(made.seed))[0]
+        assert difference(want.value, want) is None
+        assert difference(torch.nan_to_num(want.value), want) is not None
+        assert difference(want.value.double(), want) == "dtype torch.float64, eager torch.float32"
+        assert difference(want.value[:3], want) == "shape (3,), eager (64,)"
+
+
+class TestNoticing:
+    """A compiler that is eager PyTorch with a fault."""
+
+    def outcome(self, monkeypatch: pytest.MonkeyPatch, made: Program, fault) -> Outcome:
+        monkeypatch.setitem(paths.COMPILERS, "compile", lambda function, args: fault(function))
+        return execution.run(made)
+
+    def test_right_results(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = program("v0 = x0.exp()", x0=of("x0"))
+        assert self.outcome(monkeypatch, made, lambda f: f).kind == "ok"
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            lambda f: lambda x: (f(x)[0] * 1.001,),
+            lambda f: lambda x: (f(x)[0].flip(0),),
+            lambda f: lambda x: (f(x)[0].double(),),
+            lambda f: lambda x: (f(x)[0][:1],),
+            lambda f: lambda x: (f(x)[0], x),
+            lambda f: lambda x: (x.copy_(f(x)[0]),),
+            lambda f: lambda x: f(x.add_(1)),
+        ],
+        ids=["values", "order", "dtype", "shape", "results", "memory", "mutation"],
+    )
+    def test_wrong_results(self, monkeypatch: pytest.MonkeyPatch, fault) -> None:
+        made = program("v0 = x0.exp()", x0=of("x0"))
+        assert self.outcome(monkeypatch, made, fault).kind == "wrong"
+
+    def test_a_second_call_that_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def remembering(function):
+            first: list = []
+            return lambda x: first.append(function(x)) or first[0]
+
+        found = self.outcome(monkeypatch, program("v0 = x0.exp()", x0=of("x0")), remembering)
+        assert found.kind == "wrong"
+        assert found.detail.startswith("second call")
+
+    def test_errors_that_are_no_refusals(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def failing(function):
+            raise StopIteration
+
+        made = program("v0 = x0.exp()", x0=of("x0"))
+        assert self.outcome(monkeypatch, made, failing).kind == "internal"
+
+    def test_no_error_where_eager_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        index = Tensor("x1", (2,), "int64", "faulty:3")
+        made = replace(program("v0 = x0[x1]", rounding="exact", x0=of("x0"), x1=index), fails=True)
+        assert self.outcome(monkeypatch, made, lambda f: f).kind == "ok"
+        found = self.outcome(monkeypatch, made, lambda f: lambda x, i: f(x, i.clamp(0, 2)))
+        assert found.kind == "wrong"
+        assert found.detail.startswith("first call: no error where eager raises")
+
+
+def test_failures_are_made_small() -> None:
+    """A check that takes any tangent of a transposed tensor for wrong leaves nothing else."""
+    lines = ["v0 = x0 + x1", "v1 = v0.t()", "v2 = v1.tan()", "v3 = v2.sum(0)", "v4 = x1.exp()"]
+    made = replace(program(*lines, x0=of("x0", (9, 8)), x1=of("x1", (9, 8))), outputs=("v3", "v4", "v2"))
+
+    def check(candidate: Program) -> Outcome:
+        text = candidate.source()
+        return Outcome("wrong", "tangent") if ".t()" in text and ".tan()" in text else Outcome("ok")
+
+    found = minimise(made, Outcome("wrong", "tangent"), check)
+    assert [str(s.source) for s in found.statements] == ["x0.t()", "v1.tan()"]
+    assert found.outputs == ("v2",)
+    assert [t.shape for t in found.inputs] == [(1, 1)]
+
+
+@pytest.fixture(scope="module")
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+class TestProcesses:
+    def test_run_programs(self, worker: Worker) -> None:
+        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
+
+    def test_that_die_are_replaced(self, worker: Worker) -> None:
+        made = program("v0 = x0.exp()", "v1 = __import__('os').abort()", x0=of("x0"))
+        assert worker.run(made) == Outcome("crash", "SIGABRT")
+        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
+
+    def test_that_hang_are_replaced(self, worker: Worker) -> None:
+        worker.send(program("v0 = __import__('time').sleep(60)", x0=of("x0")))
+        assert worker.receive(0.5).kind == "hang"
+        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
+
+
+def test_the_summary_counts_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--programs", "3", "--paths", "compile", "--seed", "41", "-o", str(tmp_path)]) in (0, 1)
+    assert len((tmp_path / "programs.jsonl").read_text().splitlines()) == 3
+    shown = capsys.readouterr().out
+    assert "compile" in shown
+    assert "elements compared" in shown
