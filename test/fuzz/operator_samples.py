@@ -7,7 +7,6 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -247,7 +246,7 @@ def _written(name: str, info: Any, sample: Any, dtype: str, special: int | None)
     results = _results(source, tensors)
     if results is None or (special is None and not _same_as(info, sample, source, tensors)):
         return None
-    if short in _OPEN and results > 1:
+    if results == 0 or (short in _OPEN and results > 1):
         source, results = f"{source}[0]", 1
     return Sample(name, source, tensors, rounding, results)
 
@@ -268,7 +267,7 @@ def _same_as(info: Any, sample: Any, source: str, tensors: dict[str, torch.Tenso
 
 
 def _results(source: str, tensors: dict[str, torch.Tensor]) -> int | None:
-    """How many tensors a call returns; None when it returns anything else, or raises."""
+    """How many tensors a call returns, 0 for a tuple of one; None when it returns anything else, or raises."""
     from fuzz.program import namespace
 
     names = {**namespace(), **{key: value.clone() for key, value in tensors.items()}}
@@ -278,10 +277,9 @@ def _results(source: str, tensors: dict[str, torch.Tensor]) -> int | None:
             found = eval(source.format(**{key: key for key in tensors}), names)
     except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
         return None
-    parts: Iterable[Any] = found if isinstance(found, (tuple, list)) else [found]
-    parts = list(parts)
+    parts = list(found) if isinstance(found, (tuple, list)) else [found]
     if not parts or not all(isinstance(p, torch.Tensor) and str(p.dtype)[6:] in DTYPES for p in parts):
         return None
     if any(p.layout != torch.strided for p in parts):
         return None
-    return len(parts)
+    return 0 if isinstance(found, (tuple, list)) and len(parts) == 1 else len(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 import re
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -12,7 +11,7 @@ import torch
 
 from fuzz.tensors import Tensor
 
-NAME = re.compile(r"\b[a-z]\d+\b")
+NAME = re.compile(r"(?<![.\w])[vxwc]\d+\b")
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Statement:
 
     def uses(self) -> list[str]:
         """Names of variables that the statement reads or writes, without those it makes."""
-        return list(dict.fromkeys(name for name in NAME.findall(self.source) if not keyword.iskeyword(name)))
+        return list(dict.fromkeys(NAME.findall(self.source)))
 
     def renamed(self, names: dict[str, str]) -> Statement:
         """The statement with variables replaced, targets excepted."""
