@@ -79,8 +79,11 @@ attributes #999 = {{ nounwind {attributes} }}
     )
 
 
-def emit_object(text: str, code: CpuCode, opt_level: int = 2) -> tuple[bytes, str]:
-    """Optimises LLVM IR text; returns the relocatable object and the optimised IR; raises PassError if LLVM refuses."""
+def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = True) -> tuple[bytes, str]:
+    """Optimises LLVM IR text; returns the relocatable object and the optimised IR; raises PassError if LLVM refuses.
+
+    `unroll=False` leaves loops rolled up: LLVM takes up to forty times as long for a copy of unrolled rows.
+    """
     machine = _machine(code)
     try:
         module = llvm_binding.parse_assembly(text)
@@ -90,7 +93,7 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 2) -> tuple[bytes, st
     module.data_layout = str(machine.target_data)
     options = llvm_binding.create_pipeline_tuning_options(speed_level=opt_level)
     options.loop_vectorization = True
-    options.loop_unrolling = True
+    options.loop_unrolling = unroll
     options.loop_interleaving = True
     builder = llvm_binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)

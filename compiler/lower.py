@@ -29,6 +29,9 @@ from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, UNSCHEDULED, Sche
 from tilewright.compiler.target import Target
 from tilewright.runtime.program import Kernel
 
+ONCE = "tilewright.once"
+"""Marks a dispatch that runs when weights are bound and never again: its code need not be the fastest."""
+
 
 def pipeline(target: Target, schedule: Schedule | None = None) -> str:
     """The passes that lower a module with one dispatch to the LLVM dialect."""
@@ -46,7 +49,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
         func.func(tm-tensor-bufferize,restrict-tensors),
         one-shot-bufferize{{allow-unknown-ops=false}},
-        canonicalize,cse,
+        canonicalize,cse,canonicalize,
         func.func(
             map-tasks,
             {LowerWinograd(target.vector_bits).spec()},

@@ -15,7 +15,7 @@ from tilewright.compiler.compile_kernels import compile_kernels
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.lower import LoweredKernel
+from tilewright.compiler.lower import ONCE, LoweredKernel
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.fuse_attention import FuseAttention
@@ -236,6 +236,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     }
     if "main" not in public:
         raise PassError(f"expected a public function @main, found {', '.join(public) or 'none'}")
+    _mark_once(dispatches, public)
     start = time.perf_counter()
     lowered, report.kernels_compiled = compile_kernels(dispatches, target)
     report.kernels_cached = len(lowered) - report.kernels_compiled
@@ -294,6 +295,19 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
             "arena_bytes": arena_bytes,
         },
     )
+
+
+def _mark_once(dispatches: dict[str, ir.Operation], public: dict[str, ir.Operation]) -> None:
+    """Marks element-wise dispatches that only @prepack calls: most are transposes of weights."""
+    called = {
+        caller: {
+            ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in walk(function, "func.call")
+        }
+        for caller, function in public.items()
+    }
+    for name in called.get("prepack", set()) - called["main"]:
+        if ir.StringAttr(dispatches[name].attributes["tilewright.operator"]).value == "elementwise":
+            dispatches[name].attributes[ONCE] = ir.UnitAttr.get()
 
 
 def _prepack(prepack: ir.Operation, main: ir.Operation, constants, table) -> tuple[int, Program]:
