@@ -30,6 +30,7 @@ class MaterializeReturns(Pass):
                 root = _root(value)
                 owned = not isinstance(root.owner, ir.Block) and root.owner.name not in (
                     "arith.constant",
+                    "linalg.fill",
                     "tensor.empty",
                     "linalg.fill",
                 )

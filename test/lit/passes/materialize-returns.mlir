@@ -43,3 +43,15 @@ func.func @shared(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>, tensor<2x
   %1 = tensor.extract_slice %0[2] [2] [1] : tensor<8xf32> to tensor<2xf32>
   return %0, %0, %1 : tensor<8xf32>, tensor<8xf32>, tensor<2xf32>
 }
+
+// A fill is cloned into what reads it and belongs to no dispatch of its own: what is returned is a copy.
+// CHECK-LABEL: func.func @fill
+// CHECK: %[[FILL:.+]] = linalg.fill
+// CHECK: %[[COPY:.+]] = linalg.generic {{.*}} ins(%[[FILL]]
+// CHECK: return %[[COPY]]
+func.func @fill() -> tensor<4xi32> {
+  %c = arith.constant 7 : i32
+  %e = tensor.empty() : tensor<4xi32>
+  %0 = linalg.fill ins(%c : i32) outs(%e : tensor<4xi32>) -> tensor<4xi32>
+  return %0 : tensor<4xi32>
+}
