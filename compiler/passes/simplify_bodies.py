@@ -112,6 +112,8 @@ def _simplify(op: ir.Operation) -> bool:
         return exponent is not None and _expand_power(op, float(exponent))
     if op.name in ("math.tanh", "math.erf"):
         return _as_eager_gelu(op)
+    if op.name == "arith.cmpf":
+        return _let_nan_win(op)
     return False
 
 
@@ -154,6 +156,57 @@ def _as_eager_gelu(op: ir.Operation) -> bool:
     with scaled.location, ir.InsertionPoint(scaled):
         replacement = arith.mulf(scaled.operands[0], arith.constant(argument.type, exact))
     op.operands[0] = replacement
+    return True
+
+
+_EXTREMES = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
+
+
+def _let_nan_win(op: ir.Operation) -> bool:
+    """Lets the comparison beside a running extreme, which chooses its index, hold for the first NaN too.
+
+    torch-mlir and our ONNX importer write `ogt %in, %best` beside `maximumf %in, %best`: the extreme is NaN then,
+    its index another element's.
+    """
+    predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+    new, best = op.operands
+    if predicate == arith.CmpFPredicate.OEQ and not isinstance(new.owner, ir.Block):
+        return _let_nan_win_in_window(op)
+    if not isinstance(best.owner, ir.Block):
+        return False
+    beside = {use.owner.name for use in new.uses if list(use.owner.operands) == [new, best]}
+    if not any(_EXTREMES.get(name) == predicate for name in beside):
+        return False
+    uses = [(use.owner, use.operand_number) for use in op.results[0].uses]
+    with op.location, ir.InsertionPoint.after(op):
+        is_nan = arith.cmpf(arith.CmpFPredicate.UNO, new, new)
+        is_first = arith.andi(is_nan, arith.cmpf(arith.CmpFPredicate.ORD, best, best))
+        wins = arith.ori(op.results[0], is_first)
+    for owner, number in uses:
+        owner.operands[number] = wins
+    return True
+
+
+def _let_nan_win_in_window(equal: ir.Operation) -> bool:
+    """Lets the index of a window's maximum be that of its last NaN, as in eager PyTorch.
+
+    torch-mlir looks for the first element that equals the maximum, and finds none where that is NaN:
+
+        %equal = oeq %extracted, %max ; %new = select %equal, %at, %index
+        %unset = eq %index, -1        ; %result = select %unset, %new, %index
+    """
+    element = equal.operands[0]
+    chosen = [use.owner for use in equal.results[0].uses]
+    if element.owner.name != "tensor.extract" or [op.name for op in chosen] != ["arith.select"]:
+        return False
+    result = [use.owner for use in chosen[0].results[0].uses]
+    if [op.name for op in result] != ["arith.select"] or result[0].operands[2] != chosen[0].operands[2]:
+        return False
+    with equal.location, ir.InsertionPoint.after(equal):
+        is_nan = arith.cmpf(arith.CmpFPredicate.UNO, element, element)
+        chosen[0].operands[0] = arith.ori(equal.results[0], is_nan)
+    with equal.location, ir.InsertionPoint(result[0]):
+        result[0].operands[0] = arith.ori(result[0].operands[0], is_nan)
     return True
 
 

@@ -240,3 +240,42 @@ func.func @reduction_over_one_step(%x: tensor<1xf32>) -> tensor<f32> {
   } -> tensor<f32>
   return %r : tensor<f32>
 }
+
+// The index of a maximum is that of the first NaN, as the maximum is NaN.
+// CHECK-LABEL: func.func @index_of_nan
+// CHECK: ^bb0(%[[IN:.+]]: f32, %[[BEST:.+]]: f32, %[[AT:.+]]: i64):
+// CHECK: %[[MORE:.+]] = arith.cmpf ogt, %[[IN]], %[[BEST]]
+// CHECK: %[[NAN:.+]] = arith.cmpf uno, %[[IN]], %[[IN]]
+// CHECK: %[[NONE:.+]] = arith.cmpf ord, %[[BEST]], %[[BEST]]
+// CHECK: %[[FIRST:.+]] = arith.andi %[[NAN]], %[[NONE]]
+// CHECK: %[[WINS:.+]] = arith.ori %[[MORE]], %[[FIRST]]
+// CHECK: arith.select %[[WINS]]
+func.func @index_of_nan(%x: tensor<4x16xf32>, %lowest: tensor<4xf32>, %zeros: tensor<4xi64>) -> (tensor<4xf32>, tensor<4xi64>) {
+  %m:2 = linalg.generic {indexing_maps = [#id2, #rows, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x16xf32>) outs(%lowest, %zeros : tensor<4xf32>, tensor<4xi64>) {
+  ^bb0(%in: f32, %best: f32, %at: i64):
+    %i = linalg.index 1 : index
+    %n = arith.index_cast %i : index to i64
+    %max = arith.maximumf %in, %best : f32
+    %more = arith.cmpf ogt, %in, %best : f32
+    %new = arith.select %more, %n, %at : i64
+    linalg.yield %max, %new : f32, i64
+  } -> (tensor<4xf32>, tensor<4xi64>)
+  return %m#0, %m#1 : tensor<4xf32>, tensor<4xi64>
+}
+
+// A comparison that is not beside an extreme of the same operands is left as it is.
+// CHECK-LABEL: func.func @other_comparison
+// CHECK: arith.cmpf ogt
+// CHECK-NOT: arith.cmpf uno
+// CHECK: return
+func.func @other_comparison(%x: tensor<4x16xf32>, %starts: tensor<4xf32>) -> tensor<4xf32> {
+  %m = linalg.generic {indexing_maps = [#id2, #rows], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<4x16xf32>) outs(%starts : tensor<4xf32>) {
+  ^bb0(%in: f32, %best: f32):
+    %more = arith.cmpf ogt, %in, %best : f32
+    %new = arith.select %more, %in, %best : f32
+    linalg.yield %new : f32
+  } -> tensor<4xf32>
+  return %m : tensor<4xf32>
+}
