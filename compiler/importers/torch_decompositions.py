@@ -14,6 +14,7 @@ from tilewright.compiler.importers import (
     torch_exactness,
     torch_gradients,
     torch_indexing,
+    torch_promotion,
     torch_special,
     torch_windows,
 )
@@ -169,7 +170,7 @@ def decomposition_table() -> Table:
     keep = set(_KEEP)
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (_OURS, torch_attention.TABLE, torch_gradients.TABLE, torch_special.TABLE, torch_exactness.TABLE)
-    for ours in (*tables, torch_windows.TABLE, torch_indexing.TABLE):
+    for ours in (*tables, torch_windows.TABLE, torch_indexing.TABLE, torch_promotion.TABLE):
         for operator, how in ours.items():
             table[operator] = _first_that_applies(how, table.get(operator))
     return table

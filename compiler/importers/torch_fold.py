@@ -10,29 +10,47 @@ from torch.fx import GraphModule, Node
 
 aten = torch.ops.aten
 
-_CONSTANTS = {aten.full.default: 1, aten.scalar_tensor.default: 0}
+_CONSTANTS = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tensor.default: 0}
 """Operators that make a tensor of one number -> which argument it is."""
+
+_MOVES = {
+    getattr(aten, name).default
+    for name in ["view", "_unsafe_view", "reshape", "expand", "permute", "unsqueeze", "squeeze", "clone", "t"]
+} | {aten.squeeze.dim, aten.squeeze.dims, aten.transpose.int, aten.slice.Tensor, aten.select.int}
+"""Operators that only move elements: of a tensor of one number they make another."""
 
 
 def fold_constants(module: GraphModule) -> None:
-    """Replaces element-wise nodes whose inputs hold one number each by `full`.
+    """Replaces nodes that hold one number everywhere, by element-wise operators and moves of such, by `full`.
 
-    PyTorch's own arithmetic decides: torch-mlir's folders take `-7 // 2` and `-7 % 3` for other numbers, and end
-    the process on a comparison of integers with a fraction.
+    PyTorch's own arithmetic decides: torch-mlir's folders take `-7 // 2` and `-7 % 3` for other numbers, a true
+    boolean for -1, and end the process on a comparison of integers with a fraction.
     """
+    numbers: dict[Node, torch.Tensor] = {}  # of one element: those of rank 0 promote types in another way
     for node in list(module.graph.nodes):
         if node.target is aten.alias.default and node.args[0].target in _CONSTANTS:
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
             continue
         value = node.meta.get("val")
-        if not _is_foldable(node) or not isinstance(value, torch.Tensor) or value.dtype.is_complex:
+        if not isinstance(value, torch.Tensor) or value.dtype.is_complex:
             continue
-        numbers = {source: _number(source) for source in node.all_input_nodes}
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n, known=numbers: known[n])
-        try:
-            result = node.target(*args, **kwargs).to(value.dtype)
-        except RuntimeError:  # an integer divided by zero: an error of the call, not of compiling
+        if node.target in _CONSTANTS:
+            number = node.args[_CONSTANTS[node.target]]  # type: ignore[index]
+            if isinstance(number, (bool, int, float)):
+                numbers[node] = torch.full(_one(value), number, dtype=value.dtype)
+            continue
+        if not node.all_input_nodes or not all(source in numbers for source in node.all_input_nodes):
+            continue
+        if node.target in _MOVES:
+            result = numbers[node.all_input_nodes[0]].reshape(_one(value))
+        elif _is_elementwise(node):
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: numbers[n])
+            try:
+                result = node.target(*args, **kwargs).to(value.dtype)  # type: ignore[operator]
+            except RuntimeError:  # an integer divided by zero: an error of the call, not of compiling
+                continue
+        else:
             continue
         placement: dict[str, Any] = {
             "dtype": value.dtype,
@@ -44,25 +62,20 @@ def fold_constants(module: GraphModule) -> None:
             arguments = (list(value.shape), result.item())
             folded = module.graph.call_function(aten.full.default, arguments, placement)
         folded.meta = dict(node.meta)
+        numbers[folded] = result
         node.replace_all_uses_with(folded)
         module.graph.erase_node(node)
 
 
-def _is_foldable(node: Node) -> bool:
+def _one(value: torch.Tensor) -> list[int]:
+    """The shape of one element of `value`: of rank 0 where `value` is, else 1."""
+    return [1] * min(value.dim(), 1)
+
+
+def _is_elementwise(node: Node) -> bool:
     target = node.target
     return (
         isinstance(target, OpOverload)
         and torch.Tag.pointwise in target.tags
         and torch.Tag.nondeterministic_seeded not in target.tags
-        and bool(node.all_input_nodes)
-        and all(
-            source.target in _CONSTANTS
-            and isinstance(source.args[_CONSTANTS[source.target]], (bool, int, float))  # type: ignore[index]
-            for source in node.all_input_nodes
-        )
     )
-
-
-def _number(source: Node) -> torch.Tensor:
-    number = source.args[_CONSTANTS[source.target]]  # type: ignore[index]
-    return torch.full((), number, dtype=source.meta["val"].dtype)  # type: ignore[arg-type]

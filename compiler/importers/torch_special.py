@@ -175,20 +175,39 @@ def angle(x):
         return torch.atan2(x.imag, x.real)
     if not x.dtype.is_floating_point:
         x = x.to(torch.get_default_dtype())
-    return torch.where(torch.isnan(x), x, torch.where(x < 0, math.pi, 0.0))
+    return torch.where(torch.isnan(x), x, torch.where(x < 0, torch.full_like(x, math.pi), 0.0))
 
 
 def median_dim(x, dim, keepdim=False):
     """The lower median along `dim`, NaN where there is one."""
     values, indices = torch.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
     if x.dtype.is_floating_point:
-        values = torch.where(torch.isnan(x).any(dim, keepdim), math.nan, values)
+        is_nan = torch.isnan(x)
+        any_nan = is_nan.any(dim, keepdim)
+        values = torch.where(any_nan, math.nan, values)
+        indices = torch.where(any_nan, torch.argmax(is_nan.to(torch.int32), dim, keepdim), indices)
     return values, indices
 
 
 def median(x):
     """The lower median of all elements."""
     return torch.median(x.reshape(-1), 0)[0]
+
+
+def nanmedian_dim(x, dim, keepdim=False):
+    """The lower median of the numbers along `dim`, which sort before NaN."""
+    if not x.dtype.is_floating_point:
+        return torch.median(x, dim, keepdim)
+    values, indices = torch.sort(x, dim)
+    numbers = torch.sum(torch.logical_not(torch.isnan(x)), dim, keepdim=True)
+    middle = torch.clamp_min(numbers - 1, 0) // 2
+    found = torch.gather(values, dim, middle), torch.gather(indices, dim, middle)
+    return found if keepdim else tuple(part.squeeze(dim) for part in found)
+
+
+def nanmedian(x):
+    """The lower median of all elements that are numbers."""
+    return torch.nanmedian(x.reshape(-1), 0)[0]
 
 
 def _running(x, dim: int, largest: bool):
@@ -204,7 +223,9 @@ def _running(x, dim: int, largest: bool):
     seen = position.unsqueeze(0) <= position.unsqueeze(1)
     spread = torch.where(seen, moved.unsqueeze(-2), worst)
     values = (torch.amax if largest else torch.amin)(spread, -1)
-    met = seen & (moved.unsqueeze(-2) == values.unsqueeze(-1))
+    element = moved.unsqueeze(-2)
+    met = element == values.unsqueeze(-1)
+    met = seen & (met | torch.isnan(element) if x.dtype.is_floating_point else met)
     indices = torch.amax(torch.where(met, position, 0), -1)
     return values.movedim(-1, dim), indices.movedim(-1, dim)
 
@@ -389,6 +410,8 @@ TABLE: dict[Any, Any] = {
     aten.angle.default: angle,
     aten.median.default: median,
     aten.median.dim: median_dim,
+    aten.nanmedian.default: nanmedian,
+    aten.nanmedian.dim: nanmedian_dim,
     aten.cummax.default: cummax,
     aten.cummin.default: cummin,
     aten.fmod.Scalar: fmod_scalar,

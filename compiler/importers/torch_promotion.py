@@ -1,0 +1,311 @@
+"""Operand types made explicit: torch-mlir sees every element-wise operator on one type, which it takes for what it is.
+
+Left to itself it takes bytes and booleans for signed numbers, ends the process on some mixtures of types, rounds
+16-bit floats at every step of an operator, and compares single precision with numbers of double precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Number
+from typing import Any
+
+import numpy
+import torch
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KIND
+from torch._prims_common import elementwise_dtypes
+
+aten = torch.ops.aten
+
+WIDE = {torch.bool: torch.int32, torch.uint8: torch.int32, torch.int8: torch.int32}
+"""Types that torch-mlir takes for others -> one that holds their values and has their wraparound in its low bits."""
+_HALVES = {torch.float16, torch.bfloat16}
+
+_known: dict[Any, tuple[torch.dtype, torch.dtype]] = {}
+
+
+def _types(kind: Any, operands: list[Any]) -> tuple[torch.dtype, torch.dtype]:
+    """The types that PyTorch computes an element-wise operator in, and that it returns."""
+    key: list[Any] = [kind]
+    for operand in operands:
+        is_tensor = isinstance(operand, torch.Tensor)
+        key.append((operand.dtype, operand.dim() > 0) if is_tensor else type(operand))
+    known = _known.get(tuple(key))
+    if known is None:
+        known = _known[tuple(key)] = elementwise_dtypes(*operands, type_promotion_kind=kind)
+    return known
+
+
+def converted(number: Any, dtype: torch.dtype) -> Any:
+    """A Python number as PyTorch converts it to `dtype`: integers wrap, floats are rounded."""
+    if dtype == torch.bool:
+        return bool(number)
+    if not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        return (int(number) - limits.min) % (limits.max - limits.min + 1) + limits.min
+    return _rounded(float(number), dtype)
+
+
+def _rounded(number: float, dtype: torch.dtype) -> float:
+    """A float as PyTorch rounds it to `dtype`, by way of single precision."""
+    if dtype == torch.float64:
+        return number
+    with numpy.errstate(over="ignore"):
+        single = numpy.float32(number)
+        if dtype == torch.float16:
+            return float(numpy.float16(single))
+    if dtype == torch.bfloat16 and numpy.isfinite(single):
+        bits = int(single.view(numpy.uint32))
+        rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+        return float(numpy.uint32(rounded).view(numpy.float32))
+    return float(single)
+
+
+def promoted(operator: Any, kind: Any = KIND.DEFAULT, *, numbers: int = 2, once: bool = False) -> Callable:
+    """`operator` on operands of one type, the one that PyTorch computes it in, its result in the one it returns.
+
+    Operands are the tensors, and numbers among the first `numbers` arguments. An operator that rounds `once` does
+    so on 16-bit floats too, and takes them as they are.
+    """
+
+    def decomposition(*args, **kwargs):
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+        given = [a for a in args[:numbers] if isinstance(a, Number)]
+        dtypes = {tensor.dtype for tensor in tensors}
+        if len(dtypes) == 1 and _needs_nothing(
+            dtypes.pop(), kind, given, once and kwargs.get("alpha", 1) == 1
+        ):
+            return NotImplemented
+        compute, result = _types(kind, [*tensors, *given])
+        wide = WIDE.get(compute, compute)
+        if compute.is_complex or not (
+            any(tensor.dtype != wide for tensor in tensors) or any(_changes(n, compute) for n in given)
+        ):
+            return NotImplemented
+        found = operator(
+            *(_as(a, wide, compute, number < numbers) for number, a in enumerate(args)),
+            **{name: _as(a, wide, compute, False) for name, a in kwargs.items()},
+        )
+        return _returned(found, result)
+
+    return decomposition
+
+
+def _needs_nothing(dtype: torch.dtype, kind: Any, numbers: list[Any], once: bool) -> bool:
+    """Whether an operator whose tensors are all of `dtype` is taken for what it is."""
+    if dtype.is_floating_point:
+        return dtype not in _HALVES or (once and not numbers)
+    integers = all(isinstance(number, int) for number in numbers)
+    return dtype not in WIDE and integers and kind is not KIND.INT_TO_FLOAT
+
+
+def _as(value: Any, wide: torch.dtype, compute: torch.dtype, is_operand: bool) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(compute).to(wide)  # the first lets numbers of rank 0 wrap
+    return converted(value, compute) if is_operand and isinstance(value, Number) else value
+
+
+def _returned(found: Any, dtype: torch.dtype) -> Any:
+    """The results of an operator in `dtype`, indices among them as they are."""
+    if isinstance(found, torch.Tensor):
+        return found if found.dtype == torch.int64 else found.to(dtype)
+    return tuple(_returned(part, dtype) for part in found)
+
+
+def _changes(number: Any, dtype: torch.dtype) -> bool:
+    """Whether PyTorch makes another number of `number` when it converts it to `dtype`."""
+    return number == number and converted(number, dtype) != number
+
+
+def compared(operator: Any) -> Callable:
+    """A comparison of operands of one type, to which a number is rounded first, as in PyTorch."""
+
+    def decomposition(x, y):
+        compute = _types(KIND.NO_OPMATH, [x, y])[0]
+        wide = WIDE.get(compute, compute)
+        if compute.is_complex:
+            return NotImplemented
+        if isinstance(y, torch.Tensor):
+            changed = x.dtype != wide or y.dtype != wide
+        else:
+            changed = x.dtype != wide or _changes(y, compute)
+        return (
+            operator(_as(x, wide, compute, False), _as(y, wide, compute, True)) if changed else NotImplemented
+        )
+
+    return decomposition
+
+
+def widened(operator: Any, *positions: int) -> Callable:
+    """`operator` with the tensors in these places in 32 bits where they are bytes or booleans."""
+
+    def decomposition(*args, **kwargs):
+        dtype = args[0].dtype
+        if dtype not in WIDE:
+            return NotImplemented
+        wide = [
+            a.to(WIDE[dtype]) if i in positions and isinstance(a, torch.Tensor) else a
+            for i, a in enumerate(args)
+        ]
+        return _returned(operator(*wide, **kwargs), dtype)
+
+    return decomposition
+
+
+def accumulated(operator: Any) -> Callable:
+    """An `index_put` that adds, in 32 bits where it adds bytes or booleans."""
+    wide = widened(operator, 0, 2)
+
+    def decomposition(x, indices, values, accumulate=False):
+        return wide(x, indices, values, accumulate) if accumulate else NotImplemented
+
+    return decomposition
+
+
+def negative(x):
+    """`-x` of integers without a detour through floats."""
+    return NotImplemented if x.dtype.is_floating_point or x.dtype.is_complex else torch.rsub(x, 0)
+
+
+def threshold(x, threshold, value):
+    """`value` where `x` is not above the threshold, both converted to the type of integers."""
+    if x.dtype.is_floating_point:
+        return NotImplemented
+    return torch.where(x <= converted(threshold, x.dtype), converted(value, x.dtype), x).to(x.dtype)
+
+
+def where(condition, x, y):
+    """A choice between operands of one type, spread out where they are alike: then it is folded into either."""
+    dtype = torch.result_type(x, y)
+    shape = torch.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if x.dtype == y.dtype and (x.shape != y.shape or x.shape == shape):
+        return NotImplemented
+    return torch.where(condition, x.to(dtype).expand(shape), y.to(dtype).expand(shape))
+
+
+def with_number(operator: Any) -> Callable:
+    """A bitwise operator with a number as one with a tensor of rank 0."""
+
+    def decomposition(x, y):
+        if not isinstance(x, torch.Tensor):
+            x, y = y, x
+        dtype = torch.result_type(x, y)
+        return operator(x.to(dtype), torch.full([], converted(y, dtype), dtype=dtype))
+
+    return decomposition
+
+
+def addcmul(x, y, z, *, value=1):
+    """`x + value * y * z` of integers, with a whole factor as in PyTorch."""
+    dtype = _types(KIND.NO_OPMATH, [x, y, z])[0]
+    if dtype.is_floating_point or dtype.is_complex:
+        return NotImplemented
+    return x + converted(value, dtype) * y * z
+
+
+def power(x, y):
+    """Integers to the power of integers, by squaring; a power below zero is 0 but of 1 and -1."""
+    dtype = _types(KIND.NO_OPMATH, [x, y])[0]
+    if dtype.is_floating_point or dtype.is_complex:
+        return NotImplemented
+    wide = WIDE.get(dtype, dtype)
+    x, y = _as(x, wide, dtype, True), _as(y, wide, dtype, True)
+    if not isinstance(y, torch.Tensor):
+        return (_to_number(x, y) if y else torch.ones_like(x)).to(dtype)
+    x = x if isinstance(x, torch.Tensor) else torch.full([], x, dtype=wide)
+    bits = 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()
+    found, square = torch.ones_like(x), x
+    for bit in range(bits):
+        found = torch.where((y >> bit & 1) != 0, found * square, found)
+        square = square * square
+    below = torch.where(x == 1, 1, torch.where(x == -1, 1 - 2 * (y & 1), 0))
+    return torch.where(y < 0, below, found).to(dtype)
+
+
+def _to_number(x, number: int):
+    """The product of `number` times `x`, above 0."""
+    half = _to_number(x, number // 2) if number > 1 else None
+    square = x if half is None else half * half
+    return square * x if number > 1 and number % 2 else square
+
+
+def cat(tensors, dim=0):
+    """Tensors of one type in a row."""
+    if len({tensor.dtype for tensor in tensors}) == 1:
+        return NotImplemented
+    dtype = _types(KIND.NO_OPMATH, list(tensors))[0]
+    return torch.cat([tensor.to(dtype) for tensor in tensors], dim)
+
+
+def _overloads(names: str) -> list[Any]:
+    """The overloads of these operators on tensors, those that write to an argument excepted."""
+    found = []
+    for name in names.split():
+        packet = getattr(aten, name)
+        for overload in (getattr(packet, overload) for overload in packet.overloads()):
+            schema = overload._schema
+            if not schema.is_mutable and any(str(a.type) == "Tensor" for a in schema.arguments):
+                found.append(overload)
+    return found
+
+
+def either(first: Callable, second: Callable) -> Callable:
+    """`second` for what `first` does not cover."""
+
+    def decomposition(*args, **kwargs):
+        found = first(*args, **kwargs)
+        return second(*args, **kwargs) if found is NotImplemented else found
+
+    return decomposition
+
+
+_FLOAT_FUNCTIONS = """
+acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 i0 lgamma log log10 log1p log2
+logit reciprocal rsqrt sigmoid sin sinc sinh special_i0 sqrt tan tanh
+"""
+_ACTIVATIONS = """
+elu gelu hardsigmoid hardswish leaky_relu log_sigmoid_forward mish silu softplus softshrink hardshrink
+elu_backward gelu_backward hardsigmoid_backward hardswish_backward leaky_relu_backward log_sigmoid_backward
+logit_backward mish_backward sigmoid_backward silu_backward softplus_backward tanh_backward
+"""
+
+TABLE: dict[Any, Callable] = {
+    **{o: promoted(o, KIND.INT_TO_FLOAT, numbers=0) for o in _overloads(_FLOAT_FUNCTIONS)},
+    **{o: promoted(o, numbers=0) for o in _overloads(_ACTIVATIONS)},
+    **{o: promoted(o, numbers=1, once=True) for o in _overloads("abs relu sgn sign square")},
+    **{o: promoted(o, once=True) for o in _overloads("add mul rsub sub")},
+    **{o: promoted(o, KIND.INT_TO_FLOAT, once=True) for o in (aten.div.Tensor, aten.div.Scalar)},
+    **{o: promoted(o, KIND.INT_TO_FLOAT) for o in _overloads("atan2 hypot logaddexp logaddexp2 xlogy")},
+    **{o: promoted(o, KIND.NO_OPMATH, once=True) for o in _overloads("maximum minimum fmax fmin")},
+    **{o: promoted(o, KIND.NO_OPMATH, numbers=3, once=True) for o in _overloads("clamp clamp_min clamp_max")},
+    **{o: compared(o) for o in _overloads("eq ne lt le gt ge")},
+    **{o: widened(o, 0) for o in _overloads("amax amin argmax argmin aminmax sort topk kthvalue mode")},
+    **{o: widened(o, 0) for o in (aten.max.default, aten.min.default, aten.max.dim, aten.min.dim)},
+    **{o: widened(o, 0) for o in _overloads("median nanmedian cummax cummin")},
+    **{o: widened(o, 0, 3) for o in _overloads("index_add scatter_add scatter_reduce")},
+    **{o: widened(o, 0, 3) for o in (aten.scatter.reduce, aten.scatter.value_reduce)},
+    aten.index_put.default: accumulated(aten.index_put.default),
+    aten._unsafe_index_put.default: accumulated(aten._unsafe_index_put.default),
+    **{
+        o: either(power, promoted(o))
+        for o in (aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar)
+    },
+    **{
+        o: with_number(aten.bitwise_and.Tensor)
+        for o in (aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor)
+    },
+    **{
+        o: with_number(aten.bitwise_or.Tensor)
+        for o in (aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor)
+    },
+    **{
+        o: with_number(aten.bitwise_xor.Tensor)
+        for o in (aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
+    },
+    aten.addcmul.default: addcmul,
+    aten.neg.default: negative,
+    aten.threshold.default: threshold,
+    aten.where.self: where,
+    aten.cat.default: cat,
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what torch-mlir takes as it is."""

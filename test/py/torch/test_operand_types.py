@@ -1,0 +1,244 @@
+"""Operators on every type and mixture of types, with the values at which types differ, against eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tilewright
+
+SMALL = (torch.bool, torch.uint8, torch.int8)
+INTEGERS = (*SMALL, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def values(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """[4, 6] of `dtype`: small numbers, and those at which signs, widths and NaN show."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 7, (4, 6), generator=generator)
+    if dtype == torch.bool:
+        return x > 3
+    if dtype.is_floating_point:
+        special = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 2.5, math.nan])
+    else:
+        limits = torch.iinfo(dtype)
+        special = torch.tensor([limits.max, limits.min, limits.max - 1, limits.max // 2 + 2, 1, 0])
+    x = x.to(dtype)
+    x[1:3] = special.to(dtype).roll(seed)
+    return x
+
+
+def agree(functions, *args) -> None:
+    """Compiles one function of all `functions`, and compares each result with eager's."""
+    expected = [function(*args) for function in functions]
+    found = tilewright.compile(lambda *args: [function(*args) for function in functions], args)(*args)
+    for number, (ours, eager) in enumerate(zip(found, expected, strict=True)):
+        pairs = zip(ours, eager, strict=True) if isinstance(eager, tuple) else [(ours, eager)]
+        for part, wanted in pairs:
+            torch.testing.assert_close(
+                part,
+                wanted,
+                rtol=None,
+                atol=None,
+                equal_nan=True,
+                msg=lambda m, n=number: f"function {n}: {m}",
+            )
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_order_is_that_of_the_type(dtype):
+    functions = [
+        lambda x: x.sort(dim=1, stable=True),
+        lambda x: x.sort(dim=0, descending=True, stable=True),
+        lambda x: x.max(),
+        lambda x: x.min(),
+        lambda x: x.amax(1),
+        lambda x: x.amin(0),
+        lambda x: x.max(1),
+        lambda x: x.min(0),
+        lambda x: x.cummax(1)[0],
+        lambda x: x.cummin(0)[0],
+        lambda x: x.argsort(dim=1, stable=True),
+    ]
+    if dtype != torch.bool:
+        functions += [
+            lambda x: x.topk(3, 1)[0],
+            lambda x: x.topk(2, 0, largest=False)[0],
+            lambda x: x.kthvalue(2, 1)[0],
+            lambda x: x.median(1)[0],
+            lambda x: x.median(),
+            lambda x: x.nanmedian(),
+            lambda x: x.nanmedian(1)[0],
+            lambda x: x.argmax(1),
+            lambda x: x.argmin(),
+            lambda x: torch.aminmax(x),
+        ]
+    agree(functions, values(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_indices_of_extremes_are_those_of_nan(dtype):
+    image = values(dtype).reshape(1, 1, 4, 6)
+    agree(
+        [
+            lambda x: x.argmax(1),
+            lambda x: x.argmin(1),
+            lambda x: x.argmax(),
+            lambda x: x.max(0),
+            lambda x: x.min(0),
+            lambda x: x.flip(1).argmax(1),
+            lambda x: x[1:3].median(1),
+            lambda x: x.cummax(1),
+            lambda x: x.cummin(1),
+            lambda x: torch.full_like(x, -math.inf).argmax(1),
+        ],
+        values(dtype),
+    )
+    if dtype in (torch.float32, torch.float64):
+        agree([lambda x: F.max_pool2d(x, 2, return_indices=True), lambda x: F.max_pool2d(x, 3, 1, 1)], image)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
+def test_comparisons_convert_numbers_to_the_type(dtype):
+    numbers = [0, 1, True, 0.1, 0.5, 2.5]
+    if dtype != torch.bool:
+        numbers += [-1, 300] if dtype.is_floating_point or dtype not in SMALL else [-1, 100]
+    x = values(dtype)
+    if dtype.is_floating_point:
+        x[0] = torch.tensor([0.1, 0.3, 1 / 3, 0.5, -1, 300]).to(dtype)
+        numbers += [0.3, 1 / 3]
+    functions = [
+        lambda x, y, n=n, compare=compare: compare(x, n)
+        for n in numbers
+        for compare in (torch.gt, torch.le, torch.eq)
+    ]
+    functions += [
+        lambda x, y: x < y,
+        lambda x, y: x >= y,
+        lambda x, y: x != y,
+        lambda x, y: torch.maximum(x, y),
+        lambda x, y: torch.minimum(x, y),
+        lambda x, y: torch.minimum(x, torch.tensor(2, dtype=torch.int16)),
+        lambda x, y: torch.maximum(x, y[0, 0]),
+    ]
+    agree(functions, x, values(dtype, 1))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_wrap(dtype):
+    functions = [
+        lambda x, y: x + y,
+        lambda x, y: x * y,
+        lambda x, y: x + 1,
+        lambda x, y: x * 3,
+        lambda x, y: x * 0,
+        lambda x, y: x * 2.5,
+        lambda x, y: x / y,
+        lambda x, y: x ^ 3,
+        lambda x, y: 1 | x,
+        lambda x, y: x & True,
+        lambda x, y: x**2,
+        lambda x, y: x**7,
+        lambda x, y: torch.clamp(x, 0, 1),
+        lambda x, y: torch.clamp(x, 0.5, 1.5),
+        lambda x, y: torch.sign(x),
+        lambda x, y: torch.sqrt(x.abs() if x.dtype not in (torch.bool, torch.uint8) else x),
+        lambda x, y: F.softsign(x) if x.dtype != torch.bool else x,
+    ]
+    if dtype != torch.bool:
+        functions += [
+            lambda x, y: torch.addcmul(x, x, y, value=3),
+            lambda x, y: torch.addcmul(x, x, y, value=0.5),
+            lambda x, y: x**y,
+            lambda x, y: 3**x,
+            lambda x, y: x - y,
+            lambda x, y: -x,
+            lambda x, y: x.abs(),
+            lambda x, y: 5 - x,
+            lambda x, y: torch.clip(x, -1, 1),
+            lambda x, y: F.threshold(x, 1, -1),
+        ]
+    agree(functions, values(dtype), values(dtype, 1))
+
+
+@pytest.mark.parametrize("other", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int32, torch.float16])
+def test_mixtures_are_promoted(dtype, other):
+    if dtype == other:
+        pytest.skip("one type is no mixture")
+    x, y = values(dtype), values(other, 2)[:1]
+    functions = [
+        lambda x, y: torch.cat((x, y)),
+        lambda x, y: torch.where(x > 0, x, y),
+        lambda x, y: torch.maximum(x, y),
+        lambda x, y: x * y,
+        lambda x, y: x < y,
+        lambda x, y: x == y[0, 1],
+        lambda x, y: torch.where(x > 0, x, y[0, 0]),
+        lambda x, y: torch.minimum(x, y[0, 0]),
+        lambda x, y: x + y[0, 2],
+    ]
+    agree(functions, x, y)
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+def test_accumulating_small_types_keeps_their_meaning(dtype):
+    rows, places = (
+        torch.tensor([0, 2, 0]),
+        torch.tensor([[0, 3, 0, 1, 2, 2], [1, 3, 0, 0, 2, 3], [1, 3, 0, 1, 2, 1]]),
+    )
+    functions = [
+        lambda x, y: x.index_add(0, rows, y),
+        lambda x, y: x.index_put((rows,), y, accumulate=True),
+        lambda x, y: x.index_put((torch.tensor([0, 3, 1]),), y),
+        lambda x, y: x.scatter_add(0, places, y),
+        lambda x, y: x.scatter_reduce(0, places, y, "sum"),
+        lambda x, y: x.scatter_reduce(0, places, y, "prod"),
+        lambda x, y: x.scatter_reduce(0, places, y, "amax"),
+        lambda x, y: x.scatter_reduce(0, places, y, "amin"),
+        lambda x, y: x.sum(1),
+        lambda x, y: x.prod(),
+        lambda x, y: x.cumsum(1),
+        lambda x, y: x.any(0),
+        lambda x, y: x.all(),
+    ]
+    agree(functions, values(dtype), values(dtype, 1)[:3])
+
+
+def test_constants_are_taken_for_what_they_are():
+    def true(x):
+        return torch.ones_like(x, dtype=torch.bool)
+
+    agree(
+        [
+            lambda x: true(x) > 0,
+            lambda x: true(x) >= 0.5,
+            lambda x: true(x)[0].unsqueeze(1).expand(6, 2) > 0,
+            lambda x: true(x).to(torch.float32) * x,
+            lambda x: torch.where(x.isfinite() > 0, x, 2 * x),
+            lambda x: true(x) + true(x),
+            lambda x: true(x).sum() + x,
+            lambda x: true(x) * x,
+            lambda x: torch.full_like(x, 200, dtype=torch.uint8) > x,
+            lambda x: torch.full_like(x, 200, dtype=torch.uint8) / 2 + x,
+            lambda x: (-torch.full_like(x, 7)) // 2 + x,
+        ],
+        values(torch.int32),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float32])
+def test_choices_between_one_value_are_spread(dtype):
+    agree(
+        [
+            lambda c, v: torch.where(c > 0, v, v),
+            lambda c, v: torch.cat((torch.where(c > 0, v, v), c)),
+            lambda c, v: torch.where(c > 0, v + 1, v + 1),
+            lambda c, v: torch.where(c.reshape(6, 1) > 0, v.expand(1, 2), v.expand(1, 2)),
+        ],
+        values(dtype)[0],
+        torch.tensor(3, dtype=dtype),
+    )
