@@ -15,6 +15,7 @@ from tilewright.compiler.importers.torch_decompositions import decomposition_tab
 from tilewright.compiler.importers.torch_indexing import FUNCTIONS
 from tilewright.compiler.torch_options import Options
 from tilewright.compiler.torch_partition import build
+from tilewright.compiler.torch_random import drawn_apart
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
 from tilewright.compiler.workers.pool import prepare
 
@@ -32,7 +33,6 @@ def tilewright_backend(
     running anything in eager PyTorch; everything else goes to the compiler as in `tilewright.compile`. `mode` is one
     of `MODES`. Raises TilewrightError for another option or mode, ModelImportError in strict mode.
     """
-    from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
     settings = Options.of(options, mode)
@@ -45,9 +45,17 @@ def tilewright_backend(
         bw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
         inference_compiler=lambda gm, inputs: _compiled(gm, settings, _static_inputs()),
         decompositions=decomposition_table(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partition,
     )
     return compiled(graph_module, example_inputs)
+
+
+def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """PyTorch's split into forward and backward that saves the least."""
+    from functorch.compile import min_cut_rematerialization_partition
+
+    with drawn_apart(joint.graph):
+        return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 def _static_inputs() -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from tilewright.compiler.importers.torch_lowering import (
 from tilewright.compiler.importers.torch_simplify import simplify
 from tilewright.compiler.torch_devices import CPU, beside, device_of, strays, target_of
 from tilewright.compiler.torch_options import Options
+from tilewright.compiler.torch_random import drawn_after, hoist_draws, keep_order
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -57,6 +58,12 @@ def build(module: GraphModule, options: Options, static: Sequence[int], argument
 
     `static` numbers the arguments that are weights. In strict mode raises what cannot be compiled.
     """
+    draws = hoist_draws(module)
+    run = _build(module, options, static, [*arguments, *(draw.example() for draw in draws)])
+    return (lambda given: run([*given, *(draw() for draw in draws)])) if draws else run
+
+
+def _build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:
     if not any(node.op == "call_function" for node in module.graph.nodes):
         return lambda given: run_graph(module, given)
     simplify(module)
@@ -233,7 +240,7 @@ class _Supported(OperatorSupportBase):
         self._strays = set(strays)
 
     def is_node_supported(self, submodules: Any, node: Node) -> bool:
-        if node.op != "call_function" or node in self._strays:
+        if node.op != "call_function" or node in self._strays or node.target is drawn_after:
             return False
         if node.target is operator.getitem:
             return self.is_node_supported(submodules, node.args[0])  # type: ignore[arg-type]
@@ -245,6 +252,7 @@ class Split:
 
     def __init__(self, module: GraphModule, options: Options, device: torch.device):
         supported = _Supported(strays(module.graph, device))
+        keep_order(module.graph)
         partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
         self._module = partitioner.fuse_partitions(partitions)

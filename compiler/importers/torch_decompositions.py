@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers import (
     torch_attention,
@@ -29,6 +30,9 @@ _KEEP = (
     *(aten.masked_fill, aten.full, aten.arange),
 )
 """Operators that torch-mlir's own table decomposes although it lowers them well as they stand."""
+
+_DRAWS = (aten.bernoulli, aten.rrelu, aten.rrelu_with_noise, aten.rrelu_with_noise_functional)
+"""Operators that the table rewrites into ones which draw other random numbers from the same seed."""
 
 Table = dict[Any, Callable]
 
@@ -149,7 +153,22 @@ def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     return y.to(x.dtype), mean.reshape(batch, groups), rstd.reshape(batch, groups)
 
 
+def native_dropout(x, p, train):
+    """`x` times a mask that is drawn as `torch.dropout` draws it on CPUs, divided by `1 - p` in `x`'s own type."""
+    if x.device.type != "cpu" or not x.dtype.is_floating_point:
+        return NotImplemented
+    if train is False or x.numel() == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    if p == 1:
+        return x * 0, torch.zeros_like(x, dtype=torch.bool)
+    mask = aten.bernoulli.p(torch.empty_like(x, dtype=torch.bool), 1 - p)
+    with no_dispatch():
+        scale = torch.ones((), dtype=x.dtype).div_(1 - p).item()
+    return x * (mask.to(x.dtype) * scale), mask
+
+
 _OURS: Table = {
+    aten.native_dropout.default: native_dropout,
     aten.addmm.default: addmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
@@ -167,7 +186,7 @@ def decomposition_table() -> Table:
     """The table for tracing: torch-mlir's, less what it lowers better whole, plus ours."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
-    keep = set(_KEEP)
+    keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (_OURS, torch_attention.TABLE, torch_gradients.TABLE, torch_special.TABLE, torch_exactness.TABLE)
     for ours in (*tables, torch_windows.TABLE, torch_indexing.TABLE, torch_promotion.TABLE):

@@ -30,7 +30,8 @@ TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
 TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
 
 RANDOM = (
-    "draws random numbers, which compiled code does not; call model.eval(), or pass the numbers as an input"
+    "draws random numbers, which compiled code does not: under torch.compile PyTorch's generator draws them, eagerly "
+    "where they depend on data; else call model.eval(), or pass the numbers as an input"
 )
 
 MASKED = (
