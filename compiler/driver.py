@@ -21,7 +21,7 @@ from tilewright.compiler.target import Target, resolve
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import Package
+from tilewright.runtime.program import DENORMALS, Package
 from tilewright.runtime.settings import num_threads
 
 OPT_LEVELS = ("O0", "O1", "O2", "O3")
@@ -36,7 +36,7 @@ def compile(
     `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
     `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
     may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
-    a CUDA graph. Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
+    a CUDA graph. With `denormals="flush"` calls on a CPU take denormal numbers for zeros. Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
     prepare()
@@ -103,6 +103,10 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         raise TilewrightError(
             f"precision: tf32 is what matrix units of NVIDIA GPUs round to, found target `{target.name}`; use f32 or bf16"
         )
+    if options.get("denormals") == "flush" and target.kind != "cpu":
+        raise TilewrightError(
+            f"denormals: flush is a mode of CPUs, found target `{target.name}`; GPUs keep denormals, leave the option out"
+        )
     asked = settings()
     start = time.perf_counter()
     profiling = profiler_options(target) if options.get("opt", "O0") != "O0" else None
@@ -117,6 +121,7 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if not options.get("winograd", True):
         keep_direct(module)
     package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
+    package = replace(package, denormals=options.get("denormals", "keep"))
     if key:
         package_cache.store(key, package)
     return package
@@ -148,17 +153,21 @@ def profiler_options(target: Target) -> ProfilerOptions | None:
 
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
-    given = {"opt": "O0", "precision": "f32", "winograd": True, **(options or {})}
-    unknown = sorted(set(given) - {"cuda_graph", "opt", "precision", "winograd"})
+    given = {"opt": "O0", "precision": "f32", "winograd": True, "denormals": "keep", **(options or {})}
+    unknown = sorted(set(given) - {"cuda_graph", "denormals", "opt", "precision", "winograd"})
     if unknown:
         raise TilewrightError(
-            f"unknown option `{unknown[0]}`; the options are: cuda_graph, opt, precision, target, winograd, "
+            f"unknown option `{unknown[0]}`; the options are: cuda_graph, denormals, opt, precision, target, winograd, "
             "and strict under torch.compile"
         )
     if given.get("cuda_graph") not in (None, True, False, "auto"):
         raise TilewrightError(f"cuda_graph: expected True, False or auto, found `{given['cuda_graph']}`")
     if not isinstance(given["winograd"], bool):
         raise TilewrightError(f"winograd: expected True or False, found `{given['winograd']}`")
+    if given["denormals"] not in DENORMALS:
+        raise TilewrightError(
+            f"denormals: expected one of {', '.join(DENORMALS)}, found `{given['denormals']}`"
+        )
     if given["precision"] not in PRECISIONS:
         raise TilewrightError(
             f"precision: expected one of {', '.join(PRECISIONS)}, found `{given['precision']}`"

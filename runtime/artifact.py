@@ -27,7 +27,7 @@ from tilewright.runtime.signature import Signature
 
 FORMAT = "tilewright artifact"
 PACKAGE_FORMAT = "tilewright package"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Raised by changes that older readers would misread."""
 
 

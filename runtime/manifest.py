@@ -12,6 +12,7 @@ from tilewright.runtime.container import Entry
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.launch_rules import broken_rule
 from tilewright.runtime.program import (
+    DENORMALS,
     ITEM_BYTES,
     SPACES,
     BufferRef,
@@ -62,6 +63,7 @@ def package_to_json(package: Package, tensors: dict[str, Entry]) -> dict[str, An
         "main": _program_to_json("main", package.main, tensors),
         "prepack": _program_to_json("prepack", package.prepack, tensors),
         "packed_bytes": package.packed_bytes,
+        "denormals": package.denormals,
         # Seconds differ from run to run, artifacts must not.
         "notes": {key: note for key, note in package.notes.items() if key != "phases_s"},
     }
@@ -191,7 +193,14 @@ def package_from_json(manifest: Reader, tensors: Mapping[str, memoryview]) -> Pa
         prepack=_program_from_json(manifest["prepack"], tensors),
         packed_bytes=manifest["packed_bytes"].size(),
         notes=manifest["notes"].object(),
+        denormals=_denormals(manifest["denormals"]),
     )
+
+
+def _denormals(entry: Reader) -> str:
+    if entry.text() not in DENORMALS:
+        raise entry.fail(f"one of {', '.join(DENORMALS)}")
+    return entry.text()
 
 
 def _launch_from_json(entry: Reader, tensors: Mapping[str, memoryview]) -> Launch | None:

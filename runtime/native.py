@@ -13,7 +13,7 @@ import tilewright.runtime
 from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import SPACES, Package, Program, TensorSpec
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 """TW_ABI_VERSION of csrc/abi.h."""
 
 ERROR_MEMORY, ERROR_UNBOUND = -1, -2
@@ -66,6 +66,7 @@ class _Package(ctypes.Structure):
         ("packed_bytes", i64),
         ("main", _Program),
         ("prepack", _Program),
+        ("flush_denormals", i64),
     )
 
 
@@ -158,6 +159,7 @@ def _flatten(package: Package) -> _Package:
         packed_bytes=_fits(package.packed_bytes),
         main=_flatten_program(package.main),
         prepack=_flatten_program(package.prepack),
+        flush_denormals=int(package.denormals == "flush"),
     )
 
 

@@ -164,13 +164,17 @@ class Constant:
     data: bytes
 
 
+DENORMALS = ("keep", "flush")
+"""What `main` does with denormal numbers on a CPU: computes with them as IEEE 754 says, or takes them for zeros."""
+
+
 @dataclass(frozen=True)
 class Package:
     """A compiled model without its weights.
 
     `target` names what the kernels were compiled for; `features` the CPU features they need, as
     /proc/cpuinfo-independent LLVM names (`avx512f`), or a GPU's architecture (`sm_90a`); `notes` is free JSON data
-    for `explain`.
+    for `explain`; `denormals` one of DENORMALS.
     """
 
     target: str
@@ -184,3 +188,4 @@ class Package:
     prepack: Program = Program()
     packed_bytes: int = 0
     notes: dict = field(default_factory=dict)
+    denormals: str = "keep"

@@ -5,7 +5,7 @@
 #define TW_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Bumped whenever a struct or function below changes; native.py refuses a library of another version.
-#define TW_ABI_VERSION 4
+#define TW_ABI_VERSION 5
 
 extern "C" {
 
@@ -59,6 +59,8 @@ struct tw_package {
   int64_t packed_bytes;
   tw_program main;
   tw_program prepack;
+  // Whether main reads and writes denormal numbers as zeros, on every thread it runs on.
+  int64_t flush_denormals;
 };
 
 // What a run returns: 0, or (step + 1) << 32 | kernel status, or a negative TW_ERROR.

@@ -28,6 +28,8 @@ constexpr double kTinyStep_us = 2;
 constexpr double kWorthWaking_us = 20;
 constexpr uint32_t kChunksPerThread = 4;
 constexpr uint64_t kUnknown = ~0ull;
+// MXCSR's FTZ and DAZ: Intel 64 and IA-32 Architectures Software Developer's Manual, vol. 1, 10.2.3.
+constexpr uint32_t kFlushDenormals = 1u << 15 | 1u << 6;
 
 struct Step {
   tw_kernel_fn kernel;
@@ -52,6 +54,21 @@ struct Program {
   int64_t scratch_bytes = 0;  // the most that any kernel asks for
 };
 
+// Adds bits to the calling thread's MXCSR, which helpers take over, and puts the caller's back.
+class ScopedMxcsr {
+ public:
+  explicit ScopedMxcsr(uint32_t bits) : before_(_mm_getcsr()), is_changed_((before_ & bits) != bits) {
+    if (is_changed_) _mm_setcsr(before_ | bits);
+  }
+  ~ScopedMxcsr() {
+    if (is_changed_) _mm_setcsr(before_);
+  }
+
+ private:
+  const uint32_t before_;
+  const bool is_changed_;
+};
+
 class Executable {
  public:
   explicit Executable(const tw_package &package);
@@ -73,10 +90,13 @@ class Executable {
   int64_t packed_bytes_;
   Program main_, prepack_;
   bool is_bound_ = false;
+  const uint32_t mxcsr_bits_;
 };
 
 Executable::Executable(const tw_package &package)
-    : code_(package.objects, package.object_count), packed_bytes_(package.packed_bytes) {
+    : code_(package.objects, package.object_count),
+      packed_bytes_(package.packed_bytes),
+      mxcsr_bits_(package.flush_denormals ? kFlushDenormals : 0) {
   for (int64_t i = 0; i < package.object_count; ++i) {
     scratch_bytes_.push_back(package.objects[i].scratch_bytes);
     if (scratch_bytes_.back() < 0) throw TableError(std::string(package.objects[i].name) + ": negative scratch size");
@@ -156,6 +176,7 @@ int64_t Executable::run(void *const *inputs, void *const *outputs, int threads, 
   if (is_bound_) {
     for (const Patch &p : main_.inputs) main_.pointers[p.slot] = static_cast<char *>(inputs[p.index]) + p.offset;
     for (const Patch &p : main_.outputs) main_.pointers[p.slot] = static_cast<char *>(outputs[p.index]) + p.offset;
+    ScopedMxcsr mode(mxcsr_bits_);
     status = execute(main_, threads, step_us);
   }
   lock_.unlock();

@@ -170,7 +170,7 @@ def put(value, *keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put(1, "format_version"), "format version 1, written by tilewright 0.*reads version 3"),
+        (put(1, "format_version"), "format version 1, written by tilewright 0.*reads version 4"),
         (
             put(["avx512f", "amx-nonsense", "-sse2"], "features"),
             "lacks the CPU features .*amx-nonsense; comp",
