@@ -10,7 +10,7 @@ import llvmlite.binding as llvm_binding
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, llvm
-from tilewright.compiler.llvm_text import for_older_llvm
+from tilewright.compiler.llvm_text import for_older_llvm, with_fixed_tiles
 
 SYMBOL = "tw_kernel"
 
@@ -28,6 +28,7 @@ class CpuCode:
 def _machine(code: CpuCode) -> llvm_binding.TargetMachine:
     llvm_binding.initialize_native_target()
     llvm_binding.initialize_native_asmprinter()
+    llvm_binding.initialize_native_asmparser()
     target = llvm_binding.Target.from_default_triple()
     return target.create_target_machine(
         cpu=code.cpu, features=code.features, opt=3, reloc="pic", codemodel="small"
@@ -86,7 +87,7 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = Tru
     """
     machine = _machine(code)
     try:
-        module = llvm_binding.parse_assembly(text)
+        module = llvm_binding.parse_assembly(with_fixed_tiles(text))
     except RuntimeError as error:
         raise PassError(f"LLVM does not take the generated IR: {error}") from None
     module.triple = machine.triple

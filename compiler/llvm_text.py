@@ -75,3 +75,39 @@ def _bits(token: str, type_: str) -> int:
     if type_ == "half":
         return int(np.float16(value).view(np.uint16))
     return (single + 0x7FFF + (single >> 16 & 1)) >> 16
+
+
+_TILE_ASSEMBLY = {
+    "ldtilecfg": "ldtilecfg ({0})",
+    "tilerelease": "tilerelease",
+    "tilezero": "tilezero %tmm{0}",
+    "tileloadd64": "tileloadd ({1},{2}), %tmm{0}",
+    "tilestored64": "tilestored %tmm{0}, ({1},{2})",
+    "tdpbf16ps": "tdpbf16ps %tmm{2}, %tmm{1}, %tmm{0}",
+    "tdpbusd": "tdpbusd %tmm{2}, %tmm{1}, %tmm{0}",
+}
+_TILE_CALL = re.compile(r"call void @llvm\.x86\.(" + "|".join(_TILE_ASSEMBLY) + r")\((.*)\)")
+
+
+def with_fixed_tiles(text: str) -> str:
+    """Calls of AMX's intrinsics as inline assembly, whose registers LLVM does not touch.
+
+    The numbers given to the intrinsics are not kept: a scheduler after register allocation, where a CPU's model has one
+    (all of AMD's, not Sapphire Rapids'), renames tile registers to break anti-dependences
+    (CriticalAntiDepBreaker), as if every register had the same shape.
+    """
+    if "@llvm.x86.ldtilecfg" not in text:
+        return text
+
+    def assembled(match: re.Match[str]) -> str:
+        values, words = [], []
+        for argument in filter(None, match[2].split(", ")):
+            type_, value = argument.rsplit(" ", 1)
+            words.append(value if type_ == "i8" else f"${len(values)}")
+            if type_ != "i8":
+                values.append(argument)
+        constraints = ",".join([*("r" for _ in values), "~{memory}"])
+        body = _TILE_ASSEMBLY[match[1]].format(*words)
+        return f'call void asm sideeffect "{body}", "{constraints}"({", ".join(values)})'
+
+    return _TILE_CALL.sub(assembled, text)

@@ -23,6 +23,7 @@ Registers are numbered here (`Registers`), not by LLVM: a register's shape is pa
 gives a register to tiles of one shape only in all of a function. The full and the last chunks of a block need ten
 registers that way and there are eight; LLVM ends the process where it finds none. All tiles of a block of rows have
 one height, a last chunk has registers of its own, and every other height is a pass with a configuration of its own.
+`llvm_text.with_fixed_tiles` makes assembly of the intrinsics, so that no later stage of LLVM renames a register.
 
 Source: Intel, Architecture Instruction Set Extensions and Future Features, 319433, ch. 3 (tiles of 16 rows of
 64 bytes, eight of them; LDTILECFG); Intel 64 and IA-32 Optimization Reference Manual, "Intel AMX", for 2 x 2 blocking;

@@ -230,9 +230,9 @@ def test_bytes_are_exact(emulating, m: int, n: int, k: int) -> None:
     assert torch.equal(result.long(), x.long() @ w.long())
 
 
-def sapphire_rapids_code(m: int, n: int, k: int) -> str:
+def sapphire_rapids_code(m: int, n: int, k: int, llvm_cpu: str = "sapphirerapids") -> str:
     """The assembly of a product with weights on one core."""
-    target = replace(resolve("sapphire-rapids"), num_cores=1)
+    target = replace(resolve("sapphire-rapids"), num_cores=1, llvm_cpu=llvm_cpu)
     layer = nn.Linear(k, n, bias=False).bfloat16().eval()
     imported = import_model(layer, (bf16(m, k, seed=1),))
     phases.run_phases(imported.module, target, "graph", "schedule")
@@ -266,3 +266,13 @@ def test_the_inner_loop_loads_tiles_for_products_and_spills_none(k: int, loads: 
 def test_each_height_of_tiles_is_configured_once() -> None:
     code = sapphire_rapids_code(300, 64, 1030)
     assert code.count("ldtilecfg") == 2 and code.count("tilerelease") == 1
+
+
+@pytest.mark.parametrize("llvm_cpu", ["sapphirerapids", "znver4", "x86-64-v4"])
+def test_no_cpu_model_renames_tile_registers(llvm_cpu: str) -> None:
+    """AMD's models schedule after register allocation, and would rename them to break anti-dependences."""
+    code = sapphire_rapids_code(256, 512, 1030, llvm_cpu)
+    products = set(re.findall(r"tdpbf16ps\s+%tmm(\d), %tmm(\d), %tmm(\d)", code))
+    assert products == {(b, a, c) for a, b in (("4", "5"), ("6", "7")) for c in "0123"}
+    assert {*re.findall(r"tileloadd.*%tmm(\d)", code)} == {"4", "5", "6", "7"}
+    assert {*re.findall(r"tilestored\s+%tmm(\d)", code)} == {"0", "1", "2", "3"}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.compiler.ir import llvm, parse, run_upstream
-from tilewright.compiler.llvm_text import for_older_llvm
+from tilewright.compiler.llvm_text import for_older_llvm, with_fixed_tiles
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,22 @@ def test_round_trip_through_both_llvms(number: float):
         engine.finalize_object()
         call = ctypes.CFUNCTYPE(ctypes.c_float)(engine.get_function_address("constant"))
         assert struct.pack("f", call()) == struct.pack("f", number)
+
+
+def test_tiles_become_assembly_with_the_registers_they_were_given() -> None:
+    text = """declare void @llvm.x86.ldtilecfg(ptr)
+  call void @llvm.x86.ldtilecfg(ptr %c)
+  call void @llvm.x86.tilezero(i8 3)
+  call void @llvm.x86.tileloadd64(i8 4, ptr %p, i64 64)
+  call void @llvm.x86.tdpbusd(i8 0, i8 1, i8 2)
+  call void @llvm.x86.tilestored64(i8 7, ptr %q, i64 %s)
+  call void @llvm.x86.tilerelease()"""
+    assert with_fixed_tiles(text).splitlines()[1:] == [
+        '  call void asm sideeffect "ldtilecfg ($0)", "r,~{memory}"(ptr %c)',
+        '  call void asm sideeffect "tilezero %tmm3", "~{memory}"()',
+        '  call void asm sideeffect "tileloadd ($0,$1), %tmm4", "r,r,~{memory}"(ptr %p, i64 64)',
+        '  call void asm sideeffect "tdpbusd %tmm2, %tmm1, %tmm0", "~{memory}"()',
+        '  call void asm sideeffect "tilestored %tmm7, ($0,$1)", "r,r,~{memory}"(ptr %q, i64 %s)',
+        '  call void asm sideeffect "tilerelease", "~{memory}"()',
+    ]
+    assert with_fixed_tiles("no tiles") == "no tiles"
