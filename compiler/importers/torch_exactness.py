@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from tilewright.compiler.importers.torch_promotion import converted
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
@@ -95,7 +96,7 @@ def fmod(x, y):
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.fmod, x, y)
-    x, y = x.to(torch.float64), _double(y, x)
+    x, y = x.to(torch.float64), _double(y, x, dtype)
     rest = torch.copysign(x - torch.trunc(x / y) * y, x)
     return torch.where((y.abs() == math.inf) & (x.abs() < math.inf), x, rest).to(dtype)
 
@@ -105,13 +106,16 @@ def remainder(x, y):
     dtype = torch.result_type(x, y)
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.remainder, x, y)
-    x, y = x.to(torch.float64), _double(y, x)
+    x, y = x.to(torch.float64), _double(y, x, dtype)
     rest = torch.fmod(x, y)
     return torch.where(rest * y < 0, rest + y, rest).to(dtype)
 
 
-def _double(y, x):
-    return y.to(torch.float64) if isinstance(y, torch.Tensor) else x.new_full((), y, dtype=torch.float64)
+def _double(y, x, dtype: torch.dtype):
+    """`y` in double precision, rounded first to the type of the result as PyTorch rounds it."""
+    if isinstance(y, torch.Tensor):
+        return y.to(dtype).to(torch.float64)
+    return x.new_full((), converted(y, dtype), dtype=torch.float64)
 
 
 def divide(x, y, *, rounding_mode=None):
@@ -121,7 +125,8 @@ def divide(x, y, *, rounding_mode=None):
         return _whole_quotient(x, y, rounding_mode)
     if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
         return NotImplemented
-    x, y = x.to(torch.float64), _double(y, x)
+    single = torch.float32 if dtype in _HALVES else dtype
+    x, y = x.to(torch.float64), _double(y, x, single)
     return torch.div(x, y, rounding_mode=rounding_mode).to(dtype)
 
 

@@ -72,9 +72,7 @@ def promoted(operator: Any, kind: Any = KIND.DEFAULT, *, numbers: int = 2, once:
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
         given = [a for a in args[:numbers] if isinstance(a, Number)]
         dtypes = {tensor.dtype for tensor in tensors}
-        if len(dtypes) == 1 and _needs_nothing(
-            dtypes.pop(), kind, given, once and kwargs.get("alpha", 1) == 1
-        ):
+        if len(dtypes) == 1 and _needs_nothing(dtypes.pop(), kind, given, once):
             return NotImplemented
         compute, result = _types(kind, [*tensors, *given])
         wide = WIDE.get(compute, compute)
@@ -87,6 +85,22 @@ def promoted(operator: Any, kind: Any = KIND.DEFAULT, *, numbers: int = 2, once:
             **{name: _as(a, wide, compute, False) for name, a in kwargs.items()},
         )
         return _returned(found, result)
+
+    return decomposition
+
+
+def added(operator: Any) -> Callable:
+    """A sum or difference, on 16-bit floats with numbers that are rounded to their type first, as in PyTorch."""
+    plain, scaled = promoted(operator, KIND.NO_OPMATH, once=True), promoted(operator)
+
+    def decomposition(x, y, alpha=1):
+        if alpha == 1:
+            return plain(x, y)
+        dtype = _types(KIND.NO_OPMATH, [x, y])[0]
+        if dtype not in _HALVES:
+            return scaled(x, y, alpha=alpha)
+        wide = [_as(a, torch.float32, dtype, True) for a in (x, y)]
+        return operator(*wide, alpha=converted(alpha, dtype)).to(dtype)
 
     return decomposition
 
@@ -178,6 +192,8 @@ def where(condition, x, y):
     """A choice between operands of one type, spread out where they are alike: then it is folded into either."""
     dtype = torch.result_type(x, y)
     shape = torch.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if condition.dtype != torch.bool:
+        return torch.where(condition != 0, x, y)
     if x.dtype == y.dtype and (x.shape != y.shape or x.shape == shape):
         return NotImplemented
     return torch.where(condition, x.to(dtype).expand(shape), y.to(dtype).expand(shape))
@@ -229,6 +245,12 @@ def _to_number(x, number: int):
     return square * x if number > 1 and number % 2 else square
 
 
+def elu(x, alpha=1, scale=1, input_scale=1):
+    """`x` above zero, below it what `expm1` keeps: torch-mlir subtracts 1 from an exponential."""
+    below = torch.expm1(x * input_scale) * (alpha * scale)
+    return torch.where(x > 0, x if scale == 1 else x * scale, below)
+
+
 def cat(tensors, dim=0):
     """Tensors of one type in a row."""
     if len({tensor.dtype for tensor in tensors}) == 1:
@@ -273,7 +295,8 @@ TABLE: dict[Any, Callable] = {
     **{o: promoted(o, KIND.INT_TO_FLOAT, numbers=0) for o in _overloads(_FLOAT_FUNCTIONS)},
     **{o: promoted(o, numbers=0) for o in _overloads(_ACTIVATIONS)},
     **{o: promoted(o, numbers=1, once=True) for o in _overloads("abs relu sgn sign square")},
-    **{o: promoted(o, once=True) for o in _overloads("add mul rsub sub")},
+    **{o: added(o) for o in _overloads("add rsub sub")},
+    **{o: promoted(o, once=True) for o in _overloads("mul")},
     **{o: promoted(o, KIND.INT_TO_FLOAT, once=True) for o in (aten.div.Tensor, aten.div.Scalar)},
     **{o: promoted(o, KIND.INT_TO_FLOAT) for o in _overloads("atan2 hypot logaddexp logaddexp2 xlogy")},
     **{o: promoted(o, KIND.NO_OPMATH, once=True) for o in _overloads("maximum minimum fmax fmin")},
@@ -302,6 +325,8 @@ TABLE: dict[Any, Callable] = {
         o: with_number(aten.bitwise_xor.Tensor)
         for o in (aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
     },
+    aten.elu.default: either(promoted(aten.elu.default, numbers=0), elu),
+    aten._log_softmax.default: promoted(aten._log_softmax.default, numbers=0),
     aten.addcmul.default: addcmul,
     aten.neg.default: negative,
     aten.threshold.default: threshold,
