@@ -9,15 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch.fx import GraphModule
 
-from tilewright.compiler.importers.torch_decompositions import decomposition_table
-from tilewright.compiler.importers.torch_indexing import FUNCTIONS
+from tilewright.compiler.importers.torch_decompositions import FUNCTIONS, decomposition_table
 from tilewright.compiler.torch_options import Options
 from tilewright.compiler.torch_partition import build
 from tilewright.compiler.torch_random import drawn_apart
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
 from tilewright.compiler.workers.pool import prepare
+
+# Dynamo looks at this before it asks any backend: unless it is set, models with recurrent layers fall apart around
+# them, unseen and uncounted, because such layers take long to compile elsewhere.
+torch._dynamo.config.allow_rnn = True
 
 
 def tilewright_backend(

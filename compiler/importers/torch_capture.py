@@ -33,8 +33,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
-from tilewright.compiler.importers.torch_decompositions import Table
-from tilewright.compiler.importers.torch_indexing import FUNCTIONS
+from tilewright.compiler.importers.torch_decompositions import FUNCTIONS, Table
 from tilewright.compiler.importers.torch_lowering import location
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE, trace_fast
