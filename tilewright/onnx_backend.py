@@ -21,7 +21,8 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 from tilewright.compiler.driver import compile_imported
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
 from tilewright.compiler.importers.onnx_emit import carried
-from tilewright.compiler.importers.onnx_model import OpenShapeError, import_onnx, load
+from tilewright.compiler.importers.onnx_file import load
+from tilewright.compiler.importers.onnx_model import OpenShapeError, import_onnx
 from tilewright.compiler.importers.onnx_values import CARRIERS
 from tilewright.runtime.model import CompiledModel
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_file import type_name
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_scalar import carrier, elementwise, is_unsigned
 from tilewright.compiler.importers.onnx_small_types import cast_small
@@ -148,12 +149,8 @@ def cast(b: Builder, node: Node):
     if x.dtype in CARRIERS or to in CARRIERS:
         return cast_small(b, x, to, bool(node.attrs.get("saturate", 1)), node.attrs.get("round_mode", "up"))
     if x.dtype not in DTYPES or to not in DTYPES:
-        raise Refused(f"there is no cast from {_name(x.dtype)} to {_name(to)}")
+        raise Refused(f"there is no cast from {type_name(x.dtype)} to {type_name(to)}")
     return elementwise(b, cast_body(x.dtype, to), [x], to)
-
-
-def _name(dtype: int) -> str:
-    return TensorProto.DataType.Name(dtype)
 
 
 def cast_body(source: int, target: int) -> str:

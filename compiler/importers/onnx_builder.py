@@ -8,6 +8,7 @@ static shapes and the values of constant operands.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
+from tilewright.compiler.importers.onnx_file import checked_shape, type_name
 from tilewright.compiler.importers.onnx_values import (
     CARRIERS,
     POISON,
@@ -60,8 +62,29 @@ STATIC_OPERANDS = {
 }  # fmt: skip
 """Operands that shape the result, by operator: they must be known when compiling."""
 
+VECTORS: dict[str, tuple[int, ...]] = {
+    **{name: (1,) for name in STATIC_OPERANDS if name.startswith("Reduce")},
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "TopK": (1,),
+    "Slice": (1, 2, 3, 4), "Pad": (1, 3), "ConstantOfShape": (0,),
+}  # fmt: skip
+"""Operands that are lists of numbers, by operator."""
+
+OUTER_AXIS = {
+    "Flatten",
+    "OneHot",
+    "ConcatFromSequence",
+    "SplitToSequence",
+    "QuantizeLinear",
+    "DequantizeLinear",
+}
+"""Operators whose axis may lie beside the dimensions of their operands, or is not looked at."""
+
 OLDEST_OPSET = 7
 """From it on every operator is taken in its own form; older forms only where they mean the same."""
+
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""What rules raise that compute with the numbers of a node as they stand, where those mean nothing: an axis beyond
+the rank, a window of no elements, a list where a number belongs."""
 
 EXPANSION_DEPTH = 24
 """Deepest nesting of rules and function bodies; only a model that defines itself in a circle is deeper."""
@@ -100,6 +123,7 @@ class Builder:
     def fresh(self, dtype: int, shape, array=None, sources=frozenset()) -> Value:
         self._serial += 1
         shape = tuple(int(d) for d in shape)
+        checked_shape(shape, f"a result of {self.place}" if self.place else "a tensor")
         if array is None and 0 in shape and dtype != TensorProto.STRING:
             array = np.empty(shape, helper.tensor_dtype_to_np_dtype(dtype))  # nothing in it is unknown
         value = Value(f"v{self._serial}", int(dtype), shape, array, None, sources)
@@ -142,9 +166,7 @@ class Builder:
             return self.widened(self, node, [dtype for dtype, _ in inferred])
         small = {v.dtype for v in node.inputs if v is not None} & set(CARRIERS)
         if small and node.op not in MOVES:
-            raise Refused(
-                f"it computes on {TensorProto.DataType.Name(small.pop())}; cast to a wider type first"
-            )
+            raise Refused(f"it computes on {type_name(small.pop())}; cast to a wider type first")
         sources = frozenset().union(*(v.sources for v in node.inputs if v is not None))
         outputs = [self.fresh(dtype, shape, sources=sources) for dtype, shape in inferred]
         self.emit(node, outputs)
@@ -181,6 +203,8 @@ class Builder:
             folded = self.fold(node)
             if folded is not None:
                 return folded
+            if node.domain == "":
+                _check_operands(node, self.newest)
             rule = self.rules.get((node.domain, node.op))
             if rule is not None:
                 try:
@@ -230,6 +254,7 @@ class Builder:
         schema = schema_of(node.op, self.newest, node.domain)
         if schema is None:
             raise Refused("it is not an operator of a known opset")
+        _check_operands(node, self.newest)
         proto, types, data = self._proto(node)
         try:
             inferred = onnx.shape_inference.infer_node_outputs(
@@ -268,14 +293,18 @@ class Builder:
         for value in node.inputs:
             if value is not None and (value.array is None or value.weight or value.size > FOLD_ELEMENTS):
                 return None
+        inferred: list[tuple[int | None, tuple[int, ...]]]
+        try:
+            inferred = [*self.infer(node)]
+        except Refused:
+            inferred = [(None, ())] * node.outputs
+        # Before it is evaluated: a few numbers can ask for more memory than there is.
+        if any(math.prod(shape) > FOLD_ELEMENTS for _, shape in inferred):
+            return None
         arrays = _evaluate(node, self.newest)
         if arrays is None or any(a.size > FOLD_ELEMENTS for a in arrays):
             return None
-        try:
-            types = [dtype for dtype, _ in self.infer(node)]
-        except Refused:
-            types = [None] * len(arrays)
-        return [self.const(array, dtype) for array, dtype in zip(arrays, types)]
+        return [self.const(array, dtype) for array, (dtype, _) in zip(arrays, inferred)]
 
     # Graphs
 
@@ -284,7 +313,8 @@ class Builder:
     ) -> None:
         """Visits the nodes of a graph or function body in order, binding their outputs in `scope`."""
         for index, proto in enumerate(nodes):
-            here = place if place is not None else f'node {index} "{proto.name or proto.output[0]}"'
+            name = proto.name or next(iter(proto.output), proto.op_type)
+            here = place if place is not None else f'node {index} "{name}"'
             self._visit(proto, scope, version, caller, here)
 
     def _visit(self, proto, scope, version, caller, here) -> None:
@@ -292,10 +322,7 @@ class Builder:
         opset = version.get(domain, version.get("ai.onnx", self.newest) if domain == "" else 1)
         outer, self.place = self.place, here
         wanted = tuple(name != "" for name in proto.output)
-        try:
-            inputs = [scope.find(name) for name in proto.input]
-        except KeyError as missing:
-            raise ModelImportError(f"{here} reads {missing}, which nothing before it produces") from None
+        inputs = [scope.find(name, here) for name in proto.input]
         try:
             attrs = decode_attributes(proto.attribute, caller)
             node = Node(
@@ -312,6 +339,11 @@ class Builder:
                 wanted,
             )
             results = self.build(node)
+        except _UNREADABLE as error:
+            raise ModelImportError(
+                f"{here}: `{proto.op_type}` cannot be read, its attributes or operands do not fit "
+                f"({type(error).__name__}: {error})"
+            ) from error
         except (Refused, NeedsConstant) as refusal:
             bindable = isinstance(refusal, NeedsConstant) and self.can_bind(refusal.value.sources)
             if self.depth or bindable:
@@ -366,6 +398,24 @@ class Builder:
 def _operand_name(op: str, index: int, version: int) -> str:
     schema = schema_of(op, version)
     return schema.inputs[index].name if schema and index < len(schema.inputs) else str(index)
+
+
+def _check_operands(node: Node, version: int) -> None:
+    """Refuses what neither onnx nor torch-mlir looks at before they read past the end, and rules take modulo the rank."""
+    tensors = [v for v in node.inputs if v is not None and v.items is None]
+    rank, slack = max((v.rank for v in tensors), default=0), int(node.op in OUTER_AXIS)
+    for axis in (node.attrs.get("axis"), *(node.attrs.get("axes") or ())):
+        if axis is not None and tensors and not -rank - slack <= axis < max(rank, 1) + slack:
+            raise Refused(f"its axis is {axis}, its operands have at most {rank} dimensions")
+    vectors = [(i, node.input(i)) for i in VECTORS.get(node.op, ())]
+    for index, value in vectors:
+        if value is not None and value.rank != 1:
+            name = _operand_name(node.op, index, version)
+            raise Refused(f"expected a vector as its operand `{name}`, found one of rank {value.rank}")
+    if node.op == "Slice" and len({value.shape for _, value in vectors if value is not None}) > 1:
+        raise Refused("its starts, ends, axes and steps differ in number")
+    if node.op == "Split" and node.attrs.get("num_outputs", node.outputs) != node.outputs:
+        raise Refused(f"it splits into {node.attrs['num_outputs']} parts and has {node.outputs} outputs")
 
 
 def _evaluate(node: Node, version: int) -> list[np.ndarray] | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from tilewright.compiler.importers import onnx_forms as forms
 from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_file import array_of
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_values import POISON, Node, Refused, Scope, Value
 
@@ -19,11 +20,11 @@ def run_subgraph(b: Builder, graph: onnx.GraphProto, node: Node, inputs: list[Va
     """Builds a subgraph in place of `node`, its inputs bound, and gives its outputs."""
     scope = Scope(node.scope)
     for tensor in graph.initializer:
-        scope.values[tensor.name] = b.const(numpy_helper.to_array(tensor))
+        scope.values[tensor.name] = b.const(array_of(tensor))
     for info, value in zip(graph.input, inputs):
         scope.values[info.name] = value
     b.run(graph.node, scope, node.opsets, node.caller, place=node.place)
-    outputs = [scope.find(info.name) for info in graph.output]
+    outputs = [scope.find(info.name, node.place) for info in graph.output]
     return [POISON if value is None else value for value in outputs]
 
 

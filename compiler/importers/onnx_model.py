@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers import (
@@ -29,6 +29,7 @@ from tilewright.compiler.importers import (
     onnx_signal,
 )
 from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_file import array_of, checked_shape, load, type_name
 from tilewright.compiler.importers.onnx_rules import LOWERED, RULES
 from tilewright.compiler.importers.onnx_upgrade import SAME_MEANING, UPGRADES
 from tilewright.compiler.importers.onnx_values import (
@@ -66,62 +67,6 @@ VALUE_ELEMENTS = 4096
 
 class OpenShapeError(ModelImportError):
     """What is compiled depends on example inputs, and none were given."""
-
-
-def load(model: onnx.ModelProto | str | Path) -> tuple[onnx.ModelProto, Path | None]:
-    """The checked model, external data left on disk, and its folder; raises ModelImportError when malformed."""
-    folder = None
-    if not isinstance(model, onnx.ModelProto):
-        path = Path(model)
-        folder = path.parent
-        try:
-            model = onnx.load(path, load_external_data=False)
-        except FileNotFoundError:
-            raise ModelImportError(f"{path}: there is no such file") from None
-        except Exception as error:  # protobuf raises its own family of errors
-            raise ModelImportError(f"{path}: this is not an ONNX model ({error})") from None
-    name = model.graph.name or "the model"
-    try:
-        onnx.checker.check_model(model if folder is None else str(path), full_check=False)
-    except onnx.checker.ValidationError as error:
-        if "Field 'shape' of 'type'" not in str(
-            error
-        ):  # outputs without shapes are common, and inferred here
-            raise ModelImportError(f"{name} is malformed: {error}") from None
-    except ValueError as error:
-        if "2GiB" not in str(error) and "2GB" not in str(error):
-            raise ModelImportError(f"{name} is malformed: {error}") from None
-    opset = {o.domain: o.version for o in model.opset_import}
-    version = opset.get("", opset.get("ai.onnx", 1))
-    if version > onnx.defs.onnx_opset_version():
-        raise ModelImportError(
-            f"{name} uses opset {version}, the installed onnx {onnx.__version__} knows up to "
-            f"{onnx.defs.onnx_opset_version()}; install a newer onnx"
-        )
-    return model, folder
-
-
-def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
-    """The tensor's array; external data is mapped, not read."""
-    if tensor.data_location != TensorProto.EXTERNAL:
-        return numpy_helper.to_array(tensor)
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    path = (folder or Path()) / entries["location"]
-    dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    shape = tuple(tensor.dims)
-    if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1):
-        raise ModelImportError(f"weight `{tensor.name}`: 4-bit external data is not taken")
-    if not path.is_file():
-        raise ModelImportError(f"weight `{tensor.name}`: its data file {path} does not exist")
-    offset = int(entries.get("offset", 0))
-    needed = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if offset + needed > path.stat().st_size:
-        raise ModelImportError(
-            f"weight `{tensor.name}`: {path} holds {path.stat().st_size} bytes, {offset + needed} are needed"
-        )
-    if needed == 0:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
 
 
 def examples_of(model: onnx.ModelProto, example_inputs) -> dict[str, np.ndarray]:
@@ -177,13 +122,15 @@ def _tensor_type(name: str, type_: onnx.TypeProto, example: np.ndarray | None) -
     if dtype == TensorProto.STRING:
         raise Refused(f"input `{name}` holds strings")
     if dtype not in DTYPES and dtype not in CARRIERS:
-        raise Refused(f"input `{name}` holds {TensorProto.DataType.Name(dtype)}, which no kernel computes on")
+        raise Refused(f"input `{name}` holds {type_name(dtype)}, which no kernel computes on")
     if example is None:
         if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
             raise OpenShapeError(
                 f"input `{name}` has a shape that is open; pass example inputs that give its extents"
             )
-        return dtype, tuple(d.dim_value for d in tensor.shape.dim)
+        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        checked_shape(shape, f"input `{name}`")
+        return dtype, shape
     wanted = helper.tensor_dtype_to_np_dtype(dtype)
     if example.dtype != wanted:
         raise ModelImportError(f"input `{name}` holds {wanted}, the example given for it {example.dtype}")
@@ -249,7 +196,7 @@ class Rebuilt:
         opsets = {o.domain: o.version for o in model.opset_import}
         b.run(model.graph.node, scope, opsets)
         self.outputs: list[Value] = []
-        trees = [self._output(info.name, scope.find(info.name)) for info in model.graph.output]
+        trees = [self._output(info.name, scope.find(info.name, "the graph")) for info in model.graph.output]
         self.returns = Tree("tuple", tuple(trees))
         if b.refused:
             raise UnsupportedError(b.refused)
@@ -295,8 +242,10 @@ class Rebuilt:
             return Tree(
                 "list", tuple(self._output(f"{name}[{i}]", item) for i, item in enumerate(value.items))
             )
+        if value is POISON and not self.builder.refused:
+            raise ModelImportError(f"output `{name}`: the node that names it has fewer results")
         if value is not POISON and value.dtype not in DTYPES and value.dtype not in CARRIERS:
-            reason = f"the output holds {TensorProto.DataType.Name(value.dtype)}, which no kernel computes on"
+            reason = f"the output holds {type_name(value.dtype)}, which no kernel computes on"
             self.builder.refused.append(UnsupportedOperator("graph output", reason, f"output {name}"))
         self.outputs.append(value)
         return Tree("tensor", index=len(self.outputs) - 1)

@@ -96,7 +96,8 @@ def _along(b: Builder, x: Value, axis: int, index: np.ndarray, weights: np.ndarr
         if not (weights[:, tap] == 1).all():
             part = forms.mul(b, part, b.const(weights[:, tap].reshape(shape), x.dtype))
         total = part if total is None else forms.add(b, total, part)
-    assert total is not None
+    if total is None:
+        raise Refused("no element of its result lies in its operand")
     return total
 
 

@@ -10,6 +10,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+from tilewright.compiler.errors import ModelImportError
+from tilewright.compiler.importers.onnx_file import array_of
+
 DTYPES = {
     TensorProto.FLOAT: "f32", TensorProto.DOUBLE: "f64", TensorProto.FLOAT16: "f16", TensorProto.BFLOAT16: "bf16",
     TensorProto.INT8: "i8", TensorProto.INT16: "i16", TensorProto.INT32: "i32", TensorProto.INT64: "i64",
@@ -137,7 +140,8 @@ class Scope:
         self.parent = parent
         self.values: dict[str, Value | None] = {}
 
-    def find(self, name: str) -> Value | None:
+    def find(self, name: str, reader: str) -> Value | None:
+        """The value of a name that `reader` reads, None for an omitted one."""
         if name == "":
             return None
         scope: Scope | None = self
@@ -145,7 +149,7 @@ class Scope:
             if name in scope.values:
                 return scope.values[name]
             scope = scope.parent
-        raise KeyError(name)
+        raise ModelImportError(f"{reader} reads `{name}`, which nothing before it produces")
 
 
 POISON = Value("", 0, ())
@@ -162,7 +166,7 @@ def decode_attributes(attributes, caller: dict[str, Any] | None = None) -> dict[
             continue
         value = helper.get_attribute_value(attribute)
         if attribute.type == AttributeProto.TENSOR:
-            value = numpy_helper.to_array(value)
+            value = array_of(value)
         elif attribute.type == AttributeProto.STRING:
             value = value.decode("utf-8", "surrogateescape")
         elif attribute.type == AttributeProto.STRINGS:
