@@ -12,7 +12,8 @@ import torch
 import torch._dynamo
 from torch.fx import GraphModule
 
-from tilewright.compiler.importers.torch_decompositions import FUNCTIONS, decomposition_table
+from tilewright.compiler.importers.torch_decompositions import decomposition_table
+from tilewright.compiler.importers.torch_functions import replace_functions
 from tilewright.compiler.torch_options import Options
 from tilewright.compiler.torch_partition import build
 from tilewright.compiler.torch_random import drawn_apart
@@ -40,9 +41,7 @@ def tilewright_backend(
     from torch._dynamo.backends.common import aot_autograd
 
     settings = Options.of(options, mode)
-    for node in graph_module.graph.nodes:
-        node.target = FUNCTIONS.get(node.target, node.target)
-    graph_module.recompile()
+    replace_functions(graph_module)
     prepare()
     compiled = aot_autograd(
         fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),

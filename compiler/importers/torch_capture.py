@@ -24,7 +24,6 @@ from torch._subclasses.fake_tensor import (
 from torch.fx import Graph, GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler.errors import (
@@ -33,7 +32,8 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
-from tilewright.compiler.importers.torch_decompositions import FUNCTIONS, Table
+from tilewright.compiler.importers.torch_decompositions import Table
+from tilewright.compiler.importers.torch_functions import OwnFunctions
 from tilewright.compiler.importers.torch_lowering import location
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE, trace_fast
@@ -117,13 +117,6 @@ def substituted(model: Any, replacement: dict[int, torch.Tensor]) -> Iterator[No
                 store.update(kept)
 
 
-class OwnFunctions(TorchFunctionMode):
-    """Calls our forms of FUNCTIONS."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
-
-
 def run_graph_module(module: GraphModule) -> Callable[..., Any]:
     """Calls an exported graph module node by node, so that traced nodes inherit its source lines."""
 
@@ -155,7 +148,7 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
-            with substituted(model, replacement), lines, OwnFunctions():
+            with substituted(model, replacement), lines, OwnFunctions(_here):
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)
@@ -259,9 +252,18 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         ) from direct
 
 
+def _here() -> str:
+    """The innermost source line of the model that is being traced."""
+    return _innermost(traceback.extract_stack())
+
+
 def _place(error: BaseException) -> str:
     """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    for frame in reversed(frames):
         if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
             return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return "<unknown location>"

@@ -16,7 +16,6 @@ from tilewright.compiler.importers import (
     torch_gradients,
     torch_indexing,
     torch_promotion,
-    torch_recurrent,
     torch_special,
     torch_windows,
 )
@@ -34,9 +33,6 @@ _KEEP = (
 
 _DRAWS = (aten.bernoulli, aten.rrelu, aten.rrelu_with_noise, aten.rrelu_with_noise_functional)
 """Operators that the table rewrites into ones which draw other random numbers from the same seed."""
-
-FUNCTIONS = {**torch_indexing.FUNCTIONS, **torch_recurrent.FUNCTIONS}
-"""Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
 
 Table = dict[Any, Callable]
 

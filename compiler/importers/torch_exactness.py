@@ -94,6 +94,8 @@ def _with_float(operator: Any) -> Callable:
 def fmod(x, y):
     """What division leaves, with the sign of `x`: exact while the quotient of shorter floats is below 2**29."""
     dtype = torch.result_type(x, y)
+    if not isinstance(x, torch.Tensor):
+        return NotImplemented
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.fmod, x, y)
     x, y = x.to(torch.float64), _double(y, x, dtype)
@@ -104,11 +106,18 @@ def fmod(x, y):
 def remainder(x, y):
     """What division leaves, with the sign of `y`."""
     dtype = torch.result_type(x, y)
+    if not isinstance(x, torch.Tensor):
+        return NotImplemented
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.remainder, x, y)
     x, y = x.to(torch.float64), _double(y, x, dtype)
     rest = torch.fmod(x, y)
     return torch.where(rest * y < 0, rest + y, rest).to(dtype)
+
+
+def remainder_of_number(x, y):
+    """`remainder` of a number."""
+    return torch.remainder(torch.scalar_tensor(x, dtype=torch.result_type(x, y)), y)
 
 
 def _double(y, x, dtype: torch.dtype):
@@ -121,6 +130,8 @@ def _double(y, x, dtype: torch.dtype):
 def divide(x, y, *, rounding_mode=None):
     """A rounded quotient, divided in double precision: in its own it may round up to a whole number."""
     dtype = torch.result_type(x, y)
+    if not isinstance(x, torch.Tensor):  # two numbers, whose result is folded
+        return NotImplemented
     if dtype in _INTEGERS and rounding_mode is not None:
         return _whole_quotient(x, y, rounding_mode)
     if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
@@ -178,6 +189,8 @@ def _in_words(operator: Any) -> Callable:
     def decomposition(*args, **kwargs):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         numbers = [a for a in args if not isinstance(a, torch.Tensor)]
+        if not tensors:  # two numbers, whose result is folded
+            return NotImplemented
         result = torch.result_type(*tensors) if len(tensors) == 2 else tensors[0].dtype
         if result not in _BYTES or not all(isinstance(n, int) for n in numbers):
             return NotImplemented
@@ -274,6 +287,7 @@ _ON_FLOATS: dict[Any, Callable] = {
     aten.floor_divide.default: floor_divide,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
+    aten.remainder.Scalar_Tensor: remainder_of_number,
     aten.fmod.Tensor: fmod,
     aten.fmod.Scalar: fmod,
 }

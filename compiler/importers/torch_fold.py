@@ -15,7 +15,18 @@ _CONSTANTS = {aten.full.default: 1, aten.full_like.default: 1, aten.scalar_tenso
 
 _MOVES = {
     getattr(aten, name).default
-    for name in ["view", "_unsafe_view", "reshape", "expand", "permute", "unsqueeze", "squeeze", "clone", "t"]
+    for name in [
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "expand",
+        "permute",
+        "unsqueeze",
+        "squeeze",
+        "clone",
+        "alias",
+        "t",
+    ]
 } | {aten.squeeze.dim, aten.squeeze.dims, aten.transpose.int, aten.slice.Tensor, aten.select.int}
 """Operators that only move elements: of a tensor of one number they make another."""
 
@@ -28,10 +39,6 @@ def fold_constants(module: GraphModule) -> None:
     """
     numbers: dict[Node, torch.Tensor] = {}  # of one element: those of rank 0 promote types in another way
     for node in list(module.graph.nodes):
-        if node.target is aten.alias.default and node.args[0].target in _CONSTANTS:
-            node.replace_all_uses_with(node.args[0])
-            module.graph.erase_node(node)
-            continue
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or value.dtype.is_complex:
             continue
@@ -40,7 +47,7 @@ def fold_constants(module: GraphModule) -> None:
             if isinstance(number, (bool, int, float)):
                 numbers[node] = torch.full(_one(value), number, dtype=value.dtype)
             continue
-        if not node.all_input_nodes or not all(source in numbers for source in node.all_input_nodes):
+        if not all(source in numbers for source in node.all_input_nodes):
             continue
         if node.target in _MOVES:
             result = numbers[node.all_input_nodes[0]].reshape(_one(value))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 aten = torch.ops.aten
 
@@ -75,13 +74,20 @@ def put(x, index, source, accumulate=False):
     return written.reshape(x.shape)
 
 
-def one_hot(x, num_classes=-1):
-    """1 at the class of each element, 0 elsewhere; looking classes up is what refuses those that are none."""
-    if num_classes < 0 or not x.numel():
-        return functional.one_hot(x, num_classes)
-    classes = torch.arange(num_classes, device=x.device)
-    known = classes.index_select(0, x.reshape(-1)).reshape(x.shape)
-    return (known.unsqueeze(-1) == classes).to(torch.int64)
+def histc(x, bins=100, min=0, max=0):
+    """How many elements lie in each of `bins` intervals between two bounds, by default the extreme elements."""
+    if not x.dtype.is_floating_point or not x.numel():
+        return NotImplemented
+    x = x.reshape(-1)
+    low, high = (x.amin(), x.amax()) if min == max else (x.new_full((), min), x.new_full((), max))
+    even = low == high
+    low, high = torch.where(even, low - 1, low), torch.where(even, high + 1, high)
+    inside = (x >= low) & (x <= high)
+    place = torch.where(inside, (x - low) * bins / (high - low), bins).to(torch.int64)
+    place = torch.where(inside, torch.clamp_max(place, bins - 1), bins)
+    if min == max:  # as eager does, refuses extreme elements that are no numbers: there is no such place
+        place = torch.where((high - low).isfinite(), place, bins + 1)
+    return x.new_zeros(bins + 1).index_put((place,), x.new_ones(()), accumulate=True)[:bins]
 
 
 def index(x, indices):
@@ -96,7 +102,17 @@ def index_put(x, indices, values, accumulate=False):
     if len(found) == 1 and indices[found[0]].dtype in MASKS:
         return _assigned(x, found[0], indices[found[0]] != 0, values.to(x.dtype), accumulate)
     wide = _widened(indices)
-    return NotImplemented if wide is None else aten.index_put(x, wide, values, accumulate)
+    if wide is not None:
+        return aten.index_put(x, wide, values, accumulate)
+    places = range(found[0], found[0] + len(found))
+    if any(indices[place] is None or indices[place].dim() for place in places) or not found:
+        return NotImplemented
+    # Numbers of one slice: torch-mlir scatters lists of slices only.
+    lists = [index if index is None else index.reshape(1) for index in indices]
+    behind = x.dim() - places.stop
+    if values.dim() > behind:
+        values = values.unsqueeze(values.dim() - behind)
+    return aten.index_put(x, lists, values, accumulate)
 
 
 def _assigned(x, first: int, mask, values, accumulate: bool):
@@ -129,11 +145,9 @@ def _widened(indices):
 MASKS = (torch.bool, torch.uint8)
 """Types of indices that choose elements instead of numbering them."""
 
-FUNCTIONS: dict[Any, Any] = {functional.one_hot: one_hot}
-"""Functions that PyTorch takes apart, and their checks away, before operators are looked up in tables."""
-
 TABLE: dict[Any, Any] = {
     aten.roll.default: roll,
+    aten.histc.default: histc,
     aten.index.Tensor: index,
     aten.index_put.default: index_put,
     aten.index_add.default: index_add,

@@ -104,7 +104,9 @@ def adaptive_max_pool(x, output_size):
     rank = len(output_size)
     size = x.shape[x.dim() - rank :]
     if all(extent % out == 0 for extent, out in zip(size, output_size)):
-        return NotImplemented
+        window = [extent // out for extent, out in zip(size, output_size)]
+        pool = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
+        return pool(x, window, window)
     lead = list(x.shape[: x.dim() - rank])
     flat = x.reshape(*lead, math.prod(size))
     places = _window_places(size, output_size, x.device)
@@ -112,6 +114,17 @@ def adaptive_max_pool(x, output_size):
     values, winner = torch.max(windows, -1)
     indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
     return values.reshape(*lead, *output_size), indices.reshape(*lead, *output_size)
+
+
+def _of_one_image(operator: Any, rank: int):
+    """A pooling of images without a batch, by way of a batch of one."""
+
+    def decomposition(x, *args, **kwargs):
+        if x.dim() != rank + 1:
+            return NotImplemented
+        return operator(x.unsqueeze(0), *args, **kwargs).squeeze(0)
+
+    return decomposition
 
 
 def _window_places(size, output_size, device) -> torch.Tensor:
@@ -129,6 +142,8 @@ def _window_places(size, output_size, device) -> torch.Tensor:
 
 
 TABLE: dict[Any, Any] = {
+    aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
+    aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,

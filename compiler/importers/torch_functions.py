@@ -1,0 +1,182 @@
+"""Functions of PyTorch that it takes apart before operators are looked up in tables, in forms that can be traced."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers import torch_recurrent
+
+Place = Callable[[], str]
+"""Tells the line of the model that is being traced."""
+
+
+def one_hot(x, num_classes=-1):
+    """1 at the class of each element, 0 elsewhere; looking classes up is what refuses those that are none."""
+    if num_classes < 0 or not x.numel():
+        return functional.one_hot(x, num_classes)
+    classes = torch.arange(num_classes, device=x.device)
+    known = classes.index_select(0, x.reshape(-1)).reshape(x.shape)
+    return (known.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def getitem(x, index):
+    """`x[index]` with numbers that are tensors looked up: PyTorch reads their values to slice by them."""
+    places = _numbered(x, index)
+    if places is None:
+        return operator.getitem(x, index)
+    basic, numbers = places
+    x = x[basic]
+    for dim, number in reversed(numbers):
+        front = torch.where(number < 0, number + x.shape[dim], number)
+        x = x.index_select(dim, front.reshape(1)).squeeze(dim)
+    return x
+
+
+def setitem(x, index, value):
+    """`x[index] = value` with numbers that are tensors: one slice is put by number."""
+    places = _numbered(x, index)
+    if places is None or len(places[1]) != 1:
+        x[index] = value
+        return
+    basic, ((dim, number),) = places
+    part = x[basic]
+    if not isinstance(value, torch.Tensor):
+        value = part.new_full((), value)
+    behind = part.dim() - dim - 1
+    if value.dim() > behind:
+        value = value.unsqueeze(value.dim() - behind)
+    torch.ops.aten.index_put_(part, [None] * dim + [number.reshape(1)], value.to(part.dtype))
+
+
+def _numbered(x, index):
+    """`index` with whole dimensions for numbers that are tensors, and (dimension, number) for each of them.
+
+    None where there are none, or other tensors beside them.
+    """
+    elements = index if isinstance(index, tuple) else (index,)
+    if not isinstance(x, torch.Tensor) or not any(map(_is_number, elements)):
+        return None
+    known = (int, slice, type(None), type(Ellipsis))
+    if not all(_is_number(element) or isinstance(element, known) for element in elements):
+        return None
+    counted = sum(element is not None and element is not Ellipsis for element in elements)
+    basic, numbers, dim = [], [], 0
+    for element in elements:
+        if _is_number(element):
+            numbers.append((dim, element))
+            element = slice(None)
+        basic.append(element)
+        if element is Ellipsis:
+            dim += x.dim() - counted
+        else:
+            dim += not isinstance(element, int)
+    return tuple(basic), numbers
+
+
+def _is_number(element) -> bool:
+    return (
+        isinstance(element, torch.Tensor)
+        and element.dim() == 0
+        and element.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+    )
+
+
+def view_of(x):
+    """A view of all elements."""
+    return x.view(x.shape)
+
+
+FUNCTIONS: dict[Any, Any] = {
+    functional.one_hot: one_hot,
+    torch.Tensor.__getitem__: getitem,
+    torch.Tensor.__setitem__: setitem,
+    torch.ops.prims.view_of: view_of,
+    torch.ops.prims.view_of.default: view_of,
+    **torch_recurrent.FUNCTIONS,
+}
+"""Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
+
+_IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__")
+_IN_PLACE += ("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__")
+
+
+def writes(function: Any) -> bool:
+    """Whether a function or method changes its first argument."""
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or name in _OPERATORS
+
+
+_OPERATORS = {
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "setitem",
+}
+
+
+class OwnFunctions(TorchFunctionMode):
+    """Calls our forms of FUNCTIONS.
+
+    A slice that was looked up is a copy where eager PyTorch has a view. Writing to either of the two afterwards is
+    refused, since the other would not see it.
+    """
+
+    def __init__(self, place: Place):
+        super().__init__()
+        self._place = place
+        self._copied: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
+            written = _storage(args[0])
+            if any(_storage(tensor) == written for tensor in self._copied):
+                reason = (
+                    "changes a tensor of which x[n] with a tensor n took a copy, or that copy; clone it first"
+                )
+                raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
+        found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+        if func is torch.Tensor.__getitem__ and _numbered(*args) is not None:
+            self._copied += [args[0], found]
+        return found
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def replace_functions(module: GraphModule) -> None:
+    """Puts our forms into a graph captured by TorchDynamo, but lookups for views only where nothing is written."""
+    nodes = module.graph.nodes
+    is_pure = not any(
+        writes(node.target) or "out" in node.kwargs for node in nodes if node.op != "placeholder"
+    )
+    for node in nodes:
+        if node.target is operator.getitem and is_pure and _has_number(node.args[1]):
+            node.target = getitem
+        elif node.target is operator.setitem and _has_number(node.args[1]):
+            node.target = setitem
+        else:
+            node.target = FUNCTIONS.get(node.target, node.target)
+    module.recompile()
+
+
+def _has_number(index: Any) -> bool:
+    elements = index if isinstance(index, (tuple, list)) else (index,)
+    return any(
+        isinstance(element, Node) and _is_number(element.meta.get("example_value")) for element in elements
+    )

@@ -1,0 +1,183 @@
+"""Numbers that are tensors as indices, functions of plain numbers, histograms, bags, images without a batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importers import torch_functions, torch_indexing, torch_special
+
+COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilewright")]
+
+
+@st.composite
+def numbered(draw):
+    """A shape, and an index of numbers, slices and new dimensions, some numbers of which become tensors."""
+    shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    elements = [
+        draw(st.integers(-n, n - 1) | st.sampled_from([slice(None), slice(1, None), slice(None, None, 2)]))
+        for n in shape[: draw(st.integers(1, len(shape)))]
+    ]
+    for extra in draw(st.sampled_from([[], [None], [Ellipsis], [None, Ellipsis]])):
+        elements.insert(draw(st.integers(0, len(elements))), extra)
+    dtype = draw(st.sampled_from([torch.int64, torch.int32]))
+    tensors = [
+        torch.tensor(e, dtype=dtype) if type(e) is int and draw(st.booleans()) else e for e in elements
+    ]
+    return shape, tuple(elements), tuple(tensors)
+
+
+@given(numbered())
+@settings(deadline=None, max_examples=200)
+def test_numbers_that_are_tensors_index_as_numbers_do(case):
+    shape, elements, tensors = case
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    try:
+        expected = x[elements]
+    except IndexError:
+        return
+    assert torch.equal(torch_functions.getitem(x, tensors), expected)
+    for value in (7.0, expected + 0.5):
+        ours, theirs = x.clone(), x.clone()
+        theirs[elements] = value
+        torch_functions.setitem(ours, tensors, value)
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_compiled_lookups(compiler):
+    x, before = torch.randn(3, 3, 3), tilewright.fallback_count()
+
+    def written(x, n):
+        y = x.clone()
+        y[0, n] = x.sum((0, 1))
+        return y, y.sum()
+
+    def read(x, n):
+        return x[n] * 2, x[:, n, 1:], x[..., n]
+
+    for function in (read, written):
+        compiled = compiler(function, (x, torch.tensor(0)))
+        for number in (0, 2, -1):
+            n = torch.tensor(number)
+            torch.testing.assert_close(compiled(x, n), function(x, n))
+        with pytest.raises(Exception, match=r"out of (range|bounds)"):
+            compiled(x, torch.tensor(3))
+    assert tilewright.fallback_count() == before
+
+
+def test_a_copy_in_place_of_a_view_is_not_written_to():
+    def through_the_copy(x, n):
+        y = x * 1
+        y[n].add_(1)
+        return y
+
+    def behind_it(x, n):
+        y = x * 1
+        z = y[n]
+        y += 1
+        return z * 1
+
+    for function in (through_the_copy, behind_it):
+        args = (torch.randn(3, 2), torch.tensor(1))
+        with pytest.raises(UnsupportedError, match=r"x\[n\] with a tensor n took a copy"):
+            tilewright.compile(function, args)
+        compiled = torch.compile(function, backend="tilewright")
+        torch.testing.assert_close(compiled(*args), function(*args))
+
+
+OF_NUMBERS = {
+    "quotient": lambda: torch.div(64, 8, rounding_mode="trunc"),
+    "floored quotient": lambda: torch.div(-7, 2, rounding_mode="floor"),
+    "fractions": lambda: torch.div(-7.5, 2, rounding_mode="floor"),
+    "true quotient": lambda: torch.true_divide(7, 2),
+    "floor_divide": lambda: torch.floor_divide(-7, 2),
+    "sum": lambda: torch.add(1, 2.5),
+    "product": lambda: torch.mul(3, True),
+}
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_functions_of_plain_numbers(compiler):
+    def every(x):
+        return [x + f() for f in OF_NUMBERS.values()] + [100 // x, 100 % x, torch.remainder(-7, x)]
+
+    x, before = torch.tensor([3, -4, 7]), tilewright.fallback_count()
+    for found, expected in zip(compiler(every, (x,))(x), every(x)):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+    assert tilewright.fallback_count() == before
+
+
+WITHOUT_BATCH = {
+    "avg_pool1d": (lambda x: F.avg_pool1d(x, 3, 2, 1), (3, 8)),
+    "avg_pool2d": (lambda x: F.avg_pool2d(x, (3, 2), ceil_mode=True), (3, 8, 9)),
+    "avg_pool3d": (lambda x: F.avg_pool3d(x, 2, count_include_pad=False, padding=1), (3, 4, 4, 5)),
+    "lp_pool2d": (lambda x: F.lp_pool2d(x, 2, 2), (3, 8, 9)),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (3, 8, 9)),
+    "adaptive_avg_pool2d": (
+        lambda x: (F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_avg_pool2d(x, (3, 4))),
+        (3, 8, 9),
+    ),
+    "adaptive_max_pool1d": (lambda x: (F.adaptive_max_pool1d(x, 4), F.adaptive_max_pool1d(x, 3)), (3, 8)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (4, 3), return_indices=True), (3, 8, 9)),
+    "adaptive_max_pool2d of a batch": (
+        lambda x: F.adaptive_max_pool2d(x, (4, 3), return_indices=True),
+        (2, 3, 8, 9),
+    ),
+    "adaptive_max_pool3d": (lambda x: F.adaptive_max_pool3d(x, (2, 1, 3)), (3, 4, 5, 6)),
+    "conv2d": (lambda x: F.conv2d(x, torch.ones(2, 3, 3, 3), padding=1), (3, 8, 9)),
+    "conv_transpose2d": (lambda x: F.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2), (3, 4, 5)),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_BATCH)
+def test_images_without_a_batch(name):
+    function, shape = WITHOUT_BATCH[name]
+    x = torch.randn(shape)
+    torch.testing.assert_close(tilewright.compile(function, (x,))(x), function(x))
+
+
+numbers = st.floats(-4, 4, width=32) | st.sampled_from([float("nan"), float("inf"), -float("inf"), 2.0, -2.0])
+bounds = st.sampled_from([(0, 0), (-2, 2), (-1, 3.5), (1, 1)])
+
+
+@given(st.lists(numbers, min_size=1, max_size=30), st.integers(1, 12), bounds)
+@settings(deadline=None, max_examples=150)
+def test_histograms(elements, bins, bounds):
+    x = torch.tensor(elements)
+    if bounds[0] == bounds[1] and not x.isfinite().all():
+        with pytest.raises((IndexError, RuntimeError)):
+            torch_indexing.histc(x, bins, *bounds)
+        return
+    assert torch.equal(torch_indexing.histc(x, bins, *bounds), torch.histc(x, bins, *bounds))
+
+
+def test_compiled_histograms():
+    x = torch.randn(5, 20)
+
+    def both(x):
+        return torch.histc(x, 7), torch.histc(x, 4, -1, 1)
+
+    for found, expected in zip(tilewright.compile(both, (x,))(x), both(x)):
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "operator", [torch.ops.aten._embedding_bag, torch.ops.aten._embedding_bag_forward_only]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("mode", [0, 1, 2], ids=["sum", "mean", "max"])
+def test_bags_give_all_that_eager_gives(operator, dtype, mode):
+    weight, indices = torch.randn(9, 2).to(dtype), torch.tensor([1, 3, 3, 4, 5])
+    decomposition = torch_special.TABLE[operator.default]
+    for offsets in (torch.tensor([0, 2, 2, 5]), torch.tensor([0, 5])):
+        for last in (False, True):
+            for padding in (-1, 3):
+                args = (weight, indices, offsets, False, mode, False, None, last, padding)
+                for found, expected in zip(decomposition(*args), operator(*args)):
+                    torch.testing.assert_close(found, expected)
