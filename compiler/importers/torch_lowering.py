@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from tilewright.compiler.errors import (
     UnsupportedOperator,
 )
 from tilewright.compiler.importers.torch_indexing import MASKS
+from tilewright.compiler.importers.torch_promotion import converted
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.workers.modules import run_upstream
@@ -39,6 +40,8 @@ MASKED = (
     "broadcasts) for all elements of the mask, or use torch.where or masked_scatter"
 )
 _WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
+
+_FULL = {torch.ops.aten.full.default, torch.ops.aten.full_like.default}
 
 _verdicts: dict[Any, str | None] = {}
 
@@ -75,10 +78,36 @@ def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
 
     _forget_devices(graph)
     importer = fx_importer.FxImporter(context=context(), config_check=False)
-    importer.import_stateless_graph(graph, func_name="main")
+    with _signed_results(graph):
+        importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
     run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
+
+
+@contextlib.contextmanager
+def _signed_results(graph: Graph) -> Iterator[None]:
+    """Lets constant bytes among the results be signed ones of the same bits: torch-mlir returns no others."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    given, added = output.args, {}
+    for node in output.all_input_nodes:
+        value = node.meta.get("val")
+        if node.target in _FULL and value is not None and value.dtype == torch.uint8:
+            number = converted(node.args[1], torch.int8)
+            with graph.inserting_before(output):
+                placement: dict[str, Any] = {**node.kwargs, "dtype": torch.int8}
+                placement.pop("memory_format", None)
+                added[node] = graph.call_function(
+                    torch.ops.aten.full.default, (list(value.shape), number), placement
+                )
+            added[node].meta["val"] = value.to(torch.int8)
+    output.args = torch.fx.node.map_arg(given, lambda node: added.get(node, node))
+    try:
+        yield
+    finally:
+        output.args = given
+        for node in added.values():
+            graph.erase_node(node)
 
 
 def _forget_devices(graph: Graph) -> None:

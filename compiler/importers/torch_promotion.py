@@ -1,11 +1,13 @@
-"""Operand types made explicit: torch-mlir sees every element-wise operator on one type, which it takes for what it is.
+"""Operand types made explicit: every operator reaches torch-mlir on one type, taken for what it is.
 
-Left to itself it takes bytes and booleans for signed numbers, ends the process on some mixtures of types, rounds
-16-bit floats at every step of an operator, and compares single precision with numbers of double precision.
+Left to itself it takes bytes and booleans for signed numbers, ends the process on some mixtures of types,
+rounds 16-bit floats at every step of an operator, and compares single precision with numbers of double
+precision.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Number
 from typing import Any
@@ -18,7 +20,7 @@ from torch._prims_common import elementwise_dtypes
 aten = torch.ops.aten
 
 WIDE = {torch.bool: torch.int32, torch.uint8: torch.int32, torch.int8: torch.int32}
-"""Types that torch-mlir takes for others -> one that holds their values and has their wraparound in its low bits."""
+"""Types that torch-mlir takes for others -> one that holds their values, and wraps as they do in its low bits."""
 _HALVES = {torch.float16, torch.bfloat16}
 
 _known: dict[Any, tuple[torch.dtype, torch.dtype]] = {}
@@ -62,10 +64,10 @@ def _rounded(number: float, dtype: torch.dtype) -> float:
 
 
 def promoted(operator: Any, kind: Any = KIND.DEFAULT, *, numbers: int = 2, once: bool = False) -> Callable:
-    """`operator` on operands of one type, the one that PyTorch computes it in, its result in the one it returns.
+    """`operator` on operands of the type that PyTorch computes it in, its result in the type that it returns.
 
-    Operands are the tensors, and numbers among the first `numbers` arguments. An operator that rounds `once` does
-    so on 16-bit floats too, and takes them as they are.
+    Operands are the tensors, and numbers among the first `numbers` arguments. An operator that rounds `once`
+    does so on 16-bit floats too, and takes them as they are.
     """
 
     def decomposition(*args, **kwargs):
@@ -90,7 +92,7 @@ def promoted(operator: Any, kind: Any = KIND.DEFAULT, *, numbers: int = 2, once:
 
 
 def added(operator: Any) -> Callable:
-    """A sum or difference, on 16-bit floats with numbers that are rounded to their type first, as in PyTorch."""
+    """A sum or difference; beside 16-bit floats, numbers are rounded to their type first, as in PyTorch."""
     plain, scaled = promoted(operator, KIND.NO_OPMATH, once=True), promoted(operator)
 
     def decomposition(x, y, alpha=1):
@@ -166,6 +168,17 @@ def widened(operator: Any, *positions: int) -> Callable:
     return decomposition
 
 
+def pooled(operator: Any) -> Callable:
+    """A maximum over windows of integers, in double precision, which holds those of up to 32 bits."""
+
+    def decomposition(x, *args, **kwargs):
+        if x.dtype not in WIDE and x.dtype not in (torch.int16, torch.int32):
+            return NotImplemented
+        return _returned(operator(x.to(torch.float64), *args, **kwargs), x.dtype)
+
+    return decomposition
+
+
 def accumulated(operator: Any) -> Callable:
     """An `index_put` that adds, in 32 bits where it adds bytes or booleans."""
     wide = widened(operator, 0, 2)
@@ -189,7 +202,7 @@ def threshold(x, threshold, value):
 
 
 def where(condition, x, y):
-    """A choice between operands of one type, spread out where they are alike: then it is folded into either."""
+    """A choice between operands of one type, spread out where alike: it is folded into either then."""
     dtype = torch.result_type(x, y)
     shape = torch.broadcast_shapes(condition.shape, x.shape, y.shape)
     if condition.dtype != torch.bool:
@@ -243,6 +256,23 @@ def _to_number(x, number: int):
     half = _to_number(x, number // 2) if number > 1 else None
     square = x if half is None else half * half
     return square * x if number > 1 and number % 2 else square
+
+
+def masked_fill(x, mask, value):
+    """Booleans filled with a number, which is one of them first."""
+    if x.dtype != torch.bool or isinstance(value, bool):
+        return NotImplemented
+    return aten.masked_fill.Scalar(x, mask, bool(value))
+
+
+def arange(*bounds, dtype=None, **kwargs):
+    """Bytes and whole numbers between fractions, counted in 64 bits."""
+    fractions = any(isinstance(bound, float) for bound in bounds)
+    if dtype is None or dtype.is_floating_point or not (dtype in WIDE or fractions):
+        return NotImplemented
+    start, end, step = (*((0, *bounds) if len(bounds) == 1 else bounds), 1)[:3]
+    count = torch.arange(math.ceil((end - start) / step), dtype=torch.int64)
+    return (count * int(step) + int(start)).to(dtype)
 
 
 def elu(x, alpha=1, scale=1, input_scale=1):
@@ -325,6 +355,10 @@ TABLE: dict[Any, Callable] = {
         o: with_number(aten.bitwise_xor.Tensor)
         for o in (aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
     },
+    **{o: pooled(o) for o in _overloads("max_pool1d max_pool2d max_pool3d")},
+    **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
+    **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),
+    aten.masked_fill.Scalar: masked_fill,
     aten.elu.default: either(promoted(aten.elu.default, numbers=0), elu),
     aten._log_softmax.default: promoted(aten._log_softmax.default, numbers=0),
     aten.addcmul.default: addcmul,

@@ -180,6 +180,8 @@ def angle(x):
 
 def median_dim(x, dim, keepdim=False):
     """The lower median along `dim`, NaN where there is one."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     values, indices = torch.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
     if x.dtype.is_floating_point:
         is_nan = torch.isnan(x)
@@ -196,7 +198,7 @@ def median(x):
 
 def nanmedian_dim(x, dim, keepdim=False):
     """The lower median of the numbers along `dim`, which sort before NaN."""
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_floating_point or not x.dim():
         return torch.median(x, dim, keepdim)
     values, indices = torch.sort(x, dim)
     numbers = torch.sum(torch.logical_not(torch.isnan(x)), dim, keepdim=True)
@@ -212,8 +214,10 @@ def nanmedian(x):
 
 def _running(x, dim: int, largest: bool):
     """Running extreme and the last index that met it, by comparing every element with all earlier ones."""
+    if not x.dim() or not x.numel():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
     n = x.shape[dim]
-    if x.numel() * n > LARGEST_SQUARE or not x.dim():
+    if x.numel() * n > LARGEST_SQUARE:
         return NotImplemented
     worst = (-math.inf if largest else math.inf) if x.dtype.is_floating_point else None
     if worst is None:

@@ -300,3 +300,39 @@ def test_quotients_take_numbers_in_the_type():
         ],
         x,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32])
+def test_operators_on_which_torch_mlir_dies_of_a_type(dtype):
+    agree(
+        [
+            lambda x: torch.arange(5, dtype=dtype),
+            lambda x: torch.arange(1, 9, 2, dtype=dtype) + x[0, :4],
+            lambda x: torch.arange(1.0, 5.000001, 2.0, dtype=dtype) + x[0, :3],
+            lambda x: F.max_pool2d(x.reshape(1, 1, 4, 6), 2, 1),
+            lambda x: F.max_pool2d(x.reshape(1, 1, 4, 6), 2, 1, return_indices=True)[0],
+            lambda x: F.max_pool3d(x.reshape(1, 1, 2, 3, 4), 2, 1),
+            lambda x: x + x.max(),
+            lambda x: x[0, 0] + x[0, 0].max(),
+            lambda x: torch.full_like(x, 100),
+            lambda x: torch.zeros((), dtype=dtype),
+            lambda x: torch.cat((x, x.to(torch.float32))),
+        ],
+        values(dtype),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.float32])
+def test_scans_and_order_statistics_of_rank_zero_and_of_nothing(dtype):
+    functions = [lambda x: x.cummax(0), lambda x: x.cummin(0)]
+    agree(functions, torch.ones((0, 3), dtype=dtype))
+    if dtype != torch.bool:
+        functions += [lambda x: x.median(0), lambda x: x.nanmedian(0)]
+    agree(functions, torch.ones((), dtype=dtype))
+
+
+def test_booleans_are_filled_with_booleans():
+    x = values(torch.bool)
+    agree(
+        [lambda x: x.masked_fill(x, 10), lambda x: x.masked_fill(x, 0), lambda x: x.masked_fill(~x, True)], x
+    )
