@@ -24,6 +24,7 @@ from tilewright.runtime.manifest import Reader, package_from_json, package_to_js
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package, TensorSpec
 from tilewright.runtime.signature import Signature
+from tilewright.runtime.signature_rules import broken_rule
 
 FORMAT = "tilewright artifact"
 PACKAGE_FORMAT = "tilewright package"
@@ -149,11 +150,11 @@ def _bound(
         _check_machine(manifest)
         _verify(manifest, file.tensors, verify)
         package = package_from_json(manifest, file.tensors)
-        signature = _signature(manifest)
+        signature = _signature(manifest, package)
         weights = _arrays(manifest["weight_tensors"], package.weights, file)
         state = [array.copy() for array in _arrays(manifest["state_tensors"], signature.state, file)]
         executable = bind(package, weights, num_threads, device, cuda_graph, needs_device=True)
-    except (ArtifactError, DeviceError, PackageError) as error:
+    except (ArtifactError, DeviceError, PackageError, MemoryError) as error:
         raise ArtifactError(f"{os.fspath(path)}: {error}") from None
     return CompiledModel(executable, signature, state)
 
@@ -197,12 +198,16 @@ def _verify(manifest: Reader, tensors: dict[str, memoryview], with_weights: bool
             raise ArtifactError(f"damaged: `{key}` does not match its checksum")
 
 
-def _signature(manifest: Reader) -> Signature:
+def _signature(manifest: Reader, package: Package) -> Signature:
     data = manifest["signature"].object()
     try:
-        return Signature.from_json(json.dumps(data))
+        signature = Signature.from_json(json.dumps(data))
+        broken = broken_rule(signature, package)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise ArtifactError(f"damaged: manifest.signature: {error!r}") from None
+    if broken:
+        raise ArtifactError(f"damaged: manifest.signature: {broken}")
+    return signature
 
 
 def _arrays(

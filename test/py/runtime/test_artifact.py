@@ -200,8 +200,42 @@ def put(value, *keys):
     ],
 )
 def test_every_field_is_checked(saved, change, message):
-    with pytest.raises((ArtifactError, MemoryError), match=message):
+    with pytest.raises(ArtifactError, match=message):
         tilewright.load(rewritten(saved, change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (put("nobody", "flavour"), "flavour: expected torch or numpy"),
+        (put(1, "positional", 0), "expected names of arguments, found 1"),
+        (put(["y"], "optional"), "one that may be left out is none"),
+        (put(7, "inputs", 0, 1), "inputs: expected a name, an element type and a shape"),
+        (put([1 << 40], "inputs", 0, 2), "inputs: expected the shapes and sizes of the program's"),
+        (put([], "inputs"), "inputs: expected the shapes"),
+        (put("f64", "results", 0, 1), "results: expected the shapes and sizes"),
+        (put(-1, "results", 0, 2, 0), "results: expected"),
+        (put(3, "arguments", 0, 1, "index"), "expected a tensor from 0 to 0, found 3"),
+        (put([], "arguments"), "expected all 1 inputs"),
+        (put("heap", "arguments", 0, 1, "kind"), "expected one of tensor, constant"),
+        (put({"kind": "dict", "children": [{"kind": "tensor", "index": 0}]}, "returns"), "as many keys as members"),
+        (put({"kind": "record", "type": "os"}, "returns"), "expected a type as `module:name`"),
+        (put({"kind": "array", "value": ["f33", []]}, "returns"), "expected an element type and elements"),
+        (put("nowhere", "outputs", 0, "source"), "expected a result, an input, a weight or a state tensor"),
+        (put(1, "outputs", 0, "index"), "expected a result, an input"),
+        (put("empty", "outputs", 0, "source"), "expected no elements"),
+        (put([65], "outputs", 0, "shape"), "expected a view within"),
+        (put(1, "outputs", 0, "offset"), "expected a view within"),
+        (put([2], "outputs", 0, "strides"), "expected a view within"),
+        (put([1, 1], "outputs", 0, "strides"), "expected a view within"),
+        (put([{"result": 0, "target": "weight", "index": 0}], "mutations"), "mutations: expected a result"),
+        (put([{"result": 1, "target": "input", "index": 0}], "mutations"), "mutations: expected a result"),
+        (put([4], "in_memory"), "in_memory: expected numbers of inputs"),
+    ],
+)  # fmt: skip
+def test_signatures_fit_their_packages(saved, change, message):
+    with pytest.raises(ArtifactError, match=f"manifest.signature: .*{message}"):
+        tilewright.load(rewritten(saved, lambda manifest: change(manifest["signature"])))
 
 
 @pytest.mark.parametrize(
