@@ -53,7 +53,7 @@ def _direction(x, state, weights: Weights, has_biases: bool, cell: Callable, bac
 
 
 def _layers(
-    x, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, cell: Callable
+    cell: Callable, x, states, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
 ):
     """All layers: the output, and the last states stacked as the first ones were."""
     count = num_layers * (2 if bidirectional else 1)
@@ -78,12 +78,12 @@ def _layers(
 
 def lstm(x, hx: Sequence[torch.Tensor], params: Weights, *how: Any):
     """`torch.lstm` of padded sequences: (output, h, c)."""
-    return _layers(x, hx, params, *how, _lstm_cell)
+    return _layers(_lstm_cell, x, hx, params, *how)
 
 
 def _of_one_state(cell: Callable) -> Callable:
     def layers(x, hx: torch.Tensor, params: Weights, *how: Any):
-        return _layers(x, (hx,), params, *how, cell)
+        return _layers(cell, x, (hx,), params, *how)
 
     return layers
 
