@@ -79,7 +79,9 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
         convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
         canonicalize,cse,
-        reconcile-unrealized-casts,widen-booleans)""".replace("\n", "").replace("        ", "")
+        reconcile-unrealized-casts,widen-booleans,move-short-floats)""".replace("\n", "").replace(
+        "        ", ""
+    )
 
 
 @dataclass(frozen=True)

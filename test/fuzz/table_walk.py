@@ -37,10 +37,22 @@ def entries() -> list[Entry]:
     ]
 
 
-def calls(entry: Entry, seed: int = 0, most: int = 2) -> list[Sample]:
-    """Sample calls of an entry, and one of them on special values."""
-    found = samples(entry.operator, entry.dtype, seed, most)
-    return found + samples(entry.operator, entry.dtype, seed + 1, 1, special=True)
+def quick() -> list[Entry]:
+    """Every operator on two of its dtypes, another two for the next one."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries():
+        found.setdefault(entry.operator, []).append(entry)
+    return [
+        every[(2 * number + k) % len(every)]
+        for number, every in enumerate(found.values())
+        for k in range(min(2, len(every)))
+    ]
+
+
+def calls(entry: Entry) -> list[Sample]:
+    """A sample call of an entry, and one on special values."""
+    found = samples(entry.operator, entry.dtype, seed=0, most=1)
+    return found + samples(entry.operator, entry.dtype, seed=1, most=1, special=True)
 
 
 def walk(wanted: list[Entry], known: frozenset[Entry] = frozenset()) -> Iterator[tuple[Entry, Outcome]]:
