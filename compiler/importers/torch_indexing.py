@@ -66,6 +66,18 @@ def index_reduce(x, dim, index, source, reduce, *, include_self=True):
     return aten.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
+def on_one_place(operator: Any):
+    """A scatter into a tensor without dimensions, by way of one of one element."""
+
+    def decomposition(x, dim, index, *args, **kwargs):
+        if x.dim():
+            return NotImplemented
+        args = [a.reshape(1) if isinstance(a, torch.Tensor) else a for a in args]
+        return operator(x.reshape(1), 0, index.reshape(1), *args, **kwargs).reshape([])
+
+    return decomposition
+
+
 def put(x, index, source, accumulate=False):
     """Elements of the flattened tensor replaced by number, negative ones from its end."""
     if not x.numel():
@@ -145,7 +157,13 @@ def _widened(indices):
 MASKS = (torch.bool, torch.uint8)
 """Types of indices that choose elements instead of numbering them."""
 
+_SCATTERS = (
+    *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce),
+    *(aten.scatter_add.default, aten.scatter_reduce.two),
+)
+
 TABLE: dict[Any, Any] = {
+    **{operator: on_one_place(operator) for operator in _SCATTERS},
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,

@@ -179,6 +179,16 @@ def pooled(operator: Any) -> Callable:
     return decomposition
 
 
+def mean_of_sources(x, dim, index, source, reduce, *, include_self=True):
+    """The sum of what meets at a place divided by its count, rounded down for integers."""
+    if reduce != "mean" or x.dtype.is_complex:
+        return NotImplemented
+    total = torch.scatter_reduce(x, dim, index, source, "sum", include_self=include_self)
+    count = torch.scatter_add(torch.full_like(x, int(include_self)), dim, index, torch.ones_like(source))
+    mode = None if x.dtype.is_floating_point else "floor"
+    return torch.div(total, torch.where(count == 0, 1, count).to(x.dtype), rounding_mode=mode)
+
+
 def accumulated(operator: Any) -> Callable:
     """An `index_put` that adds, in 32 bits where it adds bytes or booleans."""
     wide = widened(operator, 0, 2)
@@ -335,7 +345,8 @@ TABLE: dict[Any, Callable] = {
     **{o: widened(o, 0) for o in _overloads("amax amin argmax argmin aminmax sort topk kthvalue mode")},
     **{o: widened(o, 0) for o in (aten.max.default, aten.min.default, aten.max.dim, aten.min.dim)},
     **{o: widened(o, 0) for o in _overloads("median nanmedian cummax cummin")},
-    **{o: widened(o, 0, 3) for o in _overloads("index_add scatter_add scatter_reduce")},
+    **{o: widened(o, 0, 3) for o in _overloads("index_add scatter_add")},
+    aten.scatter_reduce.two: either(mean_of_sources, widened(aten.scatter_reduce.two, 0, 3)),
     **{o: widened(o, 0, 3) for o in (aten.scatter.reduce, aten.scatter.value_reduce)},
     aten.index_put.default: accumulated(aten.index_put.default),
     aten._unsafe_index_put.default: accumulated(aten._unsafe_index_put.default),

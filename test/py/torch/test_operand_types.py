@@ -336,3 +336,25 @@ def test_booleans_are_filled_with_booleans():
     agree(
         [lambda x: x.masked_fill(x, 10), lambda x: x.masked_fill(x, 0), lambda x: x.masked_fill(~x, True)], x
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64, torch.float32])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 4)])
+def test_scattered_sources_are_reduced_as_in_eager(dtype, shape):
+    x, source = (values(dtype, seed).reshape(-1)[: math.prod(shape)].reshape(shape) for seed in (0, 3))
+    if dtype.is_floating_point:
+        x, source = x.nan_to_num(1, 2, 3), source.nan_to_num(4, 5, 6)
+    places = torch.arange(math.prod(shape)).reshape(shape) // 2 % 2
+    functions = [
+        lambda x, places, source, how=how, kept=kept: x.scatter_reduce(
+            0, places, source, how, include_self=kept
+        )
+        for how in ("sum", "mean", "amax")
+        for kept in (True, False)
+    ]
+    functions += [
+        lambda x, places, source: x.scatter(0, places, source),
+        lambda x, places, source: x.scatter(0, places, 2),
+        lambda x, places, source: x.scatter_add(0, places, source),
+    ]
+    agree(functions, x, places, source)
