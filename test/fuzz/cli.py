@@ -21,6 +21,8 @@ from fuzz.program import Program
 def main(arguments: list[str] | None = None) -> int:
     """Returns the number of failures, at most 1."""
     options = _parser().parse_args(arguments)
+    if options.tables:
+        return _tables(options.tables)
     paths = _paths(options.paths)
     if options.show is not None:
         program = draw(options.show, paths)
@@ -47,6 +49,22 @@ def main(arguments: list[str] | None = None) -> int:
             summary.store(program, outcome)
     print(summary.table())
     return int(summary.failed())
+
+
+def _tables(which: str) -> int:
+    """Walks the import tables and keeps what is not right; the number of entries that are wrong, at most 1."""
+    from fuzz import table_walk
+
+    wanted = table_walk.quick() if which == "quick" else table_walk.entries()
+    known = frozenset(table_walk.known()) if table_walk.KNOWN.exists() else frozenset()
+    found = dict(table_walk.walk(wanted, known))
+    table_walk.keep(found)
+    counts = Counter(outcome.kind for outcome in found.values())
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+    failed = {entry: outcome for entry, outcome in found.items() if outcome.kind in FAILURES}
+    for entry, outcome in failed.items():
+        print(f"{outcome.kind}: {entry.operator} {entry.dtype}: {outcome.detail}")
+    return int(bool(failed))
 
 
 class Summary:
@@ -150,6 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--examples", type=int, default=2, help="failures of one kind that are made small")
     parser.add_argument("--minimise-seconds", type=float, default=90)
     parser.add_argument("--keep", action="store_true", help="do not make failing programs small")
+    parser.add_argument(
+        "--tables", choices=("quick", "all"), help="walk the operators of the import tables instead"
+    )
     parser.add_argument(
         "--show", type=int, metavar="SEED", help="print one program, run it and say what became of it"
     )

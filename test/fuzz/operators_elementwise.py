@@ -64,7 +64,7 @@ _ACTIVATIONS = [
     "hardshrink",
     "softshrink",
 ]
-_CANCELLING = ("tanhshrink", "logit", "lgamma", "digamma")
+_CANCELLING = ("tanhshrink", "logit", "lgamma", "digamma", "gelu", "acosh", "erfinv", "sinc")
 """Functions whose results near zero are small differences of large numbers, in eager PyTorch too."""
 _ARITHMETIC = ["add", "sub", "mul", "div", "maximum", "minimum"]
 _PAIRS = [
@@ -100,7 +100,7 @@ def function(g: Growth) -> None:
         a = g.emit(f"{a}.abs() + 0.5", "once")
     if name in ("asin", "acos", "atanh", "erfinv", "logit") and (g.plain or g.choose.random() < 0.7):
         a = g.emit(f"torch.sigmoid({a})" if name == "logit" else f"torch.tanh({a}) * 0.9", "once")
-    g.emit(f"torch.{name}({a})", "sum" if name in _CANCELLING else "once")
+    g.emit(f"torch.{name}({a})", "inside" if name in _CANCELLING else "once")
 
 
 @operator(1.5, plain=False)
@@ -118,7 +118,7 @@ def activation(g: Growth) -> None:
         "hardtanh": ["", ", -0.5, 0.7"],
         "softplus": ["", ", 2.0, 5.0"],
     }.get(name, [""])
-    g.emit(f"F.{name}({a}{g.choose.choice(options)})", "sum" if name in _CANCELLING else "once")
+    g.emit(f"F.{name}({a}{g.choose.choice(options)})", "inside" if name in _CANCELLING else "once")
 
 
 def scalar(g: Growth, dtype: str) -> str:

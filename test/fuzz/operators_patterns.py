@@ -60,7 +60,7 @@ def conv_block(g: Growth) -> None:
         y = g.emit(f"F.batch_norm({y}, {mean}, {spread}, {scale}, {shift}, False)", "sum")
     if g.choose.random() < 0.4 and filters == channels:
         y = g.emit(f"{y} + {x}", "once")
-    y = g.emit(f"{g.choose.choice(('F.relu', 'F.silu', 'F.gelu', 'F.hardswish', 'F.relu6'))}({y})", "once")
+    y = g.emit(f"{g.choose.choice(('F.relu', 'F.silu', 'F.gelu', 'F.hardswish', 'F.relu6'))}({y})", "inside")
     draw = g.choose.random()
     if draw < 0.25:
         g.emit(f"torch.cat(({x}, {y}), 1)")
@@ -77,7 +77,7 @@ def mlp(g: Growth) -> None:
     hidden = g.choose.choice((4, 8, 12, 33))
     w, b = g.new((hidden, width), kind), g.new((hidden,), kind)
     h = g.emit(f"F.linear({a}, {w}, {b})", "sum")
-    h = g.emit(f"F.{g.choose.choice(('gelu', 'relu', 'silu'))}({h})", "once")
+    h = g.emit(f"F.{g.choose.choice(('gelu', 'relu', 'silu'))}({h})", "inside")
     y = g.emit(f"F.linear({h}, {g.new((width, hidden), kind)})", "sum")
     y = g.emit(f"{a} + {y}", "once")
     if g.choose.random() < 0.5:

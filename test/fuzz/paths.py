@@ -51,6 +51,9 @@ def _exported(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., An
     return tilewright.compile(exported(function, args))
 
 
+_ONNX_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
+
+
 class NotExported(Exception):
     """PyTorch's ONNX exporter does not take a program."""
 
@@ -61,9 +64,18 @@ def exported(function: Any, args: tuple[torch.Tensor, ...]) -> Any:
     try:
         with quiet():
             made = torch.onnx.export(module, args, dynamo=True, verbose=False, optimize=False)
-        return made.model_proto
     except Exception as error:
         raise NotExported(str(error)[:200]) from error
+    from onnx import helper
+
+    model = made.model_proto
+    results = module(*(tensor.clone() for tensor in args))
+    wanted = [result.dtype for result in results]
+    found = [output.type.tensor_type.elem_type for output in model.graph.output]
+    names = [helper.tensor_dtype_to_string(kind).removeprefix("TensorProto.") for kind in found]
+    if names != [_ONNX_NAMES.get(str(kind)[6:], str(kind)[6:].upper()) for kind in wanted]:
+        raise NotExported(f"the exported model returns {names}")
+    return model
 
 
 class _AsModule(torch.nn.Module):

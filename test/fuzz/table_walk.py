@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -17,6 +19,10 @@ from fuzz.tensors import DTYPES, Tensor
 
 BATCH = 24
 """Calls in one compiled function."""
+
+
+KNOWN = Path(__file__).parent / "import_tables.json"
+"""What is not `ok`: by operator and dtype, the kind of outcome and the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,31 @@ def calls(entry: Entry) -> list[Sample]:
     """A sample call of an entry, and one on special values."""
     found = samples(entry.operator, entry.dtype, seed=0, most=1)
     return found + samples(entry.operator, entry.dtype, seed=1, most=1, special=True)
+
+
+def known() -> dict[Entry, tuple[str, str]]:
+    """The entries that are refused, or that the database has no usable sample of, and why."""
+    listed = json.loads(KNOWN.read_text(encoding="utf-8"))
+    return {
+        Entry(operator, dtype): (kind, reason)
+        for operator, dtypes in listed.items()
+        for dtype, (kind, reason) in dtypes.items()
+    }
+
+
+def keep(found: dict[Entry, Outcome]) -> None:
+    """Writes the table anew for the entries that were walked; the others stay."""
+    entries = {e: value for e, value in known().items() if e not in found} if KNOWN.exists() else {}
+    entries |= {e: (o.kind, reason_of(o)) for e, o in found.items() if o.kind != "ok"}
+    listed: dict[str, dict[str, tuple[str, str]]] = {}
+    for entry in sorted(entries, key=lambda e: (e.operator, DTYPES.index(e.dtype))):
+        listed.setdefault(entry.operator, {})[entry.dtype] = entries[entry]
+    KNOWN.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def reason_of(outcome: Outcome) -> str:
+    """The detail without the call that it is about and the numbers in it."""
+    return outcome.detail.partition("): ")[2][:140] if outcome.kind != "invalid" else outcome.detail[:60]
 
 
 def walk(wanted: list[Entry], known: frozenset[Entry] = frozenset()) -> Iterator[tuple[Entry, Outcome]]:

@@ -1,0 +1,37 @@
+"""Operators of the import tables on the dtypes that eager PyTorch has: right, or refused as the table says."""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.outcome import FAILURES
+from fuzz.table_walk import Entry, entries, known, quick, reason_of, walk
+
+PARTS = 8
+
+
+def check(wanted: list[Entry]) -> None:
+    """Every outcome is the table's: a refusal that is new, or gone, is told."""
+    listed = known()
+    found = dict(walk(wanted, frozenset(listed)))
+    told = [
+        f"{entry.operator} {entry.dtype}: {outcome.kind} ({reason_of(outcome)}), the table says {listed.get(entry, 'ok')}"
+        for entry, outcome in found.items()
+        if outcome.kind != listed.get(entry, ("ok",))[0]
+    ]
+    assert not told, "\n".join([*told, "if this is meant: python test/fuzz --tables all"])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_operator_on_two_dtypes(part: int) -> None:
+    check(quick()[part::PARTS])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_operator_on_the_other_dtypes(part: int) -> None:
+    rest = sorted(set(entries()) - set(quick()), key=str)
+    check(rest[part::PARTS])
+
+
+def test_the_table_holds_refusals_only() -> None:
+    assert not {entry: value for entry, value in known().items() if value[0] in FAILURES}
