@@ -54,7 +54,8 @@ def index(g: Growth) -> None:
         names["j"] = index_into(g, value.shape[1], shape)
     if "{k}" in form:
         names["k"] = index_into(g, value.shape[-1], shape)
-    g.emit(form.format(**names))
+    # By a 0-d index eager PyTorch takes a view, which no compiled code can: the position is a value.
+    g.emit(form.format(**names) + (".clone()" if not rank else ""))
 
 
 @operator(2)

@@ -141,6 +141,8 @@ class WideRun(Run):
             made = self._disturbed(made, eager.dtype)
             if eager.dtype == torch.bfloat16 and statement.rounding in ("sum", "window"):
                 made = self._flushed(made)
+            if statement.rounding == "inside":
+                made = self._cancelled(made, self.names[statement.uses()[0]])
         if statement.targets:
             self.names[name] = made
         elif made is not value and not _repeats(value):
@@ -165,6 +167,13 @@ class WideRun(Run):
         if undefined.any():
             other = torch.randint(0, 100, value.shape, generator=self.noise).to(value.dtype)
             self.names[name] = torch.where(undefined, other, value)
+
+    def _cancelled(self, value: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
+        """A sum of the operand's size, rounded in f32, came before the result."""
+        if operand.shape != value.shape or not operand.is_floating_point():
+            return value
+        draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
+        return value + draw * torch.finfo(torch.float32).eps * operand.nan_to_num(0, 0, 0)
 
     def _flushed(self, value: torch.Tensor) -> torch.Tensor:
         """Instructions for products of bf16 take denormals for zero: as far off are results."""

@@ -12,7 +12,6 @@ PENDING = {
     11: "lgamma is off by 1e-5 of its size near its roots",
     37: "an index out of range is not told under torch.compile",
     63: "a KeyError under torch.compile",
-    128: "one element of a GELU is off by 2% of its size",
 }
 """Seeds that are known to fail; empty this table."""
 
