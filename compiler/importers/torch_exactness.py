@@ -6,7 +6,6 @@ some operators on 8-bit integers end the process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -92,15 +91,14 @@ def _with_float(operator: Any) -> Callable:
 
 
 def fmod(x, y):
-    """What division leaves, with the sign of `x`: exact while the quotient of shorter floats is below 2**29."""
+    """What division leaves, with the sign of `x`: that of magnitudes, which torch-mlir computes exactly."""
     dtype = torch.result_type(x, y)
     if not isinstance(x, torch.Tensor):
         return NotImplemented
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.fmod, x, y)
-    x, y = x.to(torch.float64), _double(y, x, dtype)
-    rest = torch.copysign(x - torch.trunc(x / y) * y, x)
-    return torch.where((y.abs() == math.inf) & (x.abs() < math.inf), x, rest).to(dtype)
+    x, y = _floats(x, y, dtype)
+    return torch.copysign(torch.remainder(x.abs(), y.abs()), x).to(dtype)
 
 
 def remainder(x, y):
@@ -110,9 +108,27 @@ def remainder(x, y):
         return NotImplemented
     if not dtype.is_floating_point:
         return _by_whole_numbers(torch.remainder, x, y)
-    x, y = x.to(torch.float64), _double(y, x, dtype)
-    rest = torch.fmod(x, y)
-    return torch.where(rest * y < 0, rest + y, rest).to(dtype)
+    if isinstance(y, torch.Tensor) and x.dtype == y.dtype and dtype not in _HALVES:
+        return NotImplemented
+    return torch.remainder(*_floats(x, y, dtype)).to(dtype)
+
+
+def subtracted_from_number(x, y, alpha=1):
+    """A number less a tensor of doubles, from which torch-mlir takes the number in single precision."""
+    if x.dtype != torch.float64 or isinstance(y, torch.Tensor):
+        return NotImplemented
+    return torch.sub(x.new_full((), y), x, alpha=alpha)
+
+
+def linspace(start, end, steps, *, dtype=None, **kwargs):
+    """Even steps from both ends in double precision; torch-mlir takes them in single, and floats for integers."""
+    dtype = dtype or torch.get_default_dtype()
+    if (dtype != torch.float64 and dtype not in _INTEGERS) or steps < 2:
+        return NotImplemented
+    if dtype in _INTEGERS:
+        start, end = int(start), int(end)
+    step, place = (end - start) / (steps - 1), torch.arange(steps, dtype=torch.float64)
+    return torch.where(place < steps // 2, place * step + start, end - (steps - 1 - place) * step).to(dtype)
 
 
 def remainder_of_number(x, y):
@@ -120,11 +136,12 @@ def remainder_of_number(x, y):
     return torch.remainder(torch.scalar_tensor(x, dtype=torch.result_type(x, y)), y)
 
 
-def _double(y, x, dtype: torch.dtype):
-    """`y` in double precision, rounded first to the type of the result as PyTorch rounds it."""
+def _floats(x, y, dtype: torch.dtype, wide: torch.dtype | None = None):
+    """Two operands of one type that holds `dtype`, to which they are rounded first as in PyTorch."""
+    wide = wide or (torch.float32 if dtype in _HALVES else dtype)
     if isinstance(y, torch.Tensor):
-        return y.to(dtype).to(torch.float64)
-    return x.new_full((), converted(y, dtype), dtype=torch.float64)
+        return x.to(dtype).to(wide), y.to(dtype).to(wide)
+    return x.to(dtype).to(wide), x.new_full((), converted(y, dtype), dtype=wide)
 
 
 def divide(x, y, *, rounding_mode=None):
@@ -137,7 +154,7 @@ def divide(x, y, *, rounding_mode=None):
     if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
         return NotImplemented
     single = torch.float32 if dtype in _HALVES else dtype
-    x, y = x.to(torch.float64), _double(y, x, single)
+    x, y = _floats(x, y, single, torch.float64)
     return torch.div(x, y, rounding_mode=rounding_mode).to(dtype)
 
 
@@ -290,6 +307,7 @@ _ON_FLOATS: dict[Any, Callable] = {
     aten.remainder.Scalar_Tensor: remainder_of_number,
     aten.fmod.Tensor: fmod,
     aten.fmod.Scalar: fmod,
+    aten.rsub.Scalar: subtracted_from_number,
 }
 
 TABLE: dict[Any, Callable] = {
@@ -303,6 +321,7 @@ TABLE: dict[Any, Callable] = {
     **{operator: _with_float(operator) for operator in _COMPARISONS},
     aten.__lshift__.Tensor: left_shift,
     aten.__rshift__.Tensor: right_shift,
+    aten.linspace.default: linspace,
     aten.sort.stable: sort_stable,
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},

@@ -25,6 +25,39 @@ _LANCZOS = (
 Source: P. Godfrey, "A note on the computation of the convergent Lanczos complex Gamma approximation",
 2001."""
 
+_BESIDE_TWO = (
+    -2.7595228851242334e-10,
+    5.731367241678862e-10,
+    -1.1921401405860912e-09,
+    2.4836745438024785e-09,
+    -5.183475041970047e-09,
+    1.0838659214896955e-08,
+    -2.2711094608943164e-08,
+    4.7698101693639804e-08,
+    -1.0043224823968099e-07,
+    2.1207184805554665e-07,
+    -4.492469198764566e-07,
+    9.55141213040742e-07,
+    -2.039215753801366e-06,
+    4.374866789907488e-06,
+    -9.439488275268397e-06,
+    2.050721277567069e-05,
+    -4.492623673813314e-05,
+    9.945751278180853e-05,
+    -0.00022315475845357939,
+    0.0005096695247430425,
+    -0.001192753911703261,
+    0.0028905103307415234,
+    -0.007385551028673986,
+    0.020580808427784546,
+    -0.0673523010531981,
+    0.3224670334241132,
+    0.42278433509846713,
+)
+"""Coefficients of lgamma(2 + z) / z by falling powers: (-1)^k (zeta(k) - 1) / k, and 1 less Euler's constant.
+
+Source: Abramowitz and Stegun 6.1.33."""
+
 LARGEST_SQUARE = 1 << 24
 """Most elements of the [n, n] comparison that stands in for a scan without a lowering of its own."""
 
@@ -80,31 +113,47 @@ def _polynomial(x, coefficients):
     return total
 
 
+def _in_double(operator: Any, function: Any) -> Any:
+    """`function` in double precision, for `operator` on every type."""
+
+    def decomposition(x):
+        return function(x) if x.dtype == torch.float64 else operator(x.to(torch.float64)).to(x.dtype)
+
+    return decomposition
+
+
 def lgamma(x):
-    """Lanczos' approximation, reflected for arguments below one half."""
+    """Lanczos' approximation, reflected for arguments below one half; beside its roots 1 and 2, a series."""
     reflected = torch.where(x < 0.5, 1 - x, x) - 1
     total = torch.full_like(x, _LANCZOS[0])
     for i, c in enumerate(_LANCZOS[1:], 1):
         total = total + c / (reflected + i)
     t = reflected + 7.5
     value = 0.5 * math.log(2 * math.pi) + (reflected + 0.5) * torch.log(t) - t + torch.log(total)
-    fraction = x - torch.floor(x)
-    mirrored = math.log(math.pi) - torch.log(torch.abs(torch.sin(math.pi * fraction))) - value
-    return torch.where(x < 0.5, mirrored, value)
+    mirrored = math.log(math.pi) - torch.log(torch.abs(torch.sin(math.pi * (x - torch.round(x))))) - value
+    z = torch.where(x < 1.5, x - 1, x - 2)
+    beside = z * _polynomial(z, _BESIDE_TWO)
+    beside = torch.where(x < 1.5, beside - torch.log1p(z), beside)
+    found = torch.where(x < 0.5, mirrored, torch.where(x < 2.5, beside, value))
+    return torch.where(torch.abs(x) == math.inf, math.inf, found)
 
 
 def digamma(x):
-    """Recurrence up to 6, then the asymptotic series; reflected for negative arguments."""
+    """Recurrence up to 10, then the asymptotic series; reflected for negative arguments, whole ones but 0 NaN."""
     z = torch.where(x < 0, 1 - x, x)
     shifted, correction = z, torch.zeros_like(x)
-    for _ in range(6):
-        step = shifted < 6
+    for _ in range(10):
+        step = shifted < 10
         correction = torch.where(step, correction - 1 / shifted, correction)
         shifted = torch.where(step, shifted + 1, shifted)
     inverse = 1 / (shifted * shifted)
-    series = _polynomial(inverse, (-1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)) * inverse
+    series = (
+        _polynomial(inverse, (-1 / 12, 691 / 32760, -1 / 132, 1 / 240, -1 / 252, 1 / 120, -1 / 12)) * inverse
+    )
     value = torch.log(shifted) - 0.5 / shifted + series + correction
-    return torch.where(x < 0, value - math.pi / torch.tan(math.pi * x), value)
+    fraction = x - torch.trunc(x)
+    mirrored = torch.where(fraction == 0, math.nan, value - math.pi / torch.tan(math.pi * fraction))
+    return torch.where(x == 0, -1 / x, torch.where(x < 0, mirrored, value))
 
 
 def i0(x):
@@ -414,8 +463,8 @@ _ALONG_A_DIMENSION = (
 TABLE: dict[Any, Any] = {
     aten.erfc.default: erfc,
     aten.erfinv.default: erfinv,
-    aten.lgamma.default: lgamma,
-    aten.digamma.default: digamma,
+    aten.lgamma.default: _in_double(aten.lgamma.default, lgamma),
+    aten.digamma.default: _in_double(aten.digamma.default, digamma),
     aten.i0.default: i0,
     aten.special_i0.default: i0,
     aten.signbit.default: signbit,
