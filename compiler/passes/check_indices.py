@@ -58,8 +58,14 @@ def _check_gather(extract: ir.Operation, body: ir.Block) -> None:
             continue
         _erase_foreign_checks(place)
         with ir.InsertionPoint(extract), extract.location:
-            cf.assert_(_is_inside(place, extent), message(extent))
+            cf.assert_(_is_inside(_uncast(place), extent), message(extent))
             extract.operands[number] = _bounded(place, extent)
+
+
+def _uncast(place: ir.Value) -> ir.Value:
+    """The number that a place is a cast of: places have fewer bits on GPUs, and 2^32 would pass there for 0."""
+    cast = place.owner.operation if not isinstance(place.owner, ir.Block) else None
+    return cast.operands[0] if cast is not None and cast.name == "arith.index_cast" else place
 
 
 def _is_inside(place: ir.Value, extent: int) -> ir.Value:
@@ -89,9 +95,7 @@ def _is_data(place: ir.Value, body: ir.Block) -> bool:
 
 def _erase_foreign_checks(place: ir.Value) -> None:
     """Erases torch-mlir's own checks of `place`, or of the number that it is a cast of."""
-    cast = place.owner.operation if not isinstance(place.owner, ir.Block) else None
-    values = [place, *(cast.operands if cast is not None and cast.name == "arith.index_cast" else ())]
-    for comparison in {use.owner.operation for value in values for use in value.uses}:
+    for comparison in {use.owner.operation for value in (place, _uncast(place)) for use in value.uses}:
         if comparison.name == "arith.cmpi":
             for user in [use.owner.operation for use in comparison.results[0].uses]:
                 if user.name == "cf.assert" and ir.StringAttr(user.attributes["msg"]).value in FOREIGN_CHECKS:

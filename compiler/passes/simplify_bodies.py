@@ -298,7 +298,7 @@ def _take_starts_as_inputs(generic: ir.Operation) -> None:
     kinds = [str(kind) for kind in generic.attributes["iterator_types"]]
     block, num_ins = body(generic), input_count(generic)
     starts = [i for i in range(num_ins, len(generic.operands)) if is_read(block.arguments[i])]
-    if not starts or any("parallel" not in kind for kind in kinds):
+    if not starts or not len(generic.results) or any("parallel" not in kind for kind in kinds):
         return
     operands, maps = list(generic.operands), list(generic.attributes["indexing_maps"])
     order = [*range(num_ins), *starts, *range(num_ins, len(operands))]

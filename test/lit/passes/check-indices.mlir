@@ -5,8 +5,8 @@
 // CHECK: %[[PLACE:.+]] = arith.index_cast %{{.+}} : i64 to index
 // CHECK-NOT: dim size
 // CHECK-NOT: equal to 0
-// CHECK: %[[EXTENT:.+]] = arith.constant 8 : index
-// CHECK: %[[OK:.+]] = arith.cmpi ult, %[[PLACE]], %[[EXTENT]] : index
+// CHECK: %[[EXTENT:.+]] = arith.constant 8 : i64
+// CHECK: %[[OK:.+]] = arith.cmpi ult, %{{.+}}, %[[EXTENT]] : i64
 // CHECK: cf.assert %[[OK]], "index out of range: expected 0 to 7, as the dimension has 8 elements"
 // CHECK: %[[LAST:.+]] = arith.constant 7 : index
 // CHECK: %[[BOUNDED:.+]] = arith.minui %[[PLACE]], %[[LAST]] : index

@@ -106,7 +106,9 @@ def test_rows_are_gathered_by_16_bytes() -> None:
     (text,) = kernels(lambda i, t: t[i], torch.zeros(4096, dtype=torch.int64), sample(100, 256))
     found = accesses(text)
     assert found["ld.v4.b32"] == found["st.v4.b32"] > 0
-    assert "st.b32" not in found
+    statuses = re.findall(r"st\.global\.b32 \s*\[%rd\d+\], (\S+);", text)
+    assert found["st.b32"] == len(statuses) and set(statuses) == {"1"}  # an index out of range, and no data
+    assert len(re.findall(r"setp\.lt\.u64 .*, 100;", text)) == len(statuses)  # before it loses its upper half
 
 
 @pytest.mark.parametrize("arch", ARCHS)
