@@ -61,6 +61,11 @@ def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
     return y.to(x.dtype), x.new_empty([0]), x.new_empty([0])
 
 
+def _saved(x, *parameters) -> torch.dtype:
+    """The dtype of statistics that a normalisation returns: that of its parameters, or of `x` without any."""
+    return next((parameter.dtype for parameter in parameters if parameter is not None), x.dtype)
+
+
 def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps):
     """Batch statistics, the normalised tensor, and the running statistics that follow from them."""
     dtype = compute_dtype(x)
@@ -70,6 +75,7 @@ def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps
         nothing = x.new_empty([0])
         return y, nothing, nothing, mean, variance
     axes = [d for d in range(x.dim()) if d != 1]
+    saved = _saved(x, weight, bias, mean, variance)
     wide = x.to(dtype)
     batch_mean = torch.mean(wide, axes)
     centred = wide - batch_mean.reshape(per_channel)
@@ -84,7 +90,7 @@ def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps
         unbiased = batch_variance * (count / max(count - 1, 1))
         mean = (momentum * batch_mean + (1 - momentum) * mean).to(mean.dtype)
         variance = (momentum * unbiased + (1 - momentum) * variance).to(variance.dtype)
-    return y.to(x.dtype), batch_mean, rstd, mean, variance
+    return y.to(x.dtype), batch_mean.to(saved), rstd.to(saved), mean, variance
 
 
 def batch_norm_without_statistics(x, weight, bias, training, momentum, eps):
@@ -134,7 +140,8 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps):
         y = y * weight
     if bias is not None:
         y = y + bias
-    return y.to(x.dtype), mean, rstd
+    saved = _saved(x, weight, bias)
+    return y.to(x.dtype), mean.to(saved), rstd.to(saved)
 
 
 def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
@@ -150,7 +157,8 @@ def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
         y = y * weight.reshape(per_channel)
     if bias is not None:
         y = y + bias.reshape(per_channel)
-    return y.to(x.dtype), mean.reshape(batch, groups), rstd.reshape(batch, groups)
+    saved = _saved(x, weight, bias)
+    return y.to(x.dtype), mean.reshape(batch, groups).to(saved), rstd.reshape(batch, groups).to(saved)
 
 
 def native_dropout(x, p, train):

@@ -9,6 +9,8 @@ import torch
 
 import tilewright
 
+aten = torch.ops.aten
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -69,3 +71,24 @@ def test_numbers_keep_their_precision(dtype):
     accuracy = {torch.float64: 1e-14, torch.float32: 1e-6}.get(dtype, 0)
     for ours, function in zip(compiled(functions, x), functions, strict=True):
         torch.testing.assert_close(ours, function(x), rtol=accuracy, atol=0)
+
+
+@pytest.mark.parametrize("parameter", [None, "its own", torch.float32])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_saved_statistics_have_the_type_of_parameters(dtype, parameter):
+    x = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    if dtype == torch.float64 and parameter == torch.float32:
+        pytest.skip("eager has no narrower parameters")
+    weight = (
+        None if parameter is None else torch.ones(4, dtype=dtype if parameter == "its own" else parameter)
+    )
+    functions = [
+        lambda x: aten._native_batch_norm_legit.no_stats(x, weight, weight, True, 0.1, 1e-5),
+        lambda x: aten.native_batch_norm(x, weight, weight, None, None, True, 0.1, 1e-5),
+        lambda x: aten.native_group_norm(x, weight, weight, 2, 4, 4, 2, 1e-5),
+        lambda x: aten.native_layer_norm(x, [4], weight, weight, 1e-5),
+    ]
+    for ours, function in zip(compiled(functions, x), functions, strict=True):
+        wanted, *statistics = function(x)  # eager normalises by statistics that it has rounded to 16 bits
+        torch.testing.assert_close(ours[0], wanted, rtol=0, atol=4 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(list(ours[1:]), statistics, check_stride=False)
