@@ -47,6 +47,18 @@ def addmm(bias, left, right, *, beta=1, alpha=1):
     return product + (bias if beta == 1 else bias * beta)
 
 
+def addbmm(bias, left, right, *, beta=1, alpha=1):
+    """`addmm` of matrices side by side: the sum of a batch of products is one product."""
+    if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
+        beta, alpha = int(beta), int(alpha)
+    batch, rows, inner = left.shape
+    left, right = (
+        left.movedim(0, 1).reshape(rows, batch * inner),
+        right.reshape(batch * inner, right.shape[2]),
+    )
+    return torch.addmm(bias, left, right, beta=beta, alpha=alpha)
+
+
 def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
     """`x * scale + shift`, with the [C]-sized scale and shift computed apart so that they can be folded."""
     dtype = compute_dtype(x)
@@ -178,6 +190,7 @@ def native_dropout(x, p, train):
 _OURS: Table = {
     aten.native_dropout.default: native_dropout,
     aten.addmm.default: addmm,
+    aten.addbmm.default: addbmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,

@@ -61,21 +61,30 @@ def _put_along(x, dim, index, source, accumulate: bool):
 def index_reduce(x, dim, index, source, reduce, *, include_self=True):
     """`scatter_reduce` of whole slices."""
     if not x.dim():
-        return NotImplemented
+        x, source = x.reshape(1), source.reshape(-1)
+        return index_reduce(x, 0, index, source, reduce, include_self=include_self).reshape([])
     places = index.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())]).expand(source.shape)
     return aten.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
-def on_one_place(operator: Any):
-    """A scatter into a tensor without dimensions, by way of one of one element."""
+def of_rank_one(operator: Any):
+    """`operator` along a dimension of a tensor without dimensions, or at indices without, by way of one element."""
 
-    def decomposition(x, dim, index, *args, **kwargs):
-        if x.dim():
+    def decomposition(x, dim, index, *source, **kwargs):
+        if x.dim() and index.dim():
             return NotImplemented
-        args = [a.reshape(1) if isinstance(a, torch.Tensor) else a for a in args]
-        return operator(x.reshape(1), 0, index.reshape(1), *args, **kwargs).reshape([])
+        lists = [part.reshape(-1) if isinstance(part, torch.Tensor) else part for part in (index, *source)]
+        found = operator(x.reshape(-1), 0, *lists, **kwargs)
+        return found.reshape(index.shape if operator is aten.gather.default else x.shape)
 
     return decomposition
+
+
+def scatter_with(x, dim, index, source, *, reduce):
+    """`scatter_reduce`, which knows the operations by other names."""
+    if not isinstance(source, torch.Tensor):
+        source = x.new_full(index.shape, source)
+    return aten.scatter_reduce(x, dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 def put(x, index, source, accumulate=False):
@@ -84,6 +93,38 @@ def put(x, index, source, accumulate=False):
         return NotImplemented
     written = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
     return written.reshape(x.shape)
+
+
+def as_strided_copy(x, size, stride, storage_offset=None):
+    """A copy of what `as_strided` views."""
+    return aten.as_strided(x, size, stride, storage_offset).clone()
+
+
+def as_strided_scatter(x, source, size, stride, storage_offset=None):
+    """`x` with `source` at places of its memory, which is `x` itself, dense; no two elements may have one place."""
+    if not x.is_contiguous() or (x.storage_offset() and storage_offset is not None):
+        return NotImplemented
+    reached = 0
+    for step, extent in sorted(zip(stride, size)):
+        if step <= reached and extent > 1:
+            return NotImplemented
+        reached += step * (extent - 1)
+    places = torch.full(size, storage_offset or 0, dtype=torch.int64)
+    for d, (extent, step) in enumerate(zip(size, stride)):
+        places = places + (torch.arange(extent) * step).reshape(
+            [-1 if d == n else 1 for n in range(len(size))]
+        )
+    return put(x, places, source) if source.numel() else x.clone()
+
+
+def unbind_copy(x, dim=0):
+    """Copies of the slices along a dimension."""
+    return [part.clone() for part in aten.unbind(x, dim)]
+
+
+def empty(size, layout, *, dtype=None, device=None, **memory):
+    """A tensor of any values, dense whatever strides are asked for, as all fresh tensors are."""
+    return aten.empty.memory_format(size, dtype=dtype, device=device)
 
 
 def histc(x, bins=100, min=0, max=0):
@@ -157,13 +198,13 @@ def _widened(indices):
 MASKS = (torch.bool, torch.uint8)
 """Types of indices that choose elements instead of numbering them."""
 
-_SCATTERS = (
-    *(aten.scatter.src, aten.scatter.value, aten.scatter.reduce, aten.scatter.value_reduce),
+_BY_PLACE = (
+    *(aten.gather.default, aten.scatter.src, aten.scatter.value),
     *(aten.scatter_add.default, aten.scatter_reduce.two),
 )
 
 TABLE: dict[Any, Any] = {
-    **{operator: on_one_place(operator) for operator in _SCATTERS},
+    **{operator: of_rank_one(operator) for operator in _BY_PLACE},
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,
@@ -174,5 +215,12 @@ TABLE: dict[Any, Any] = {
     aten.index_fill.int_Tensor: index_fill,
     aten.index_reduce.default: index_reduce,
     aten.put.default: put,
+    aten.as_strided_copy.default: as_strided_copy,
+    aten.as_strided_scatter.default: as_strided_scatter,
+    aten.unbind_copy.int: unbind_copy,
+    aten.empty_strided.default: empty,
+    aten.empty_permuted.default: empty,
+    aten.scatter.reduce: scatter_with,
+    aten.scatter.value_reduce: scatter_with,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

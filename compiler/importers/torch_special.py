@@ -341,12 +341,28 @@ def take(x, index):
 
 
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
-    """How many elements of the sorted sequence come before each value."""
-    if sorter is not None or sorted_sequence.shape[-1] * values.numel() > LARGEST_SQUARE:
+    """How many elements of the sorted sequence come before each value; NaN comes after all numbers."""
+    if sorted_sequence.shape[-1] * math.prod(getattr(values, "shape", ())) > LARGEST_SQUARE:
         return NotImplemented
+    if sorter is not None:
+        sorted_sequence = torch.gather(sorted_sequence, -1, sorter)
+    if not isinstance(values, torch.Tensor):
+        values = torch.full([], values, dtype=torch.result_type(sorted_sequence, values))
     sequence, sought = sorted_sequence.unsqueeze(-2), values.unsqueeze(-1)
-    before = sequence <= sought if right or side == "right" else sequence < sought
-    return torch.sum(before, -1, dtype=torch.int32 if out_int32 else torch.int64)
+    behind = sequence > sought if right or side == "right" else sequence >= sought
+    return torch.sum(~behind, -1, dtype=torch.int32 if out_int32 else torch.int64).reshape(values.shape)
+
+
+def bucketize(values, boundaries, *, out_int32=False, right=False):
+    """`searchsorted` with its operands in the other order."""
+    return torch.searchsorted(boundaries, values, out_int32=out_int32, right=right)
+
+
+def cumprod(x, dim, *, dtype=None):
+    """Running products of `x` in the type that is asked for."""
+    if dtype is not None:
+        return aten.cumprod(x.to(dtype), dim).to(dtype)
+    return aten.cumprod(x.unsqueeze(0), 0).reshape([]) if not x.dim() else NotImplemented
 
 
 def cdist_forward(x, y, p, compute_mode=None):
@@ -456,7 +472,7 @@ def mkldnn_rnn_layer(
 
 _ALONG_A_DIMENSION = (
     *(aten.amax.default, aten.amin.default, aten.argmax.default, aten.argmin.default, aten.prod.dim_int),
-    *(aten.cumprod.default, aten.cumsum.default, aten.kthvalue.default, aten.sort.default, aten.topk.default),
+    *(aten.cumsum.default, aten.kthvalue.default, aten.sort.default, aten.topk.default),
     *(aten.max.dim, aten.min.dim, aten._softmax.default, aten._log_softmax.default),
 )
 
@@ -483,6 +499,10 @@ TABLE: dict[Any, Any] = {
     aten.fmod.Scalar: fmod_scalar,
     aten.take.default: take,
     aten.searchsorted.Tensor: searchsorted,
+    aten.searchsorted.Scalar: searchsorted,
+    aten.bucketize.Tensor: bucketize,
+    aten.bucketize.Scalar: bucketize,
+    aten.cumprod.default: cumprod,
     aten.logcumsumexp.default: logcumsumexp,
     aten.diagonal_scatter.default: diagonal_scatter,
     **{operator: on_one_element(operator) for operator in _ALONG_A_DIMENSION},

@@ -1,0 +1,127 @@
+"""Elements written and read by number, at every rank and type: scatters, lookups in sorted rows, running products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilewright
+
+aten = torch.ops.aten
+DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float64]
+NAN = float("nan")
+
+
+def agree(function, *args):
+    expected = function(*args)
+    torch.testing.assert_close(tilewright.compile(function, args)(*args), expected, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:The reduce argument")
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_scatters_that_reduce(dtype, include_self):
+    x, source = torch.tensor([[3, 7, 2], [1, 5, 4]]).to(dtype), torch.tensor([[4, 6], [9, 2]]).to(dtype)
+    index = torch.tensor([[0, 0], [2, 1]])
+    if dtype.is_floating_point or dtype in (torch.int8, torch.int32, torch.int64):
+        x = -x
+    means = ["mean"] if dtype != torch.bool else []
+
+    def scattered(x, index, source):
+        kinds = ["sum", "prod", "amax", "amin", *means]
+        return [x.scatter_reduce(1, index, source, kind, include_self=include_self) for kind in kinds]
+
+    def of_slices(x, index, source):
+        kinds = ["prod", "amax", "amin", "mean"]
+        found = [x.index_reduce(1, index[0], source, kind, include_self=include_self) for kind in kinds]
+        return [*found, x.scatter(1, index, source, reduce="add"), x.scatter(1, index, 2, reduce="multiply")]
+
+    agree(scattered, x, index, source)
+    if dtype != torch.bool:
+        agree(of_slices, x, index, source)
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:The reduce argument")
+@pytest.mark.parametrize(
+    "shapes", [([], []), ([], [1]), ([1], []), ([3], []), ([], [0]), ([3], [0])], ids=str
+)
+def test_scatters_and_gathers_without_dimensions(shapes):
+    def every(x, index, source):
+        written = [x.scatter(0, index, source), x.scatter(0, index, 2), x.scatter_add(0, index, source)]
+        for kind in ("sum", "prod", "mean", "amax", "amin"):
+            written += [x.scatter_reduce(0, index, source, kind, include_self=k) for k in (True, False)]
+        return [*written, x.scatter(0, index, source, reduce="add"), x.gather(0, index)]
+
+    x, index = torch.full(shapes[0], 5.0), torch.zeros(shapes[1], dtype=torch.int64)
+    agree(every, x, index, torch.full(shapes[1], 3.0))
+
+
+def test_slices_reduced_into_a_number():
+    def every(x, index, source):
+        return [x.index_reduce(0, index, source, kind) for kind in ("prod", "mean", "amax", "amin")]
+
+    agree(every, torch.tensor(5), torch.tensor([0]), torch.tensor(2))
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != torch.bool], ids=str)
+def test_places_in_sorted_rows(dtype):
+    row = torch.tensor([1, 3, 3, 100]).to(dtype)
+    sought = torch.tensor([[0, 1, 3], [4, 100, 120]]).to(dtype)
+    if dtype.is_floating_point:
+        sought = torch.cat([sought, torch.tensor([[NAN, float("inf"), -float("inf")]], dtype=dtype)])
+
+    def every(row, sought, order):
+        return [
+            *(torch.searchsorted(row, sought, right=right) for right in (False, True)),
+            *(torch.bucketize(sought, row, right=right, out_int32=True) for right in (False, True)),
+            torch.searchsorted(row.flip(0), sought, sorter=order, side="right"),
+            *(torch.searchsorted(row, 2.5), torch.searchsorted(row, sought[0, 1])),
+            *(torch.bucketize(3, row), torch.searchsorted(row[:0], sought), torch.bucketize(sought[:0], row)),
+        ]
+
+    agree(every, row, sought, torch.tensor([3, 2, 1, 0]))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.int64, torch.float16, torch.float64], ids=str
+)
+def test_running_products_in_another_type(dtype):
+    def every(x, y, n):
+        return [t.cumprod(0, dtype=dtype) for t in (x, x.to(dtype), y, n, x[:0])] + [n.cumprod(0)]
+
+    agree(
+        every, torch.tensor([[1, 7], [5, 3], [9, 11]]), torch.tensor([1.5, 2.5, -3.0]).abs(), torch.tensor(7)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("shape", [(4, 3, 5, 2), (0, 3, 5, 2), (2, 3, 0, 2), (2, 0, 3, 2)], ids=str)
+def test_sums_of_batches_of_products(shape, dtype):
+    batch, rows, inner, columns = shape
+    left, right = torch.arange(batch * rows * inner) % 5, torch.arange(batch * inner * columns) % 3
+    factors = (0.5, 1.5) if dtype.is_floating_point else (2, 3)
+
+    def both(bias, left, right):
+        beta, alpha = factors
+        return torch.addbmm(bias, left, right), torch.addbmm(bias[:1], left, right, beta=beta, alpha=alpha)
+
+    left, right = left.reshape(batch, rows, inner).to(dtype), right.reshape(batch, inner, columns).to(dtype)
+    agree(both, torch.ones(max(rows, 1), columns).to(dtype)[:rows], left, right)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float64], ids=str
+)
+def test_copies_and_writes_by_strides(dtype):
+    def every(x, y):
+        return [
+            *(torch.as_strided_copy(x, (2, 3), (1, 2), 1), *aten.unbind_copy(x, 1), *aten.unbind_copy(x[0])),
+            torch.as_strided_scatter(x, y, (2, 3), (1, 2), 1),
+            torch.as_strided_scatter(x, y[0, 0], (), (), 5),
+            torch.as_strided_scatter(x, y[:0], (0, 3), (1, 2)),
+            torch.as_strided_scatter(x[1:], y[:, :2], (2, 2), (4, 1)),
+            torch.empty_strided((2, 3), (1, 2), dtype=dtype).fill_(1),
+            torch.empty_permuted((2, 0), (1, 0), dtype=dtype),
+        ]
+
+    agree(every, torch.arange(12).reshape(3, 4).to(dtype), torch.tensor([[9, 0, 7], [0, 5, 4]]).to(dtype))
