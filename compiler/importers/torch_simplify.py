@@ -34,9 +34,7 @@ def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
             else:
                 with graph.inserting_before(next(iter(graph.nodes))):
                     replacement = graph.placeholder(f"constant_{len(lifted)}")
-                known = node.meta.get("val")
-                known = known if hasattr(known, "fake_mode") else _as_fake(module, value)
-                replacement.meta = _meta(node, known)
+                replacement.meta = _meta(node, _known(module, node, value))
                 lifted[id(value)] = (str(node.target), value, replacement)
         node.replace_all_uses_with(replacement)
         graph.erase_node(node)
@@ -64,10 +62,16 @@ def _as_fake(module: GraphModule, value: torch.Tensor) -> torch.Tensor:
     return torch._subclasses.FakeTensorMode().from_tensor(value)
 
 
+def _known(module: GraphModule, node: Node, value: torch.Tensor) -> torch.Tensor:
+    """What the node says that it is, where that is no tensor of data."""
+    known = node.meta.get("val")
+    return known if hasattr(known, "fake_mode") else _as_fake(module, value)
+
+
 def _full(module: GraphModule, at: Node, value: torch.Tensor) -> Node:
     arguments = (list(value.shape), value.item())
     made = module.graph.call_function(aten.full.default, arguments, _placement(value))
-    made.meta = _meta(at, at.meta.get("val", _as_fake(module, value)))
+    made.meta = _meta(at, _known(module, at, value))
     return made
 
 

@@ -116,6 +116,7 @@ def test_copies_and_writes_by_strides(dtype):
     def every(x, y):
         return [
             *(torch.as_strided_copy(x, (2, 3), (1, 2), 1), *aten.unbind_copy(x, 1), *aten.unbind_copy(x[0])),
+            *(torch.as_strided_copy(x, (1,), (1,), 2), torch.as_strided(x, (), (), 2)),
             torch.as_strided_scatter(x, y, (2, 3), (1, 2), 1),
             torch.as_strided_scatter(x, y[0, 0], (), (), 5),
             torch.as_strided_scatter(x, y[:0], (0, 3), (1, 2)),
