@@ -15,6 +15,7 @@ from tilewright.compiler.importers import (
     torch_exactness,
     torch_gradients,
     torch_indexing,
+    torch_order,
     torch_promotion,
     torch_special,
     torch_windows,
@@ -209,8 +210,11 @@ def decomposition_table() -> Table:
 
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
-    tables = (_OURS, torch_attention.TABLE, torch_gradients.TABLE, torch_special.TABLE, torch_exactness.TABLE)
-    for ours in (*tables, torch_windows.TABLE, torch_indexing.TABLE, torch_promotion.TABLE):
+    tables = (
+        *(torch_attention, torch_gradients, torch_special, torch_order),
+        *(torch_exactness, torch_windows, torch_indexing, torch_promotion),
+    )
+    for ours in (_OURS, *(module.TABLE for module in tables)):
         for operator, how in ours.items():
             table[operator] = _first_that_applies(how, table.get(operator))
     return table

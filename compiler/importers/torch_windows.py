@@ -122,7 +122,10 @@ def _of_one_image(operator: Any, rank: int):
     def decomposition(x, *args, **kwargs):
         if x.dim() != rank + 1:
             return NotImplemented
-        return operator(x.unsqueeze(0), *args, **kwargs).squeeze(0)
+        found = operator(x.unsqueeze(0), *args, **kwargs)
+        return (
+            found.squeeze(0) if isinstance(found, torch.Tensor) else tuple(part.squeeze(0) for part in found)
+        )
 
     return decomposition
 
@@ -144,6 +147,8 @@ def _window_places(size, output_size, device) -> torch.Tensor:
 TABLE: dict[Any, Any] = {
     aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
     aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
+    aten.max_pool2d_with_indices.default: _of_one_image(aten.max_pool2d_with_indices.default, 2),
+    aten.max_pool3d_with_indices.default: _of_one_image(aten.max_pool3d_with_indices.default, 3),
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,

@@ -119,6 +119,7 @@ WITHOUT_BATCH = {
     "avg_pool3d": (lambda x: F.avg_pool3d(x, 2, count_include_pad=False, padding=1), (3, 4, 4, 5)),
     "lp_pool2d": (lambda x: F.lp_pool2d(x, 2, 2), (3, 8, 9)),
     "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (3, 8, 9)),
+    "max_pool3d": (lambda x: F.max_pool3d(x, 2), (3, 4, 4, 5)),
     "adaptive_avg_pool2d": (
         lambda x: (F.adaptive_avg_pool2d(x, (4, 3)), F.adaptive_avg_pool2d(x, (3, 4))),
         (3, 8, 9),

@@ -1,0 +1,134 @@
+"""Decompositions of operators that follow an order: medians, running extremes and products, sorted rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+LARGEST_SQUARE = 1 << 24
+"""Most elements of the [n, n] comparison that stands in for a scan without a lowering of its own."""
+
+
+def median_dim(x, dim, keepdim=False):
+    """The lower median along `dim`, NaN where there is one."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    values, indices = torch.kthvalue(x, (x.shape[dim] + 1) // 2, dim, keepdim)
+    if x.dtype.is_floating_point:
+        is_nan = torch.isnan(x)
+        any_nan = is_nan.any(dim, keepdim)
+        values = torch.where(any_nan, math.nan, values)
+        indices = torch.where(any_nan, torch.argmax(is_nan.to(torch.int32), dim, keepdim), indices)
+    return values, indices
+
+
+def median(x):
+    """The lower median of all elements."""
+    return torch.median(x.reshape(-1), 0)[0]
+
+
+def nanmedian_dim(x, dim, keepdim=False):
+    """The lower median of the numbers along `dim`, which sort before NaN."""
+    if not x.dtype.is_floating_point or not x.dim():
+        return torch.median(x, dim, keepdim)
+    values, indices = torch.sort(x, dim)
+    numbers = torch.sum(torch.logical_not(torch.isnan(x)), dim, keepdim=True)
+    middle = torch.clamp_min(numbers - 1, 0) // 2
+    found = torch.gather(values, dim, middle), torch.gather(indices, dim, middle)
+    return found if keepdim else tuple(part.squeeze(dim) for part in found)
+
+
+def nanmedian(x):
+    """The lower median of all elements that are numbers."""
+    return torch.nanmedian(x.reshape(-1), 0)[0]
+
+
+def _running(x, dim: int, largest: bool):
+    """Running extreme and the last index that met it, by comparing every element with all earlier ones."""
+    if not x.dim() or not x.numel():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    n = x.shape[dim]
+    if x.numel() * n > LARGEST_SQUARE:
+        return NotImplemented
+    worst = (-math.inf if largest else math.inf) if x.dtype.is_floating_point else None
+    if worst is None:
+        worst = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
+    moved = x.movedim(dim, -1)
+    position = torch.arange(n)
+    seen = position.unsqueeze(0) <= position.unsqueeze(1)
+    spread = torch.where(seen, moved.unsqueeze(-2), worst)
+    values = (torch.amax if largest else torch.amin)(spread, -1)
+    element = moved.unsqueeze(-2)
+    met = element == values.unsqueeze(-1)
+    met = seen & (met | torch.isnan(element) if x.dtype.is_floating_point else met)
+    indices = torch.amax(torch.where(met, position, 0), -1)
+    return values.movedim(-1, dim), indices.movedim(-1, dim)
+
+
+def cummax(x, dim):
+    """Running maximum and its index."""
+    return _running(x, dim, True)
+
+
+def cummin(x, dim):
+    """Running minimum and its index."""
+    return _running(x, dim, False)
+
+
+def logcumsumexp(x, dim):
+    """Running logsumexp: every element with all earlier ones, scaled by their maximum."""
+    if not x.dim():
+        return x.clone()
+    n = x.shape[dim]
+    if x.numel() * n > LARGEST_SQUARE or x.dtype.is_complex:
+        return NotImplemented
+    position = torch.arange(n)
+    seen = position.unsqueeze(0) <= position.unsqueeze(1)
+    spread = torch.where(seen, x.movedim(dim, -1).unsqueeze(-2), -math.inf)
+    return torch.logsumexp(spread, -1).movedim(-1, dim)
+
+
+def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
+    """How many elements of the sorted sequence come before each value; NaN comes after all numbers."""
+    if sorted_sequence.shape[-1] * math.prod(getattr(values, "shape", ())) > LARGEST_SQUARE:
+        return NotImplemented
+    if sorter is not None:
+        sorted_sequence = torch.gather(sorted_sequence, -1, sorter)
+    if not isinstance(values, torch.Tensor):
+        values = torch.full([], values, dtype=torch.result_type(sorted_sequence, values))
+    sequence, sought = sorted_sequence.unsqueeze(-2), values.unsqueeze(-1)
+    behind = sequence > sought if right or side == "right" else sequence >= sought
+    return torch.sum(~behind, -1, dtype=torch.int32 if out_int32 else torch.int64).reshape(values.shape)
+
+
+def bucketize(values, boundaries, *, out_int32=False, right=False):
+    """`searchsorted` with its operands in the other order."""
+    return torch.searchsorted(boundaries, values, out_int32=out_int32, right=right)
+
+
+def cumprod(x, dim, *, dtype=None):
+    """Running products of `x` in the type that is asked for."""
+    if dtype is not None:
+        return aten.cumprod(x.to(dtype), dim).to(dtype)
+    return aten.cumprod(x.unsqueeze(0), 0).reshape([]) if not x.dim() else NotImplemented
+
+
+TABLE: dict[Any, Any] = {
+    aten.median.default: median,
+    aten.median.dim: median_dim,
+    aten.nanmedian.default: nanmedian,
+    aten.nanmedian.dim: nanmedian_dim,
+    aten.cummax.default: cummax,
+    aten.cummin.default: cummin,
+    aten.searchsorted.Tensor: searchsorted,
+    aten.searchsorted.Scalar: searchsorted,
+    aten.bucketize.Tensor: bucketize,
+    aten.bucketize.Scalar: bucketize,
+    aten.cumprod.default: cumprod,
+    aten.logcumsumexp.default: logcumsumexp,
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""
