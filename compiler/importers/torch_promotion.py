@@ -285,6 +285,24 @@ def arange(*bounds, dtype=None, **kwargs):
     return (count * int(step) + int(start)).to(dtype)
 
 
+def full(size, number, *, dtype=None, **kwargs):
+    """Booleans that are a number, which is one of them first."""
+    if dtype != torch.bool or isinstance(number, bool):
+        return NotImplemented
+    return aten.full.default(size, bool(number), dtype=dtype)
+
+
+def dist(x, y, p=2):
+    """The norm of a difference, whose powers are summed in single precision for 16-bit floats."""
+    return torch.linalg.vector_norm(x - y, p)
+
+
+def soft_margin_loss(x, target, reduction=1):
+    """Rounded at every step, as in eager PyTorch: exponentials of 16-bit floats overflow in their own type."""
+    loss = torch.log1p(torch.exp(-target * x))
+    return loss if reduction == 0 else loss.mean() if reduction == 1 else loss.sum()
+
+
 def elu(x, alpha=1, scale=1, input_scale=1):
     """`x` above zero, below it what `expm1` keeps: torch-mlir subtracts 1 from an exponential."""
     below = torch.expm1(x * input_scale) * (alpha * scale)
@@ -370,6 +388,9 @@ TABLE: dict[Any, Callable] = {
     **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),
     aten.masked_fill.Scalar: masked_fill,
+    aten.full.default: full,
+    aten.dist.default: dist,
+    aten.soft_margin_loss.default: soft_margin_loss,
     aten.elu.default: either(promoted(aten.elu.default, numbers=0), elu),
     aten._log_softmax.default: promoted(aten._log_softmax.default, numbers=0),
     aten.addcmul.default: addcmul,

@@ -358,3 +358,22 @@ def test_scattered_sources_are_reduced_as_in_eager(dtype, shape):
         lambda x, places, source: x.scatter_add(0, places, source),
     ]
     agree(functions, x, places, source)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_compound_functions_round_and_overflow_as_in_eager(dtype):
+    x = torch.linspace(-40, 40, 12).reshape(3, 4).to(dtype)
+    y = torch.ones(4, dtype=dtype)
+    functions = [lambda x, y, p=p: torch.dist(x, y, p) for p in (0, 1, 2, 4, math.inf)]
+    functions += [lambda x, y, r=r: F.soft_margin_loss(x, y, reduction=r) for r in ("none", "mean", "sum")]
+    agree(functions, x, y.expand(3, 4).contiguous())
+
+
+@pytest.mark.parametrize("number", [0, 6, 0.5, -0.0, math.nan, True])
+def test_booleans_are_filled_with_truth(number):
+    functions = [
+        lambda x: torch.full((3,), number, dtype=torch.bool),
+        lambda x: x & torch.full((3,), number, dtype=torch.bool),
+        lambda x: torch.full_like(x, number),
+    ]
+    agree(functions, torch.tensor([True, False, True]))
