@@ -119,7 +119,7 @@ def _simplify(op: ir.Operation) -> bool:
 
 def _become_fill(generic: ir.Operation) -> None:
     """Replaces a generic whose every element is one constant by `linalg.fill`, which fusion clones for free."""
-    if len(generic.results) != 1:
+    if len(generic.results) != 1 or any(op.operation.name == "cf.assert" for op in body(generic).operations):
         return
     with generic.location, ir.InsertionPoint(generic):
         value = terminator(body(generic)).operands[0]

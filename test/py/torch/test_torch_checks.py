@@ -66,6 +66,17 @@ def test_indices_count_or_fail_as_in_eager(name):
             torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("name", ["x[i]", "index_put", "index_add", "index_fill", "scatter"])
+def test_the_only_place_of_a_dimension_is_checked_too(name):
+    function = (READS | WRITES)[name]
+    x, index = torch.randn(1, 3), torch.tensor([0])
+    compiled = tilewright.compile(function, (x, index))
+    torch.testing.assert_close(compiled(x, index), function(x, index))
+    for number in (1, -2, 2**32):
+        with pytest.raises(KernelAssertError, match="expected 0 to 0"):
+            compiled(x, torch.tensor([number]))
+
+
 @pytest.mark.parametrize("name", ["x[i]", "a sum of rows", "one_hot", "index_put", "scatter", "index_add"])
 def test_gpu_kernels_report_indices(name):
     function = (READS | WRITES)[name]
