@@ -268,8 +268,8 @@ def import_onnx(model: onnx.ModelProto | str | Path, example_inputs=None) -> Imp
     Raises ModelImportError when the model is malformed or the examples do not fit it, and UnsupportedError that
     lists every node which cannot be compiled.
     """
-    model, folder = load(model)
-    rebuilt = rebuild(model, folder, examples_of(model, example_inputs))
+    loaded, folder = load(model)
+    rebuilt = rebuild(loaded, folder, examples_of(loaded, example_inputs))
     graph = onnx_emit.Graph.of(rebuilt.builder, rebuilt.inputs, rebuilt.outputs, rebuilt.names)
     module = onnx_emit.lower(graph.proto)
     inputs = tuple(spec_of(name, value) for name, value in rebuilt.inputs)

@@ -65,7 +65,9 @@ def _as_fake(module: GraphModule, value: torch.Tensor) -> torch.Tensor:
 def _known(module: GraphModule, node: Node, value: torch.Tensor) -> torch.Tensor:
     """What the node says that it is, where that is no tensor of data."""
     known = node.meta.get("val")
-    return known if hasattr(known, "fake_mode") else _as_fake(module, value)
+    if isinstance(known, torch.Tensor) and hasattr(known, "fake_mode"):
+        return known
+    return _as_fake(module, value)
 
 
 def _full(module: GraphModule, at: Node, value: torch.Tensor) -> Node:
