@@ -91,11 +91,12 @@ def walk(wanted: list[Entry], known: frozenset[Entry] = frozenset()) -> Iterator
     batch: list[tuple[Entry, Sample]] = []
     for entry in wanted:
         listed = calls(entry)
+        if not listed:
+            yield entry, Outcome("invalid", "no sample")
+            continue
         if entry in known:
             yield entry, _alone(listed)
             continue
-        if not listed:
-            yield entry, Outcome("invalid", "no sample")
         batch += [(entry, sample) for sample in listed]
         if len(batch) >= BATCH:
             yield from _together(batch)
