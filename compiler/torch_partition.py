@@ -82,7 +82,7 @@ def _build(module: GraphModule, options: Options, static: Sequence[int], argumen
             return lambda given: run_eagerly(module, given)
     extra = second_chance(module.graph, decomposition_table())
     if extra:
-        module = _decomposed(module, extra)
+        module = _decomposed(module, extra, arguments)
     leaving = [node for node in strays(module.graph, device) if refusal(node) is None]
     refused = UnsupportedError([*unsupported(module.graph).operators, *map(_across_devices, leaving)])
     if options.strict and refused.operators:
@@ -126,9 +126,11 @@ def _report_whole(module: GraphModule, error: Exception) -> None:
     )
 
 
-def _decomposed(module: GraphModule, extra: dict[Any, Any]) -> GraphModule:
+def _decomposed(module: GraphModule, extra: dict[Any, Any], arguments: Sequence[Any]) -> GraphModule:
     """The graph with the operators of `extra` decomposed."""
-    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    # Sizes that a graph was specialised to are numbers, of which tracing keeps no value.
+    values = [node.meta.get("val", argument) for node, argument in zip(placeholders, arguments)]
     mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
 
     def run(*given: Any) -> Any:
