@@ -27,13 +27,14 @@ class Combination:
     """Outputs of a reduction that combine together, by number: one, or an extreme value and its index.
 
     `operation` is the arith operation for values; `strict` says that of equal values the first one's index is kept,
-    else the last one's; `compare` is the comparison of values for the index.
+    else the last one's; `compare` is the comparison of values for the index; with `nan_wins` the first NaN is beyond all.
     """
 
     outputs: tuple[int, ...]
     operation: str
     strict: bool = True
     compare: ir.Operation | None = None
+    nan_wins: bool = False
 
     def start(self, types: list[ir.Type]) -> list[ir.Value] | None:
         """What changes nothing when combined; None for an index, where only the reduction's own start does not."""
@@ -53,6 +54,11 @@ class Combination:
             # `>=` takes the right one of two equal ones too, which the index decides below.
             take = arith.andi(take, self.differs(left[0], right[0]))
         same = self.equal(left[0], right[0])
+        if self.nan_wins:
+            is_nan = [arith.cmpf(arith.CmpFPredicate.UNO, side[0], side[0]) for side in (left, right)]
+            is_number = arith.cmpf(arith.CmpFPredicate.ORD, left[0], left[0])
+            take = arith.ori(take, arith.andi(is_number, is_nan[1]))
+            same = arith.ori(same, arith.andi(*is_nan))
         order = arith.CmpIPredicate.slt if self.strict else arith.CmpIPredicate.sgt
         earlier = arith.cmpi(order, right[1], left[1])
         take = arith.ori(take, arith.andi(same, earlier))
@@ -115,12 +121,16 @@ def read_combinations(generic: Reduction) -> tuple[Combination, ...] | None:
 
 def _index_of(op, other, number, accumulators, yielded, users, body) -> Combination | None:
     """The pair of an extreme value `number` and the index that a select keeps of it."""
-    compares = [user for user in users if user != op]
-    if len(compares) != 1 or compares[0].name not in _GREATER:
+    best = accumulators[number]
+    compares = [user for user in users if user.name in _GREATER and list(user.operands) == [other, best]]
+    if len(compares) != 1:
         return None
     (compare,) = compares
     code = ir.IntegerAttr(compare.attributes["predicate"]).value
-    if list(compare.operands) != [other, accumulators[number]] or code not in _GREATER[compare.name]:
+    if code not in _GREATER[compare.name]:
+        return None
+    wins, nan_check = _or_is_first_nan(compare, other, best, body)
+    if any(user not in (op, compare, nan_check) for user in users):
         return None
     greater, strict = _GREATER[compare.name][code]
     if greater != ("max" in op.name):
@@ -131,12 +141,32 @@ def _index_of(op, other, number, accumulators, yielded, users, body) -> Combinat
             continue
         condition, taken, kept = select.operands
         readers = [use.owner.operation for use in accumulators[second].uses]
-        if condition == compare.results[0] and kept == accumulators[second] and readers == [select]:
+        if condition == wins and kept == accumulators[second] and readers == [select]:
             if any(_depends(taken, accumulator, body) for accumulator in accumulators):
                 return None
             if isinstance(taken.type, ir.IntegerType):
-                return Combination((number, second), op.name, strict, compare)
+                return Combination((number, second), op.name, strict, compare, nan_check is not None)
     return None
+
+
+def _or_is_first_nan(compare, other, best, body) -> tuple[ir.Value, ir.Operation | None]:
+    """The condition `compare or (other is NaN and best is not)`, and what reads `best` in it; else `compare`, None."""
+    wins = compare.results[0]
+    either = [use.owner.operation for use in wins.uses]
+    if [op.name for op in either] != ["arith.ori"]:
+        return wins, None
+    both = [_owner(value, body) for value in either[0].operands if value != wins]
+    if len(both) != 1 or both[0] is None or both[0].name != "arith.andi":
+        return wins, None
+    wanted = {arith.CmpFPredicate.UNO: other, arith.CmpFPredicate.ORD: best}
+    found = {}
+    for check in (_owner(value, body) for value in both[0].operands):
+        if check is not None and check.name == "arith.cmpf":
+            found[ir.IntegerAttr(check.attributes["predicate"]).value] = check
+    checks = [found.get(int(predicate)) for predicate in wanted]
+    if any(c is None or list(c.operands) != [v, v] for c, v in zip(checks, wanted.values())):
+        return wins, None
+    return either[0].results[0], checks[1]
 
 
 def _owner(value: ir.Value, body: ir.Block) -> ir.Operation | None:

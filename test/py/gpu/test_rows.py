@@ -73,6 +73,8 @@ CASES = {
     "deviation": (lambda x: x.std(), (r(9, 257),)),
     "argmax": (lambda x: torch.argmax(x, 1), (TIES,)),
     "argmax_divided": (lambda x: torch.argmax(x, 1), (TIES.repeat(1, 80)[:2],)),
+    "argmax_nan": (lambda x: x.max(1), (WITH_NAN,)),
+    "argmin_nan_divided": (lambda x: torch.argmin(x, 1), (WITH_NAN.repeat(1, 80)[:2],)),
     "argmin_first": (lambda x: torch.argmin(x, 0), (TIES,)),
     "max_integers": (lambda x: x.max(1), (torch.randint(-99, 99, (5, 64)),)),
     "min_bytes": (lambda x: x.amin((0, 2)), (torch.randint(-99, 99, (5, 6, 64)).to(torch.int8),)),
