@@ -73,7 +73,7 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         lower-affine,
         convert-vector-to-llvm{{enable-x86=true}},
         convert-complex-to-libm,convert-complex-to-standard,func.func(approximate-math),
-        convert-math-to-llvm,convert-math-to-libm,
+        convert-math-to-llvm,convert-math-to-libm,convert-vector-to-llvm,
         convert-complex-to-llvm,
         finalize-memref-to-llvm,
         convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
