@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tilewright
 import torch
+
+import tilewright
 
 FUNCTIONS = [torch.erf, torch.exp, torch.tanh, torch.log1p, torch.sinh]
 
