@@ -301,9 +301,10 @@ class _Results:
         source = self._storages.get(value.untyped_storage()._cdata)
         whole = next((i for i, w in enumerate(self.wrapped) if w is value), None)
         number = whole if whole is not None else source
-        if number is not None and not value.is_conj() and not value.is_neg():
+        if number is not None:
             base = self.wrapped[number]
-            if value.dtype == base.dtype:
+            # Functionalisation does not tell a conjugate, which is a view in eager PyTorch, from a slice.
+            if value.dtype == base.dtype and (whole is not None or not value.dtype.is_complex):
                 kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
                 offset = int(value.storage_offset()) - int(base.storage_offset())
                 strides = tuple(value.stride())

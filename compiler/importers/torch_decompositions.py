@@ -12,6 +12,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers import (
     torch_attention,
+    torch_complex,
     torch_exactness,
     torch_gradients,
     torch_indexing,
@@ -212,7 +213,7 @@ def decomposition_table() -> Table:
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
         *(torch_attention, torch_gradients, torch_special, torch_order),
-        *(torch_exactness, torch_windows, torch_indexing, torch_promotion),
+        *(torch_exactness, torch_windows, torch_indexing, torch_promotion, torch_complex),
     )
     for ours in (_OURS, *(module.TABLE for module in tables)):
         for operator, how in ours.items():
