@@ -242,6 +242,11 @@ def _either(*decompositions: Callable) -> Callable:
     return decomposition
 
 
+def norm(x, p=None, dim=(), keepdim=False, *, dtype=None):
+    """The norm of vectors, whose powers are summed in single precision for 16-bit floats."""
+    return torch.linalg.vector_norm(x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype=dtype)
+
+
 def left_shift(x, y):
     """`x << y`."""
     return aten.bitwise_left_shift(x, y)
@@ -319,6 +324,8 @@ TABLE: dict[Any, Callable] = {
     aten.trunc.default: trunc,
     aten.eq.Tensor: equal,
     **{operator: _with_float(operator) for operator in _COMPARISONS},
+    **dict.fromkeys((aten.norm.Scalar, aten.norm.ScalarOpt_dim), norm),
+    **dict.fromkeys((aten.norm.ScalarOpt_dtype, aten.norm.ScalarOpt_dim_dtype), norm),
     aten.__lshift__.Tensor: left_shift,
     aten.__rshift__.Tensor: right_shift,
     aten.linspace.default: linspace,

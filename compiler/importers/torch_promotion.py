@@ -168,6 +168,21 @@ def widened(operator: Any, *positions: int) -> Callable:
     return decomposition
 
 
+def typed(operator: Any) -> Callable:
+    """A reduction or scan that is asked for a type: of operands of that type, as in PyTorch.
+
+    Bytes and booleans are taken together in 32 bits; a boolean says whether that is zero.
+    """
+
+    def decomposition(x, *args, dtype=None, **kwargs):
+        if dtype is None or dtype.is_complex or (x.dtype == dtype and dtype not in WIDE):
+            return NotImplemented
+        wide = WIDE.get(dtype, dtype)
+        return operator(x.to(dtype).to(wide), *args, dtype=wide, **kwargs).to(dtype)
+
+    return decomposition
+
+
 def pooled(operator: Any) -> Callable:
     """A maximum over windows of integers, in double precision, which holds those of up to 32 bits."""
 
@@ -220,6 +235,16 @@ def where(condition, x, y):
     if x.dtype == y.dtype and (x.shape != y.shape or x.shape == shape):
         return NotImplemented
     return torch.where(condition, x.to(dtype).expand(shape), y.to(dtype).expand(shape))
+
+
+def of_one_type(operator: Any) -> Callable:
+    """An operator on the bits of tensors of the type that PyTorch computes it in."""
+
+    def decomposition(x, y):
+        dtype = torch.result_type(x, y)
+        return NotImplemented if x.dtype == y.dtype else operator(x.to(dtype), y.to(dtype))
+
+    return decomposition
 
 
 def with_number(operator: Any) -> Callable:
@@ -373,17 +398,20 @@ TABLE: dict[Any, Callable] = {
         for o in (aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar)
     },
     **{
-        o: with_number(aten.bitwise_and.Tensor)
-        for o in (aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor)
+        overload: with_number(packet.Tensor)
+        for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
+        for overload in (packet.Scalar, packet.Scalar_Tensor)
     },
     **{
-        o: with_number(aten.bitwise_or.Tensor)
-        for o in (aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor)
+        packet.Tensor: of_one_type(packet.Tensor)
+        for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
     },
     **{
-        o: with_number(aten.bitwise_xor.Tensor)
-        for o in (aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor)
+        packet.Tensor: of_one_type(packet.Tensor)
+        for packet in (aten.bitwise_left_shift, aten.bitwise_right_shift, aten.__lshift__, aten.__rshift__)
     },
+    **{o: typed(o) for o in (aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim)},
+    **{o: typed(o) for o in (aten.prod.default, aten.prod.dim_int, aten.nansum.default)},
     **{o: pooled(o) for o in _overloads("max_pool1d max_pool2d max_pool3d")},
     **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),

@@ -184,6 +184,47 @@ def test_mixtures_are_promoted(dtype, other):
     agree(functions, x, y)
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_bits_of_mixtures_are_those_of_one_type(dtype):
+    functions = []
+    for n, other in enumerate(INTEGERS):
+        functions += [
+            lambda x, *ys, n=n: x ^ ys[n],
+            lambda x, *ys, n=n: ys[n] & x,
+            lambda x, *ys, n=n: torch.bitwise_or(x, ys[n][0]),
+            lambda x, *ys, n=n: torch.bitwise_and(x[0, 0], ys[n]),
+            lambda x, *ys, n=n: x ^ ys[n][0, 0],
+        ]
+        if torch.bool not in (dtype, other):
+            functions += [
+                lambda x, *ys, n=n: x << ys[n] % 3,
+                lambda x, *ys, n=n: x >> ys[n] % 3,
+                lambda x, *ys, n=n: torch.bitwise_left_shift(x, ys[n][0, 0] % 3),
+            ]
+    agree(functions, values(dtype), *(values(other, 1) for other in INTEGERS))
+
+
+@pytest.mark.parametrize("asked", [*INTEGERS, torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32])
+def test_reductions_are_of_the_type_that_is_asked_for(dtype, asked):
+    x = torch.tensor([[3, 2, 5], [0, 1, 0], [120, 7, 9]]).to(dtype)
+    functions = [
+        lambda x: x.sum(0, dtype=asked),
+        lambda x: x.sum((0, 1), keepdim=True, dtype=asked),
+        lambda x: x.sum(dtype=asked),
+        lambda x: x[0, 0].sum(dtype=asked),
+        lambda x: x[:0].sum(0, dtype=asked),
+        lambda x: x.prod(1, dtype=asked),
+        lambda x: x.prod(dtype=asked),
+        lambda x: x.nansum(1, dtype=asked),
+    ]
+    if asked != torch.bool:
+        functions += [lambda x: x.cumsum(1, dtype=asked), lambda x: x.cumprod(0, dtype=asked)]
+    if asked.is_floating_point:
+        functions += [lambda x: x.mean(1, dtype=asked), lambda x: x.mean(dtype=asked)]
+    agree(functions, x)
+
+
 @pytest.mark.parametrize("dtype", SMALL)
 def test_accumulating_small_types_keeps_their_meaning(dtype):
     rows, places = (
@@ -367,6 +408,23 @@ def test_compound_functions_round_and_overflow_as_in_eager(dtype):
     functions = [lambda x, y, p=p: torch.dist(x, y, p) for p in (0, 1, 2, 4, math.inf)]
     functions += [lambda x, y, r=r: F.soft_margin_loss(x, y, reduction=r) for r in ("none", "mean", "sum")]
     agree(functions, x, y.expand(3, 4).contiguous())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 0, 3)])
+def test_norms_are_summed_in_single_precision(dtype, shape):
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.rand(shape, generator=generator) * 2e4 + 1e4).to(dtype)
+    functions = [
+        *(lambda x, p=p: torch.ops.aten.norm.ScalarOpt_dim(x, p, [-1]) for p in (2, 1, 3, 0, None)),
+        lambda x: torch.ops.aten.norm.ScalarOpt_dim(x, 2, [0], True),
+        lambda x: torch.ops.aten.norm.Scalar(x, 2),
+        lambda x: torch.ops.aten.norm.ScalarOpt_dtype(x, 2, dtype=torch.float32),
+        lambda x: torch.ops.aten.norm.ScalarOpt_dim_dtype(x, 2, [-1], False, dtype=torch.float32),
+        lambda x: F.pairwise_distance(x, x * 0.5),
+        lambda x: F.triplet_margin_loss(x, x * 0.5, x * 0.25),
+    ]
+    agree(functions, x)
 
 
 @pytest.mark.parametrize("number", [0, 6, 0.5, -0.0, math.nan, True])
