@@ -21,8 +21,12 @@ PREDICTED = "tilewright.predicted"
 UNSCHEDULED = "tilewright.unscheduled"
 """Why a dispatch was given an empty schedule."""
 
-KERNELS = ("simt", "mma", "wgmma", "skinny", "attention", "elementwise", "rows", "windows")
-"""Families of GPU kernels: four ways to contract, fused attention, and what is distributed over threads loop by loop."""
+KERNELS = (
+    *("simt", "mma", "wgmma", "skinny", "attention"),
+    *("elementwise", "windows", "transpose", "scatter", "rows", "sort", "scan", "fallback"),
+)
+"""Families of GPU kernels: four ways to contract, fused attention, what is computed element by element, what goes along
+rows, and the one that takes every dispatch."""
 
 WARP = 32
 BLOCK_THREADS = 1024
@@ -34,18 +38,27 @@ Value = int | str | list[int] | dict[str, "Value"]
 
 @dataclass(frozen=True)
 class GpuTile:
-    """How one dispatch becomes one GPU kernel; 0, "" or nothing lets the emitter of its family choose.
+    """How one dispatch becomes one GPU kernel.
+
+    `kernel` names the family. Whatever else is given is what the kernel has, or compiling it is an error; a field that
+    a family does not have is 0, "" or (). `construct-schedules` fills in all that a family has.
+
+    | kernel | `block` | other fields |
+    | --- | --- | --- |
+    | simt | (m, n, k) | `thread` (m, n): results of one thread; `stages`, `split_k`, `raster`, `padding` |
+    | mma | (m, n, k) | `warp` (m, n), `instruction`, `stages`, `split_k`, `raster`, `padding` |
+    | wgmma | (m, n, k) | `warp` (m, n) of a warpgroup, `instruction`, `stages`, `split_k`, `cluster`, `raster`, `swizzle` |
+    | skinny | (m, n, k) | `thread` (m, n), `split_k`; all sizes follow from the product |
+    | attention, wgmma of one | (queries, keys) | `instruction`, `stages` |
+    | elementwise, windows | (results,) | `vector`: elements of one access; windows: `thread` (neighbours, channels) |
+    | rows | (rows, columns) | `vector`, `split_k`: among how many blocks a row is divided |
+    | transpose, scatter, sort, scan, fallback | | |
 
     A contraction is a matrix product `[M, K] x [K, N]`: M are the axes of A and the result, N those of B and the result,
-    K the reductions, and axes that all three have are a batch. `block` is (block_m, block_n, block_k), what one
-    block of threads holds; for `attention`, and for `wgmma` of one, (block_q, block_k), rows of queries and of keys.
-    `warp` is (warp_m, warp_n)
-    of that block, for `wgmma` what one warpgroup takes; `thread` is (thread_m, thread_n), the results of one thread
-    of `simt`; `skinny` streams the second factor past a few rows and chooses sizes itself. `instruction` is the matrix instruction ("mma.m16n8k16", "mma.m16n8k8.tf32", "wgmma.m64n128k16"),
-    `stages` how many parts of K lie in shared memory at once, `split_k` among how many blocks K is divided, `cluster` how
-    many blocks load together, `raster` how many rows of blocks are walked column by column. Rows of shared memory are
-    `padding` elements longer than they hold, or swizzled in `swizzle` bytes. `threads` is the size of a block,
-    `vector` the elements that one thread of the other families loads and stores at once.
+    K the reductions, and axes that all three have are a batch. `threads` is the size of a block of threads, `stages`
+    how many parts of K, or of the keys, lie in shared memory at once, `split_k` among how many blocks K is divided,
+    `cluster` how many blocks load together, `raster` how many rows of blocks are walked column by column. Rows of shared
+    memory are `padding` elements longer than they hold, or swizzled in `swizzle` bytes.
     """
 
     kernel: str = ""
@@ -92,7 +105,7 @@ class GpuTile:
             raise ValueError(
                 f"gpu.threads is a multiple of {WARP} and at most {BLOCK_THREADS}, found {tile.threads}"
             )
-        for name, lengths in (("block", (2, 3)), ("warp", (2,)), ("thread", (2,))):
+        for name, lengths in (("block", (1, 2, 3)), ("warp", (2,)), ("thread", (2,))):
             found = getattr(tile, name)
             if found and len(found) not in lengths:
                 raise ValueError(

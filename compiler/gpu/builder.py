@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.gpu.aliases import promises
 from tilewright.compiler.ir import arith, gpu, ir, memref, scf, vector
+from tilewright.compiler.schedule import GpuTile, Schedule
 
 LAUNCH = "tilewright.launch"
 """Attribute of a `gpu.func`: how it is started. Fields as in `Launch`."""
@@ -364,12 +366,14 @@ def kernel(
     asserts: Sequence[str] = (),
     blocks_per_core: int = 0,
     points: int = 0,
+    made: GpuTile | None = None,
 ) -> Iterator[Kernel]:
     """A module with one kernel of `grid` blocks of `block` threads; what is written inside is its body.
 
     `buffers` are the memref types of the step's buffers. `blocks_per_core`, when not 0, asks the register
     allocator to leave room for that many blocks on a multiprocessor. `points` is up to where the kernel counts, when
-    that may be further than any buffer reaches. Use under a context and a location.
+    that may be further than any buffer reaches. `made` is what the kernel is made of, kept on it as its schedule. Use
+    under a context and a location.
     """
     module = ir.Module.parse("module attributes {gpu.container_module} { gpu.module @kernels {} }")
     types = list(buffers)
@@ -394,22 +398,24 @@ def kernel(
     function.attributes[LAUNCH] = launch_attribute(
         grid, block, cluster, workspace_bytes, zeroed_bytes, cooperative, tensor_maps, asserts
     )
+    if made is not None:
+        schedule_attribute.write(function.operation, Schedule(gpu=replace(made, threads=block)))
     region = function.regions[0]
     entry = region.blocks[0] if len(region.blocks) else region.blocks.append(*types)
     arguments = list(entry.arguments)
     count = len(buffers)
-    made = Kernel(module, function.operation, arguments[:count])
+    written = Kernel(module, function.operation, arguments[:count])
     if workspace_bytes:
-        made.workspace = arguments[count]
+        written.workspace = arguments[count]
         count += 1
     if asserts:
-        made.status = arguments[count]
+        written.status = arguments[count]
         count += 1
-    made.maps = arguments[count:]
+    written.maps = arguments[count:]
     with ir.InsertionPoint(entry):
-        yield made
+        yield written
         gpu.return_([])
-    function.attributes["arg_attrs"] = promises(function.operation, made.buffers)
+    function.attributes["arg_attrs"] = promises(function.operation, written.buffers)
     module.operation.verify()
 
 

@@ -20,6 +20,7 @@ from tilewright.compiler.attention import ATTENTION
 from tilewright.compiler.cut_space import read_cut_space
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.passes.apply_schedule import sink_of
@@ -77,12 +78,17 @@ class ConstructSchedules(Pass):
             try:
                 candidates = self.candidates(function, target)
             except NoWorkload as reason:
-                schedule_attribute.write(function, Schedule())
+                schedule_attribute.write(function, self._completed(function, Schedule(), target))
                 function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
                 continue
             chosen = candidates[min(self.candidate, len(candidates) - 1)]
-            schedule_attribute.write(function, chosen.schedule)
+            schedule_attribute.write(function, self._completed(function, chosen.schedule, target))
             schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
+
+    @staticmethod
+    def _completed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+        """The schedule with everything that a GPU's kernel is made of; on CPUs as it is."""
+        return families.complete(function, wish, target) if target.is_cuda else wish
 
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""

@@ -210,7 +210,6 @@ def _choice(
         kernel="mma" if kind == "volta" else kind,
         threads=one["threads"],
         block=block,
-        warp=(64, one["block_n"]) if kind == "wgmma" else (one["warp_m"], one["warp_n"]),
         stages=one["stages"],
         split_k=int(splits[at]),
         cluster=one["cluster"],
@@ -220,9 +219,10 @@ def _choice(
         tile = replace(tile, thread=(one["thread_m"], one["thread_n"]))
     elif kind == "wgmma":
         depth = {2: "k16", 4: "k8.tf32", 1: "k32"}[gemm.item_bytes]
-        tile = replace(tile, instruction=f"wgmma.m64n{block[1]}{depth}", swizzle=128)
+        instruction = f"wgmma.m64n{block[1]}{depth}"
+        tile = replace(tile, warp=(64, block[1]), instruction=instruction, swizzle=128)
     else:
-        tile = replace(tile, instruction=INSTRUCTIONS[kind, dtype][0])
+        tile = replace(tile, warp=(one["warp_m"], one["warp_n"]), instruction=INSTRUCTIONS[kind, dtype][0])
     return GemmChoice(
         tile,
         round(float(estimated.us[at]), 3),

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from tilewright.compiler import debug
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.gpu.decision import Decision
 from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan, emit_mma
 from tilewright.compiler.gpu.kernels.attention_problem import AttentionProblem, NotAttention, read_attention
 from tilewright.compiler.gpu.kernels.attention_simt import LANES, SimtPlan, SimtTile, emit_simt
@@ -32,26 +33,30 @@ _FEWEST_ROWS = 33
 Plan: TypeAlias = MmaPlan | SimtPlan | WgmmaPlan
 
 
-def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
-    """The dispatch's kernel in gpu-level IR; None, with the reason in the debug log, for one that is no attention.
+def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
+    """The dispatch's kernel in gpu-level IR; raises as `decide` does."""
+    return decide(function, schedule, target).write()
+
+
+def decide(function: ir.Operation, schedule: Schedule | None, target: Target) -> Decision:
+    """The plan of the dispatch's kernel; raises NotAttention for a dispatch that is none, or that nothing here holds.
 
     Raises ScheduleError for a schedule of an attention that no kernel can follow.
     """
-    name = ir.StringAttr(function.attributes["sym_name"]).value
     asked = schedule.gpu if schedule else None
     with function.context, ir.Location.unknown(function.context):
-        try:
-            problem = read_attention(function)
-        except NotAttention as reason:
-            debug.log(3, f"{name} is no attention: {reason}")
-            return None
+        problem = read_attention(function)
         plan = choose(problem, asked, target)
-        if plan is None:
-            debug.log(2, f"{name}: no block of this attention fits {target.name}")
-            return None
-        if isinstance(plan, WgmmaPlan):
-            return emit_wgmma(plan)
-        return emit_mma(plan) if isinstance(plan, MmaPlan) else emit_simt(plan)
+    if plan is None:
+        raise NotAttention(f"no block of this attention fits {target.name}")
+
+    def write() -> ir.Module:
+        with function.context, ir.Location.unknown(function.context):
+            if isinstance(plan, WgmmaPlan):
+                return emit_wgmma(plan)
+            return emit_mma(plan) if isinstance(plan, MmaPlan) else emit_simt(plan)
+
+    return Decision(Schedule(gpu=plan.gpu), write)
 
 
 def choose(problem: AttentionProblem, asked: GpuTile | None, target: Target) -> Plan | None:

@@ -42,6 +42,7 @@ from tilewright.compiler.gpu.kernels.attention_simt import padded
 from tilewright.compiler.gpu.kernels.attention_softmax import Rows, Softmax, seen_steps
 from tilewright.compiler.gpu.kernels.operand_copies import Layout
 from tilewright.compiler.ir import ir, nvgpu, vector
+from tilewright.compiler.schedule import GpuTile
 
 ROWS, COLUMNS, DEPTH = 16, 8, 16
 """What one instruction multiplies: [16, 16] x [16, 8]."""
@@ -62,6 +63,14 @@ class MmaPlan:
     def warp_rows(self) -> int:
         """Fragments of 16 rows that a warp has."""
         return self.rows // ROWS // (self.threads // 32)
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        instruction = f"mma.m16n8k16.{self.problem.accesses[0].dtype}"
+        return GpuTile(
+            "attention", self.threads, (self.rows, self.columns), instruction=instruction, stages=self.slots
+        )
 
     @property
     def defers(self) -> bool:
@@ -103,7 +112,8 @@ def emit_mma(plan: MmaPlan) -> ir.Module:
     """The kernel of an attention in gpu-level IR."""
     problem = plan.problem
     parts = -(-problem.attention.rows // plan.rows)
-    with kernel(problem.name, problem.buffers, grid=problem.heads * parts, block=plan.threads) as written:
+    grid = problem.heads * parts
+    with kernel(problem.name, problem.buffers, grid=grid, block=plan.threads, made=plan.gpu) as written:
         _Block(plan, written, parts).write()
     return written.module
 

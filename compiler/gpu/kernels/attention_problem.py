@@ -12,12 +12,13 @@ from tilewright.compiler.affine_access import evaluate
 from tilewright.compiler.attention import ATTENTION, Attention
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import Operand, Value
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.form_kernels import buffer_types
 from tilewright.compiler.workload import BITS
 
 
-class NotAttention(Exception):
+class NotAttention(Declined):
     """The dispatch is no attention that the kernels read; the message says why."""
 
 

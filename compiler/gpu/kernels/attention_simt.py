@@ -37,6 +37,7 @@ from tilewright.compiler.gpu.kernels.attention_problem import AttentionProblem
 from tilewright.compiler.gpu.kernels.attention_softmax import Rows, Softmax, seen_steps
 from tilewright.compiler.gpu.kernels.operand_copies import Layout
 from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile
 
 LANES = 16
 """Threads that share a row."""
@@ -75,6 +76,12 @@ class SimtPlan:
     def step(self) -> int:
         """Elements of 16 bytes."""
         return 16 // self.size
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        tile = self.tile
+        return GpuTile("attention", tile.threads, (tile.rows, tile.columns), stages=self.slots)
 
     @property
     def slots(self) -> int:
@@ -121,7 +128,8 @@ def emit_simt(plan: SimtPlan) -> ir.Module:
     """The kernel of an attention in gpu-level IR."""
     problem, tile = plan.problem, plan.tile
     parts = -(-problem.attention.rows // tile.rows)
-    with kernel(problem.name, problem.buffers, grid=problem.heads * parts, block=tile.threads) as written:
+    grid = problem.heads * parts
+    with kernel(problem.name, problem.buffers, grid=grid, block=tile.threads, made=plan.gpu) as written:
         _Block(plan, written, parts).write()
     return written.module
 

@@ -23,6 +23,7 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_ROWS,
     WARPGROUP_THREADS,
 )
+from tilewright.compiler.schedule import GpuTile
 from tilewright.runtime.launch_rules import broken_map_rule
 from tilewright.runtime.program import TensorMap
 
@@ -144,6 +145,15 @@ class WgmmaPlan:
     @property
     def type_(self) -> str:
         return self.problem.accesses[0].dtype
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        tile = self.tile
+        instruction = f"wgmma.m64n{tile.columns}k{STEP}"
+        return GpuTile(
+            "wgmma", tile.threads, (tile.rows, tile.columns), instruction=instruction, stages=tile.stages
+        )
 
     @property
     def parts(self) -> int:

@@ -52,6 +52,7 @@ def emit_wgmma(plan: WgmmaPlan) -> ir.Module:
         block=plan.tile.threads,
         tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
         blocks_per_core=1,
+        made=plan.gpu,
     ) as written:
         _write(plan, written)
     return written.module

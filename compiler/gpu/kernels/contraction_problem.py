@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.gpu.alignment import buffer_alignments
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.gpu.kernels.digit_sum import DigitSum, NotLinear, boundaries, composed, linear, parts
 from tilewright.compiler.gpu.kernels.element_values import (
     Applied,
@@ -48,7 +49,7 @@ def vector_limit(dtype: str) -> int:
     return 16 // element_bytes(dtype) if dtype in _BITS else 1
 
 
-class NotContraction(Exception):
+class NotContraction(Declined):
     """The dispatch is no matrix product that kernels here compute; the message says why."""
 
 

@@ -14,13 +14,15 @@ from dataclasses import replace
 from tilewright.compiler import debug
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.gpu.decision import Decision
+from tilewright.compiler.gpu.nvvm import kernel_of
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.passes.apply_schedule import Loops, sink_of
 from tilewright.compiler.passes.distribute_loops import DistributeLoops
 from tilewright.compiler.passes.form_gpu_kernels import FormGpuKernels
 from tilewright.compiler.passes.place_temporaries import PlaceTemporaries
 from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.structure import Structured, tileable_loops
 from tilewright.compiler.target import Target
 
@@ -29,25 +31,33 @@ _BLOCKS_PER_CORE = 4
 
 
 def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
-    """The dispatch as gpu-level IR, cut as its schedule says; where that is not possible in another way, or whole.
+    """The dispatch as gpu-level IR, cut as a schedule of this family says.
 
-    A schedule may have been made for a family that looks at the dispatch differently, so none is an error here.
-    Raises TilewrightError for what cannot be lowered at all.
+    One of another family may look at the dispatch differently: where it cannot be cut so, it is cut in another way, or
+    stays whole. Raises TilewrightError for what cannot be lowered, or not as it is said.
     """
     module = _prepared(function)
     (prepared,) = functions(module)
+    given = schedule.gpu if schedule is not None and schedule.gpu is not None else GpuTile()
+    if schedule is not None and given.kernel == "fallback":
+        threads = given.threads or choose_threads(prepared, schedule.tile, target)
+        return _lower(prepared, schedule.tile, threads, target)
     tiles = [choose_tile(prepared, target), ()]
     if schedule is not None and any(schedule.tile):
         tiles.insert(0, schedule.tile)
-    threads = schedule.gpu.threads if schedule is not None and schedule.gpu is not None else 0
     for number, tile in enumerate(tiles):
         try:
-            return _lower(prepared, tile, threads or choose_threads(prepared, tile, target), target)
+            return _lower(prepared, tile, given.threads or choose_threads(prepared, tile, target), target)
         except TilewrightError as error:
             if number == len(tiles) - 1:
                 raise
             debug.log(1, f"{function.attributes['sym_name']} is not cut by {list(tile)}: {error}")
     raise AssertionError("the last attempt returns or raises")
+
+
+def decide(function: ir.Operation, schedule: Schedule | None, target: Target) -> Decision:
+    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
+    return Decision.of(emit(function, schedule, target))
 
 
 def _prepared(function: ir.Operation) -> ir.Module:
@@ -88,6 +98,7 @@ def _lower(prepared: ir.Operation, tile: tuple[int, ...], threads: int, target: 
     decided = schedule_attribute.read(clone) or Schedule()
     schedule_attribute.write(clone, replace(decided, tile=tile, levels=()))
     run_pipeline(module.operation, pipeline(threads, target.level("shared").capacity_bytes // 2))
+    schedule_attribute.write(kernel_of(module), Schedule(tile, gpu=GpuTile("fallback", threads)))
     return module
 
 

@@ -101,6 +101,7 @@ class FragmentBlock(ABC):
             workspace_bytes=workspace_bytes(self.grid, sums, tile.threads),
             zeroed_bytes=counter_bytes(self.grid),
             blocks_per_core=resident_blocks(tile.threads, sums + operands, self.plans),
+            made=tile.gpu,
         ) as written:
             self._write(written)
         return written.module

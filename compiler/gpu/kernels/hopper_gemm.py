@@ -6,9 +6,9 @@ cannot address, or wgmma cannot multiply, is left to the next family.
 
 from __future__ import annotations
 
-from tilewright.compiler import debug
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
+from tilewright.compiler.gpu.decision import Decision
+from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, read_contraction
 from tilewright.compiler.gpu.kernels.hopper_choice import choose, share_of_use, tile_of
 from tilewright.compiler.gpu.kernels.hopper_kernel import build
 from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
@@ -25,18 +25,23 @@ LEAST_USE = 0.25
 """By default, at least so much of what the tensor cores do must be wanted."""
 
 
-def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module | None:
-    """The dispatch's kernel; None, with the reason in the log, where it is none of this family.
+def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
+    """The dispatch's kernel; raises as `decide` does."""
+    return decide(function, schedule, target).write()
+
+
+def decide(function: ir.Operation, schedule: Schedule, target: Target) -> Decision:
+    """The plan of the dispatch's kernel; raises NotContraction or NotHopper where it is none of this family.
 
     Raises ScheduleError for a schedule that asks for a tile which cannot be.
     """
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    try:
-        found = plan(function, schedule, target)
-    except (NotContraction, NotHopper) as error:
-        debug.log(3, f"{name}: no wgmma kernel: {error}")
-        return None
-    return build(found, target.num_cores)
+    found = plan(function, schedule, target)
+
+    def write() -> ir.Module:
+        with function.context, function.location:
+            return build(found, target.num_cores)
+
+    return Decision(Schedule(gpu=found.gpu), write)
 
 
 def plan(function: ir.Operation, schedule: Schedule, target: Target) -> Plan:

@@ -46,6 +46,7 @@ def build(plan: Plan, cores: int) -> ir.Module:
         zeroed_bytes=workspace.zeroed_bytes if workspace.bytes else 0,
         tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
         blocks_per_core=1,
+        made=plan.gpu,
     ) as k:
         _body(k, plan, schedule, workspace)
     return k.module

@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.gpu.builder import Operand, Value, i32
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, Loop
 from tilewright.runtime.launch_rules import MAP_ALIGNMENT, MOST_DIMENSIONS, MOST_ELEMENT_STRIDE
 from tilewright.runtime.program import TensorMap
 
 
-class NotHopper(Exception):
+class NotHopper(Declined):
     """The contraction cannot go through TMA and wgmma; the message says why."""
 
 

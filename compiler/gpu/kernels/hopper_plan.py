@@ -26,6 +26,7 @@ from tilewright.compiler.gpu.kernels.hopper_tile import (
     WARPGROUP_ROWS,
     HopperTile,
 )
+from tilewright.compiler.schedule import GpuTile
 from tilewright.runtime.launch_rules import MOST_BOX, broken_map_rule
 from tilewright.runtime.program import TensorMap
 
@@ -98,6 +99,17 @@ class Plan:
     a_major: str
     b_major: str
     c: tuple[MapPlan | None, ...]
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        tile = self.tile
+        depth = {4: "k8.tf32", 2: "k16", 1: "k32"}[ITEM_BYTES[self.type_]]
+        return GpuTile(
+            "wgmma", tile.threads, (tile.rows, tile.columns, self.depth), (WARPGROUP_ROWS, tile.columns),
+            instruction=f"wgmma.m64n{tile.columns}{depth}", stages=tile.stages, split_k=min(tile.split, self.depths.total),
+            cluster=tile.cluster, raster=tile.raster, swizzle=ROW_BYTES,
+        )  # fmt: skip
 
     @property
     def depth(self) -> int:

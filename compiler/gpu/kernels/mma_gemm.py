@@ -30,6 +30,7 @@ from tilewright.compiler.gpu.kernels.operand_copies import (
     widest,
 )
 from tilewright.compiler.ir import arith, ir, nvgpu, vector
+from tilewright.compiler.schedule import GpuTile
 
 COLUMNS = 8
 """Columns of one instruction's result."""
@@ -78,6 +79,14 @@ class MmaTile:
     split_k: int = 1
     raster: int = 8
     padding: int = 0
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        return GpuTile(
+            "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
+            instruction=self.instruction.name, stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding,
+        )  # fmt: skip
 
     @property
     def warps(self) -> Warps:

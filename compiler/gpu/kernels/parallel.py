@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu import builder
 from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
+from tilewright.compiler.gpu.decision import Decision
 from tilewright.compiler.gpu.kernels import parallel_views as parallel_views
 from tilewright.compiler.gpu.kernels.parallel_access import Access, Buffer, cost, store_lanes
 from tilewright.compiler.gpu.kernels.parallel_elements import Elements
@@ -45,13 +46,15 @@ _MOST_VECTORS = 4
 """Vectors per thread: 64 bytes of every operand under way."""
 
 
-def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module | None:
-    """The kernel of a dispatch whose only reductions run over small windows; None for other dispatches."""
+def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
+    """The kernel of a dispatch whose only reductions run over small windows; raises Unwritable for other dispatches."""
     with function.context, function.location:
-        try:
-            return _emit(function, schedule, target)
-        except Unwritable:
-            return None
+        return _emit(function, schedule, target)
+
+
+def decide(function: ir.Operation, schedule: Schedule, target: Target) -> Decision:
+    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
+    return Decision.of(emit(function, schedule, target))
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,16 @@ class Cover:
     threads: int
     points: int
     tile: Tile = ONE_POINT
+    is_window: bool = False
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        results = self.threads * self.vectors * self.lanes * self.tile.size
+        if self.is_window:
+            thread = (self.tile.size, self.lanes)
+            return GpuTile("windows", self.threads, (results,), thread=thread, vector=self.lanes)
+        return GpuTile("elementwise", self.threads, (results,), vector=self.lanes)
 
     @property
     def groups(self) -> int:
@@ -132,14 +145,22 @@ def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modu
     if sink is not None:
         return _emit_scatter(dispatch, Scatter.read(sink), target)
     messages, accesses = trace(dispatch)
-    boxed = _boxed(dispatch, accesses, target)
+    given = schedule.gpu or GpuTile()
+    boxed = _boxed(dispatch, accesses, target) if given.kernel in ("", "transpose") else None
     if boxed is not None:
         return _emit_boxes(dispatch, boxed, schedule, messages)
-    covers = [cover(part, own, schedule, target) for part, own in zip(dispatch.parts, accesses)]
+    main = max(range(len(accesses)), key=lambda number: dispatch.parts[number].points)
+    largest = cover(dispatch.parts[main], accesses[main], schedule, target)
+    # A schedule is about most of the points; what else is computed follows with as many threads.
+    others = Schedule(gpu=GpuTile(threads=largest.threads))
+    covers = [
+        largest if number == main else cover(part, accesses[number], others, target)
+        for number, part in enumerate(dispatch.parts)
+    ]
     name = ir.StringAttr(function.attributes["sym_name"]).value
-    threads = max(own.threads for own in covers)
+    grid = sum(own.blocks for own in covers)
     with builder.kernel(
-        name, dispatch.types, grid=sum(own.blocks for own in covers), block=threads, asserts=messages
+        name, dispatch.types, grid=grid, block=largest.threads, asserts=messages, made=largest.gpu
     ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         first = 0
@@ -163,7 +184,12 @@ def _emit_boxes(dispatch: Dispatch, boxed: Boxes, schedule: Schedule, messages: 
     name = ir.StringAttr(dispatch.function.attributes["sym_name"]).value
     threads = (schedule.gpu.threads if schedule.gpu is not None else 0) or _THREADS
     with builder.kernel(
-        name, dispatch.types, grid=boxed.blocks, block=threads, asserts=list(messages)
+        name,
+        dispatch.types,
+        grid=boxed.blocks,
+        block=threads,
+        asserts=list(messages),
+        made=GpuTile("transpose"),
     ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         results = list(zip(dispatch.results, buffers[len(dispatch.inputs) :]))
@@ -181,7 +207,7 @@ def _emit_scatter(dispatch: Dispatch, scatter: Scatter, target: Target) -> ir.Mo
     blocks = scatter.blocks(target.num_cores)
     if dispatch.strides[-1] != dense_strides(scatter.shape):
         raise Unwritable("a scatter into a part of a tensor")
-    with builder.kernel(name, dispatch.types, grid=blocks, block=THREADS) as kernel:
+    with builder.kernel(name, dispatch.types, grid=blocks, block=THREADS, made=GpuTile("scatter")) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         write_scatter(scatter, blocks, _elements(dispatch, buffers, 1, [], None), buffers[-1])
     return kernel.module
@@ -259,22 +285,29 @@ def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Ta
     """How a part is dealt out: as the schedule says, and where it leaves a choice, as accesses and cores ask for.
 
     Lanes are the widest that make accesses cheap; vectors per thread as many as leave every core enough blocks.
-    Raises ScheduleError for lanes that no vector has.
+    Raises ScheduleError for lanes that no vector has, and for blocks that are no whole vectors of every thread.
     """
     given = schedule.gpu or GpuTile()
-    lanes = given.vector if given.vector > 1 else _lanes(part, accesses)
+    lanes = given.vector or _lanes(part, accesses)
     if lanes not in _LANES:
         raise ScheduleError(
-            f"`elementwise`: gpu.vector is {lanes}; threads access {', '.join(map(str, _LANES))} elements at once",
-            part.window.op.location if part.window else None,
+            f"gpu.vector is {lanes}; threads access {', '.join(map(str, _LANES))} elements at once"
         )
     threads = given.threads or _THREADS
     groups = max(1, part.points // lanes)
     while not given.threads and threads > _FEWEST_THREADS and groups < threads * target.num_cores:
         threads //= 2
     if part.window is not None:
-        small = _tile(part, lanes, target)
-        return Cover(lanes, 1, threads, part.points // small.size, small)
+        small = _tile(part, lanes, given.thread[0] if given.thread else 0, target)
+        return Cover(lanes, 1, threads, part.points // small.size, small, True)
+    if given.block:
+        vectors, left = divmod(given.block[0], threads * lanes)
+        if left or not 1 <= vectors <= _MOST_GIVEN:
+            raise ScheduleError(
+                f"gpu.block is {list(given.block)}; {threads} threads take 1 to {_MOST_GIVEN} vectors of {lanes} results "
+                "each"
+            )
+        return Cover(lanes, vectors, threads, part.points)
     if any(schedule.tile) and len(schedule.tile) == len(part.extents):
         block = math.prod(size or extent for size, extent in zip(schedule.tile, part.extents))
         return Cover(lanes, min(_MOST_GIVEN, max(1, block // (threads * lanes))), threads, part.points)
@@ -286,13 +319,15 @@ def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Ta
     return Cover(lanes, vectors, threads, part.points)
 
 
-def _tile(part: Part, lanes: int, target: Target) -> Tile:
-    """The tile of a windowed part; none where its results do not lie as the window's sums do."""
+def _tile(part: Part, lanes: int, asked: int, target: Target) -> Tile:
+    """The tile of a windowed part, of `asked` neighbours where that is not 0; none where its results do not lie as the
+    window's sums do.
+    """
     window = part.window
     if window is None or part.points % lanes:
         return Tile()
     shape = static_shape(window.op.results[0].type)
-    return tile(window, shape, lanes, target.num_cores) if shape == part.extents else Tile()
+    return tile(window, shape, lanes, asked, target.num_cores) if shape == part.extents else Tile()
 
 
 def _lanes(part: Part, accesses: Sequence[Access]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.ir import arith, ir
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _CASTS = ("arith.extf", "arith.truncf", "arith.bitcast", "arith.select", "arith.
 """Operations that move or convert numbers of short types as they are."""
 
 
-class Unwritable(Exception):
+class Unwritable(Declined):
     """An element is computed in a way that this family does not write; the message says which."""
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.compiler import debug
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import kernel
+from tilewright.compiler.gpu.decision import Decision
 from tilewright.compiler.gpu.kernels import scans, sorts
 from tilewright.compiler.gpu.kernels.rows_access import Access
 from tilewright.compiler.gpu.kernels.rows_bodies import checks
@@ -25,20 +25,20 @@ from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 
 
-def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
-    """The dispatch's kernel; None where it is none of this family.
+def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
+    """The dispatch's kernel; raises NotRows where it is none of this family.
 
     Raises ScheduleError for a number of threads that is not possible.
     """
     name = ir.StringAttr(function.attributes["sym_name"]).value
     try:
         problem = read_rows(function)
-    except NotRows as reason:
-        debug.log(3, f"{name} is not computed by rows: {reason}")
-        sequence = (
-            written for other in (sorts, scans) if (written := other.emit(function, schedule, target))
-        )
-        return next(sequence, None)
+    except NotRows:
+        for other in (sorts, scans):
+            written = other.emit(function, schedule, target)
+            if written is not None:
+                return written
+        raise
     with function.context, function.location:
         types = buffer_types(function)
         decided = schedule or Schedule()
@@ -54,9 +54,15 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
             cooperative=layout.meets,
             asserts=checks(function),
             points=problem.num_rows * problem.num_columns,
+            made=layout.gpu,
         ) as made:
             RowKernel(problem, layout, order, made).write()
         return made.module
+
+
+def decide(function: ir.Operation, schedule: Schedule | None, target: Target) -> Decision:
+    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
+    return Decision.of(emit(function, schedule, target))
 
 
 def block_rows(problem: RowProblem, schedule: Schedule) -> int:

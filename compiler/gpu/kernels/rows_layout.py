@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.schedule import WARP, Schedule
+from tilewright.compiler.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.target import Target
 
 KEPT_BYTES = 128
@@ -47,6 +47,12 @@ class RowLayout:
     looped: bool = False
     split: int = 1
     meets: bool = False
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        block = self.block_rows, self.across * self.slots * self.group
+        return GpuTile("rows", self.threads, block, vector=self.vector, split_k=self.split)
 
     @property
     def threads(self) -> int:
@@ -91,11 +97,13 @@ class RowShape:
 
 def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLayout:
     """The layout for a device. `schedule.gpu` may say `threads`, and the most elements per access as `vector`; with
-    threads given, the schedule's tile says how many rows a block has.
+    threads given, the schedule's tile says how many rows a block has. With a `block` it says everything.
 
     Raises ScheduleError for a number of threads that cannot be divided among rows.
     """
     asked = schedule.gpu
+    if asked is not None and asked.block:
+        return _given(shape, asked)
     vector = shape.vector
     while asked is not None and asked.vector and vector > asked.vector:
         vector //= 2
@@ -104,6 +112,36 @@ def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLay
         raise ScheduleError(f"rows: a block of {threads} threads asked for; use a power of two")
     found = (_contiguous if shape.contiguous else _strided)(shape, vector, threads, target)
     return _meeting(shape, found, target)
+
+
+def _given(shape: RowShape, asked: GpuTile) -> RowLayout:
+    """The layout that a schedule describes; raises ScheduleError for one that no threads can have."""
+    vector, split = asked.vector or 1, asked.split_k or 1
+    lanes, group = (1, vector) if shape.contiguous else (vector, 1)
+    rows, columns = asked.block if len(asked.block) == 2 else (0, 0)
+    beside = rows // lanes
+    across = asked.threads // beside if beside else 0
+    slots = columns // (across * group) if across else 0
+    powers = (vector, beside, across)
+    if any(n < 1 or n & (n - 1) for n in powers) or vector > shape.vector:
+        raise ScheduleError(
+            f"rows: {asked.threads} threads of {vector} elements per access for blocks of {list(asked.block)}: threads, "
+            f"rows and elements are powers of two, up to {shape.vector} elements here"
+        )
+    if slots < 1 or (rows, columns) != (beside * lanes, across * slots * group):
+        raise ScheduleError(
+            f"rows: gpu.block is {list(asked.block)}, expected whole vectors of all threads: multiples of "
+            f"[{beside * lanes}, {across * group}]"
+        )
+    whole = columns * split >= shape.columns
+    meets = split > 1 and not shape.splittable
+    looped = not whole or (split > 1 and not meets)
+    if (lanes * slots * group > KEPT_BYTES // shape.bytes) or (meets and shape.columns < split):
+        raise ScheduleError(
+            f"rows: a thread keeps {lanes * slots * group} elements of {shape.bytes} B, the most are "
+            f"{KEPT_BYTES // shape.bytes}; use more threads or fewer columns"
+        )
+    return RowLayout(shape.contiguous, across, beside, vector, slots, looped, split, meets)
 
 
 def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:

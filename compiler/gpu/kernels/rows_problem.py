@@ -12,13 +12,14 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import is_dim
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.gpu.kernels.rows_combine import Combination, read_combinations
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.placement import groups_of
 from tilewright.compiler.structure import Structured
 
 
-class NotRows(Exception):
+class NotRows(Declined):
     """The dispatch is not of this form; the message says why."""
 
 

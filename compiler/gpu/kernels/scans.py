@@ -39,7 +39,7 @@ from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.kernels.reduction import is_regroupable, neutral_attribute
 from tilewright.compiler.passes.form_kernels import buffer_types
 from tilewright.compiler.passes.place_scratch import element_bytes
-from tilewright.compiler.schedule import WARP, Schedule
+from tilewright.compiler.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.target import Target
 
 _BLOCK = 256
@@ -146,7 +146,7 @@ def _vector(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefT
 def _column_scan(name: str, problem: ScanProblem, types: list[ir.MemRefType], asked: int) -> ir.Module:
     """One thread per row: neighbouring threads read neighbouring elements."""
     threads = asked or min(_BLOCK, max(WARP, power_at_least(problem.rows)))
-    with kernel(name, types, grid=-(-problem.rows // threads), block=threads) as made:
+    with kernel(name, types, grid=-(-problem.rows // threads), block=threads, made=GpuTile("scan")) as made:
         source = made.buffers[problem.source]
         target, total = (None if n is None else made.buffers[n] for n in problem.targets)
         number = block_id() * threads + thread_id()
@@ -178,7 +178,7 @@ def _row_scan(
     if not asked:
         beside = max(beside, min(_BLOCK // 2 // across, power_at_least(problem.rows)), 1)
     threads = across * beside
-    with kernel(name, types, grid=-(-problem.rows // beside), block=threads) as made:
+    with kernel(name, types, grid=-(-problem.rows // beside), block=threads, made=GpuTile("scan")) as made:
         _RowScan(problem, made.buffers, across, beside, vector).write()
     return made.module
 

@@ -41,6 +41,7 @@ from tilewright.compiler.gpu.kernels.operand_copies import (
 from tilewright.compiler.gpu.kernels.register_budget import resident_blocks
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ class SimtTile:
     deferred: bool = False
     padding: int = 0
     blocks_per_core: int = 0
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        return GpuTile(
+            "simt", self.threads, (self.block_m, self.block_n, self.block_k), thread=(self.thread_m, self.thread_n),
+            stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding,
+        )  # fmt: skip
 
     @property
     def threads(self) -> int:
@@ -120,6 +129,7 @@ def emit_simt(contraction: Contraction, tile: SimtTile) -> ir.Module:
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
         blocks_per_core=tile.blocks_per_core or _resident(contraction, tile),
+        made=tile.gpu,
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module

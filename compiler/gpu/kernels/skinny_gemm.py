@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.builder import (
     Kernel,
     Value,
@@ -37,6 +38,7 @@ from tilewright.compiler.gpu.kernels.operand_copies import k_contiguous, widest
 from tilewright.compiler.gpu.kernels.simt_gemm import multiply_add
 from tilewright.compiler.gpu.kernels.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile
 from tilewright.compiler.target import Target
 
 WARP = 32
@@ -62,6 +64,12 @@ class SkinnyTile:
     deep: int
     k_first: bool
     split_k: int = 1
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        block = self.rows, self.block_n, self.block_k
+        return GpuTile("skinny", self.threads, block, thread=(self.rows, self.columns), split_k=self.split_k)
 
     @property
     def threads(self) -> int:
@@ -94,8 +102,13 @@ def suits(contraction: Contraction) -> bool:
 
 
 def choose(contraction: Contraction, target: Target) -> SkinnyTile:
-    """Sizes that give every core a few blocks, of whole lines of memory."""
+    """Sizes that give every core a few blocks, of whole lines of memory; raises ScheduleError for too many rows."""
     rows = contraction.extent("m")
+    if rows > _MOST_SUMS:
+        raise ScheduleError(
+            f"dispatch @{contraction.name} on {target.name}: gpu.kernel is skinny, which keeps the sums of all rows in "
+            f"registers: at most {_MOST_SUMS} rows, found {rows}; use simt or mma"
+        )
     lanes = min(widest(contraction, 1), 1 << (_MOST_SUMS // rows).bit_length() - 1)
     k_first = k_contiguous(contraction, 1)
     shapes = (
@@ -131,6 +144,7 @@ def emit_skinny(contraction: Contraction, tile: SkinnyTile) -> ir.Module:
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, _results(tile), tile.threads),
         zeroed_bytes=counter_bytes(grid),
+        made=tile.gpu,
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module

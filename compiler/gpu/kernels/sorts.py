@@ -33,7 +33,7 @@ from tilewright.compiler.ir import gpu, ir, memref, static_shape
 from tilewright.compiler.passes.form_kernels import buffer_types
 from tilewright.compiler.passes.limit_sorts import FIRST
 from tilewright.compiler.passes.place_scratch import element_bytes
-from tilewright.compiler.schedule import WARP, Schedule
+from tilewright.compiler.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.target import Target
 
 _BLOCK = 256
@@ -219,7 +219,7 @@ def _in_shared(
     rows = max(1, min(_BLOCK // max(1, pairs), power_at_least(problem.rows)))
     threads = _threads(rows * pairs, asked)
     grid = -(-problem.rows // rows)
-    with kernel(name, types, grid=grid, block=threads) as made:
+    with kernel(name, types, grid=grid, block=threads, made=GpuTile("sort")) as made:
         block = _Rows(problem, made.buffers, rows, width, Threads(threads, thread_id().value))
         block.fetch(0, 0, width)
         block.sort()
@@ -240,7 +240,12 @@ def _in_place(name: str, problem: SortProblem, types: list[ir.MemRefType], asked
     threads = asked or _LARGEST
     row_bytes = -(-problem.length * _POSITION_BYTES // 16) * 16
     with kernel(
-        name, types, grid=problem.rows, block=threads, workspace_bytes=problem.rows * row_bytes
+        name,
+        types,
+        grid=problem.rows,
+        block=threads,
+        workspace_bytes=problem.rows * row_bytes,
+        made=GpuTile("sort"),
     ) as made:
         i32 = ir.IntegerType.get_signless(32)
         assert made.workspace is not None

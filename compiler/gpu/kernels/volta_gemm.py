@@ -22,6 +22,7 @@ from tilewright.compiler.gpu.kernels.fragment_results import ROWS, Fragment, War
 from tilewright.compiler.gpu.kernels.operand_copies import Copies, Layout, k_contiguous, widest
 from tilewright.compiler.gpu.primitives import mma_m8n8k4
 from tilewright.compiler.ir import ir
+from tilewright.compiler.schedule import GpuTile
 
 COLUMNS = 16
 DEPTH = 4
@@ -44,6 +45,14 @@ class VoltaTile:
     stages: int = 2
     split_k: int = 1
     raster: int = 8
+
+    @property
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+        return GpuTile(
+            "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
+            instruction="mma.m8n8k4", stages=self.stages, split_k=self.split_k, raster=self.raster,
+        )  # fmt: skip
 
     @property
     def warps(self) -> Warps:

@@ -71,10 +71,11 @@ def sums_along_rows(structured: Structured) -> bool:
     return any(dims(map_.results[len(map_.results) - 1]) & summed for map_ in maps)
 
 
-def tile(structured: Structured, extents: Sequence[int], lanes: int, cores: int) -> Tile:
+def tile(structured: Structured, extents: Sequence[int], lanes: int, asked: int, cores: int) -> Tile:
     """The tile of one thread: along the innermost loop that windows slide over and that lanes do not run along.
 
-    `extents` are those of the results, in the order of memory. Only where enough threads remain for all cores.
+    `extents` are those of the results, in the order of memory. It has `asked` results where that divides them, and
+    where `asked` is 0 the most that leave enough threads for all cores.
     """
     taps = math.prod(n for n, kind in zip(structured.extents, structured.kinds) if kind == "reduction")
     if taps > _WRITTEN_TAPS:
@@ -82,12 +83,12 @@ def tile(structured: Structured, extents: Sequence[int], lanes: int, cores: int)
     for loop in reversed(range(len(extents) - 1)):
         if extents[loop] == 1:
             continue
-        for size in _TILES:
+        for size in (asked,) if asked else _TILES:
             threads = math.prod(extents) // lanes // size
             if (
                 extents[loop] % size == 0
                 and taps * lanes * size <= _MOST_SUMS
-                and threads >= cores * 512
+                and (asked or threads >= cores * 512)
                 and loop in _sliding(structured)
             ):
                 return Tile(loop, size)

@@ -26,7 +26,7 @@
 // CHECK-LABEL: func.func private @matmul
 // CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
 // CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, tile = [171, 128]
-// V100-SAME: gpu = {block = [64, 64, {{[0-9]+}}], {{.*}}kernel = "simt", {{.*}}thread = [4, 8], threads = 128 : i64, warp = [16, 64]}, levels = {registers = [1, 4, 8, 1], shared = [1, 64, 64, {{[0-9]+}}]}, tile = []
+// V100-SAME: gpu = {block = [64, 64, {{[0-9]+}}], {{.*}}kernel = "simt", {{.*}}thread = [4, 8], threads = 128 : i64}, levels = {registers = [1, 4, 8, 1], shared = [1, 64, 64, {{[0-9]+}}]}, tile = []
 // HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt"
 // MI50-SAME: levels = {registers = [{{[0-9, ]+}}], shared = [{{[0-9, ]+}}]}, tile = []
 // IPU-SAME: levels = {local = [14, 8, 512], registers = [2, 1, 1]}, tile = []
@@ -85,7 +85,7 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
 // CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, tile = [128, 0]
-// V100-SAME: gpu = {kernel = "rows", threads = 128 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = [1, 0]
+// V100-SAME: gpu = {block = [1, 512], kernel = "rows", split_k = 1 : i64, threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = []
 // IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
   %z = arith.constant 0.0 : f32
@@ -103,7 +103,7 @@ func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attri
 // Outer loops are cut, so that every task walks memory in one piece; on one core there is nothing to share out.
 // CHECK-LABEL: func.func private @elementwise
 // CPU-SAME: levels = {L1 = [1, 1024], L2 = [1, 1024], L3 = [64, 1024], registers = [1, 16]}, tile = [64, 0]
-// V100-SAME: gpu = {kernel = "elementwise", threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [1, 1024]}, tile = [1, 0]
+// V100-SAME: gpu = {block = [1024], kernel = "elementwise", threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [1, 1024]}, tile = []
 // IPU-SAME: levels = {local = [64, 2], registers = [2, 2]}, tile = []
 // SINGLE-LABEL: func.func private @elementwise
 // SINGLE-SAME: tile = [0, 0]
@@ -121,7 +121,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
 // CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, tile = [14, 28, 0, 0, 0]
-// V100-SAME: gpu = {kernel = "windows", threads = 256 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = [1, {{[0-9]+}}, 0, 0, 0]
+// V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
@@ -185,9 +185,11 @@ func.func private @by_hand(%x: tensor<64x32xf32>) -> tensor<64x32xf32>
   return %r : tensor<64x32xf32>
 }
 
-// One without a sink gets an empty one and the reason; only dispatches get any.
+// One without a sink gets an empty one and the reason, on GPUs the kernel that its family makes of it; only dispatches
+// get any.
 // CHECK-LABEL: func.func private @no_sink
-// CHECK-SAME: tilewright.schedule = {tile = [], unroll = 0 : i64, vector = 0 : i64}
+// CPU-SAME: tilewright.schedule = {tile = [], unroll = 0 : i64, vector = 0 : i64}
+// V100-SAME: tilewright.schedule = {gpu = {block = [256], kernel = "elementwise", threads = 64 : i64, vector = 4 : i64}, tile = [],
 // CHECK-SAME: tilewright.unscheduled = "its results do not come from one operation"
 func.func private @no_sink(%x: tensor<64x32xf32>) -> tensor<64x32xf32> attributes {tilewright.operator = "slice"} {
   return %x : tensor<64x32xf32>

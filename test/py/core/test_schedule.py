@@ -137,7 +137,7 @@ def test_fields_left_out_are_left_to_the_lowering():
         ("{gpu = {blocks = [8, 8]}}", "unknown field `blocks` of gpu; it has kernel, threads, block, warp,"),
         ("{gpu = {block = 8}}", "gpu.block is a list of integers >= 1, found 8"),
         ("{gpu = {block = [8, 0]}}", "gpu.block is a list of integers >= 1"),
-        ("{gpu = {block = [8]}}", "gpu.block has 2 or 3 sizes, found [8]"),
+        ("{gpu = {block = [8, 8, 8, 8]}}", "gpu.block has 1 or 2 or 3 sizes, found [8, 8, 8, 8]"),
         ("{gpu = {warp = [8, 8, 8]}}", "gpu.warp has 2 sizes, found [8, 8, 8]"),
         ("{gpu = {kernel = 8}}", "gpu.kernel is a string, found 8"),
         ('{gpu = {kernel = "wmma"}}', 'gpu.kernel is "wmma"; the kernels are simt, mma, wgmma,'),

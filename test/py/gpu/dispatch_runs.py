@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from tilewright.compiler import phases
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
+from tilewright.compiler.gpu.decision import Declined
 from tilewright.compiler.gpu.emulation import execute, load_kernel
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.placement import STRIDES, dense_strides
@@ -18,7 +20,7 @@ from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target, resolve
 
 SEEDS = (0, 1, 2)
-Emit = Callable[[ir.Operation, Schedule, Target], "ir.Module | None"]
+Emit = Callable[[ir.Operation, Schedule, Target], ir.Module]
 
 
 class Function(nn.Module):
@@ -73,9 +75,10 @@ def kernel_of(function: ir.Operation, emits: Sequence[Emit], target: Target) -> 
     """The kernel of a dispatch by the first emitter that takes it."""
     with function.context, ir.Location.unknown():
         schedule = schedule_attribute.read(function) or Schedule()
-        module = next((m for emit in emits if (m := emit(function, schedule, target)) is not None), None)
-    assert module is not None, f"no kernel for {function}"
-    return module
+        for emit in emits:
+            with contextlib.suppress(Declined):
+                return emit(function, schedule, target)
+    raise AssertionError(f"no kernel for {function}")
 
 
 def launched(

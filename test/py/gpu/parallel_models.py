@@ -8,9 +8,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler import driver, phases
+from tilewright.compiler.gpu.families import FAMILIES
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.target import resolve
 
+ELEMENTS = frozenset(FAMILIES["parallel"])
+"""What is computed element by element."""
 SEEDS = (0, 1, 2)
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
 
@@ -18,16 +21,16 @@ TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
 def check(
     function: Callable,
     *args: torch.Tensor,
-    families: frozenset[str] = frozenset({"parallel"}),
+    kernels: frozenset[str] = ELEMENTS,
     tolerance: float | None = None,
     seeds: tuple[int, ...] = SEEDS,
     arch: str = "sm_90a",
 ) -> None:
-    """The function's kernels, all of these families, give PyTorch's results in several orders of threads."""
+    """The function's kernels, all of these kinds, give PyTorch's results in several orders of threads."""
     compiled = driver.compile(function, args, target=f"emulate:{arch}")
     notes = compiled.executable.package.notes["dispatches"]
     found = {note["name"]: note["family"] for note in notes}
-    assert set(found.values()) <= families, found
+    assert set(found.values()) <= kernels, found
     with torch.no_grad():
         expected = pytree.tree_leaves(function(*args))
     for seed in seeds:

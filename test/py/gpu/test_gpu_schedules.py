@@ -54,27 +54,26 @@ def check_limits(gemm: Gemm, choice: GemmChoice, target: Target) -> None:
         assert gemm.m <= 16 and tile == GpuTile("skinny")
         return
     bm, bn, bk = tile.block
-    wm, wn = tile.warp
+    tm, tn = tile.thread or (0, 0)
+    wm, wn = tile.warp or (4 * tm, 8 * tn)
     assert tile.threads % 32 == 0 and 32 <= tile.threads <= target.block_threads
     assert choice.shared_bytes <= target.level("shared").capacity_bytes
     assert choice.registers <= register_limit(target, tile.threads)
     assert resident_blocks(target, tile.threads, choice.registers, choice.shared_bytes) >= 1
-    assert bm % wm == 0 and bn % wn == 0
+    assert (bm % wm == 0 and bn % wn == 0) or tile.kernel == "simt"
     assert tile.split_k >= 1 and tile.split_k <= max(1, gemm.k)
     if tile.kernel == "wgmma":
         assert target.arch == "sm_90a"
         assert bm in (64, 128) and bn % 16 == 0 and bn <= 256
         assert tile.threads == 128 * (bm // 64 + 1)
         assert tile.instruction.startswith(f"wgmma.m64n{bn}k")
-    else:
-        assert tile.threads == 32 * (bm // wm) * (bn // wn)
     if tile.kernel == "mma":
+        assert tile.threads == 32 * (bm // wm) * (bn // wn)
         m, n, k = (16, 16, 4) if tile.instruction == "mma.m8n8k4" else (16, 8, 16)
         assert wm % m == 0 and wn % n == 0 and bk % min(k, 8 if "tf32" in tile.instruction else k) == 0
     if tile.kernel == "simt":
         assert tile.instruction == ""
-        tm, tn = tile.thread
-        assert wm * wn == 32 * tm * tn and bm * bn == tile.threads * tm * tn
+        assert bm * bn == tile.threads * tm * tn
     if target.arch == "sm_70":
         assert tile.stages == 2
     assert Schedule.from_dict(Schedule(gpu=tile).as_dict()).gpu == tile

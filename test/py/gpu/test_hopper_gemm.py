@@ -33,7 +33,6 @@ def kernel_of(text: str, gpu: GpuTile | None, cores: int) -> ir.Module:
         (function,) = functions(module := parse(text))
         found = hopper_gemm.emit(function, Schedule(gpu=gpu), target)
         del module
-    assert found is not None, "the family refuses the dispatch"
     return found
 
 
