@@ -212,7 +212,6 @@ def _choice(
         block=block,
         stages=one["stages"],
         split_k=int(splits[at]),
-        cluster=one["cluster"],
         raster=int(estimated.raster[at]),
     )
     if kind == "simt":
@@ -220,7 +219,9 @@ def _choice(
     elif kind == "wgmma":
         depth = {2: "k16", 4: "k8.tf32", 1: "k32"}[gemm.item_bytes]
         instruction = f"wgmma.m64n{block[1]}{depth}"
-        tile = replace(tile, warp=(64, block[1]), instruction=instruction, swizzle=128)
+        tile = replace(
+            tile, warp=(64, block[1]), instruction=instruction, swizzle=128, cluster=one["cluster"]
+        )
     else:
         tile = replace(tile, warp=(one["warp_m"], one["warp_n"]), instruction=INSTRUCTIONS[kind, dtype][0])
     return GemmChoice(
