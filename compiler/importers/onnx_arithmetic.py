@@ -216,7 +216,7 @@ def _float_to_integer(source: int, target: int) -> str:
     return f"%w = arith.fptosi %a0 : {s} to i64\n%r = arith.trunci %w : i64 to {t}"
 
 
-ORDERS = {"ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Clip"}
+ORDERS = {"ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Clip", "ScatterND"}
 """Operators that only compare: unsigned 64-bit integers keep their order as signed ones with the top bit turned."""
 
 

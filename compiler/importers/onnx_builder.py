@@ -40,17 +40,25 @@ SHAPE_ELEMENTS = 1024
 MOVES = {"Reshape", "Transpose", "Slice", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Split", "Tile",
          "Squeeze", "Unsqueeze", "Flatten", "Where", "ScatterElements", "ScatterND", "DepthToSpace",
          "SpaceToDepth"}  # fmt: skip
-"""Operators that move elements and never look at them."""
+"""Operators that move elements and never look at them, without a `reduction`."""
 
 SIGN_FREE = {"Add", "Sub", "Mul", "Neg", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "ReduceSum",
              "ReduceProd", "CumSum", "MatMul", "Gemm", "Trilu", "Pad", "EyeLike", "Sum"}  # fmt: skip
 """Operators whose result has the same bits for signed and unsigned integers."""
 
+SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+SHORT_INSIDE = {"Acosh", "Asinh", "Atanh", "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "InstanceNormalization", "LRN",
+                "LayerNormalization", "Mean", "Mish", "Pow", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp",
+                "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Sum",
+                "Tan"}  # fmt: skip
+"""Operators that torch-mlir lowers to several, each of which would round a short float."""
+
 SKIP_FOLD = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "If", "Loop", "Scan", "SequenceMap", "Constant", "Identity"}  # fmt: skip
 
 STATIC_OPERANDS = {
-    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Tile": (1,), "Squeeze": (1,),
+    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Tile": (1,), "Squeeze": (1,),
     "Unsqueeze": (1,), "ReduceSum": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceMean": (1,),
     "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
     "ReduceSumSquare": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Resize": (1, 2, 3),
@@ -162,15 +170,27 @@ class Builder:
         """Emits the node as it stands, for the lowering to take."""
         inferred = self.infer(node)
         unsigned = {v.dtype for v in node.inputs if v is not None and v.dtype in SIGNED}
-        if unsigned and node.op not in MOVES and node.op not in SIGN_FREE:
+        reduction = node.attrs.get("reduction", "none")
+        moves = node.op in MOVES and reduction == "none"
+        if unsigned and not moves and node.op not in SIGN_FREE and reduction not in ("add", "mul"):
             return self.widened(self, node, [dtype for dtype, _ in inferred])
         small = {v.dtype for v in node.inputs if v is not None} & set(CARRIERS)
-        if small and node.op not in MOVES:
+        if small and not moves:
             raise Refused(f"it computes on {type_name(small.pop())}; cast to a wider type first")
+        if node.op in SHORT_INSIDE and any(v is not None and v.dtype in SHORT for v in node.inputs):
+            return self._in_f32(node, [dtype for dtype, _ in inferred])
         sources = frozenset().union(*(v.sources for v in node.inputs if v is not None))
         outputs = [self.fresh(dtype, shape, sources=sources) for dtype, shape in inferred]
         self.emit(node, outputs)
         return outputs
+
+    def _in_f32(self, node: Node, results: list[int]) -> list[Value]:
+        """A node over short floats done in f32, its results rounded once."""
+        to = TensorProto.FLOAT
+        inputs = [self.op("Cast", v, to=to) if v is not None and v.dtype in SHORT else v for v in node.inputs]
+        found = self.kept(node.op, *inputs, outputs=node.outputs, **node.attrs)
+        made = found if node.outputs > 1 else [found]
+        return [self.op("Cast", value, to=dtype) for value, dtype in zip(made, results)]
 
     def kept(self, op: str, *inputs, outputs: int = 1, **attrs) -> Any:
         """Like `op` without applying a rule: what a rule uses to emit the very operator it stands for."""
@@ -180,6 +200,9 @@ class Builder:
         return results[0] if outputs == 1 else results
 
     def emit(self, node: Node, outputs: list[Value]) -> None:
+        """Adds a node to the rebuilt graph, unless its results have no elements and are known."""
+        if all(value.array is not None for value in outputs):
+            return
         names = [v.name if v is not None else "" for v in node.inputs]
         proto = helper.make_node(
             node.op, names, [v.name for v in outputs], name=node.place, domain=node.domain

@@ -45,7 +45,7 @@ def grouped_volume(b: Builder, node: Node):
         return None
     strides = node.attrs.get("strides") or [1] * 3
     dilations = node.attrs.get("dilations") or [1] * 3
-    before, after = convolution_pads(node, x.shape[2:], w.shape[2:], strides, dilations)
+    before, after = convolution_pads(node.attrs, x.shape[2:], w.shape[2:], strides, dilations)
     x = padded(b, x, before, after)
     depth = w.shape[2]
     out = (x.shape[2] - (depth - 1) * dilations[0] - 1) // strides[0] + 1
@@ -66,12 +66,12 @@ def grouped_volume(b: Builder, node: Node):
     return forms.add(b, y, forms.reshape(b, node.operand(2), (w.shape[0], 1, 1, 1)))
 
 
-def convolution_pads(node: Node, extents, kernel, strides, dilations) -> tuple[list[int], list[int]]:
+def convolution_pads(attrs: dict, extents, kernel, strides, dilations) -> tuple[list[int], list[int]]:
     """Padding before and after each axis, `auto_pad` resolved."""
     rank = len(kernel)
-    auto = node.attrs.get("auto_pad", "NOTSET")
+    auto = attrs.get("auto_pad", "NOTSET")
     if auto not in ("SAME_UPPER", "SAME_LOWER"):
-        pads = node.attrs.get("pads") or [0] * (2 * rank)
+        pads = attrs.get("pads") or [0] * (2 * rank)
         return ([0] * rank, [0] * rank) if auto == "VALID" else (pads[:rank], pads[rank:])
     totals = [
         max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)

@@ -67,13 +67,15 @@ def _pad_with(b: Builder, x: Value, before: list[int], after: list[int], value: 
 
 @rule("Slice")
 def slice_backwards(b: Builder, node: Node):
-    """A negative step is a gather; others are left as they are."""
+    """A negative step is a gather; others are left as they are, with the axes that their steps belong to."""
     x = node.operand(0)
     starts, ends = node.operand(1).ints("starts"), node.operand(2).ints("ends")
     axes = node.operand(3).ints("axes") if node.input(3) is not None else list(range(len(starts)))
     steps = node.operand(4).ints("steps") if node.input(4) is not None else [1] * len(starts)
     if all(step > 0 for step in steps):
-        return None
+        if node.input(3) is not None or node.input(4) is None:
+            return None
+        return b.kept("Slice", x, *node.inputs[1:3], b.ints(*axes), node.input(4))  # torch-mlir wants both
     for start, end, axis, step in zip(starts, ends, axes, steps):
         axis %= x.rank
         n = x.shape[axis]
@@ -182,6 +184,19 @@ def reverse_sequence(b: Builder, node: Node):
     ends = forms.reshape(b, lengths, [x.shape[batch] if i == batch else 1 for i in range(x.rank)])
     place = b.op("Where", b.op("Less", steps, ends), forms.sub(b, forms.sub(b, ends, 1), steps), steps)
     return b.op("GatherElements", x, forms.expand(b, place, x.shape), axis=time)
+
+
+@rule("OneHot")
+def one_hot(b: Builder, node: Node):
+    """The second of `values` where a number along the new axis is the index; indices out of range have none."""
+    index, values = forms.cast(b, node.operand(0), TensorProto.INT64), node.operand(2)
+    depth = node.operand(1).ints("depth")[0]
+    axis = node.attrs.get("axis", -1) % (index.rank + 1)
+    steps = np.arange(depth, dtype=np.int64).reshape([-1, *[1] * (index.rank - axis)])
+    wrapped = b.op("Where", b.op("Less", index, b.scalar(0, index)), forms.add(b, index, depth), index)
+    hit = b.op("Equal", forms.unsqueeze(b, wrapped, axis), b.const(steps))
+    off, on = (forms.pick(b, values, 0, place) for place in (0, 1))
+    return b.op("Where", hit, on, off)
 
 
 @rule("Expand")

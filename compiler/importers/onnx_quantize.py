@@ -6,6 +6,7 @@ from onnx import TensorProto
 
 from tilewright.compiler.importers import onnx_forms as forms
 from tilewright.compiler.importers.onnx_builder import Builder
+from tilewright.compiler.importers.onnx_conv import convolution_pads, padded
 from tilewright.compiler.importers.onnx_rules import rule
 from tilewright.compiler.importers.onnx_small_types import SMALL_FLOATS, SMALL_INTEGERS
 from tilewright.compiler.importers.onnx_values import Node, Refused, Value
@@ -107,7 +108,16 @@ def matmul_integer(b: Builder, node: Node):
 
 
 def _integer_conv(b: Builder, x: Value, w: Value, attrs: dict) -> Value:
-    """A convolution of i32, which ONNX's Conv has no form for and the lowering does."""
+    """A convolution of i32, which ONNX's Conv has no form for and the lowering does.
+
+    What is padded by more on one side is padded first: torch-mlir does that with floats only.
+    """
+    ones = [1] * (x.rank - 2)
+    steps = [attrs.get(name) or ones for name in ("strides", "dilations")]
+    before, after = convolution_pads(attrs, x.shape[2:], w.shape[2:], *steps)
+    if before != after:
+        x = padded(b, x, before, after)
+        attrs = {name: value for name, value in attrs.items() if name not in ("pads", "auto_pad")}
     typed = [b.fresh(TensorProto.FLOAT, v.shape) for v in (x, w)]
     ((_, shape),) = b.infer(Node("Conv", [*typed], attrs))
     result = b.fresh(TensorProto.INT32, shape, sources=x.sources | w.sources)

@@ -105,6 +105,16 @@ def matmul(b: Builder, node: Node):
     return forms.reshape(b, product, shape)
 
 
+@rule("Gemm")
+def scaled_product(b: Builder, node: Node):
+    """Without a summand torch-mlir leaves `alpha` out."""
+    alpha = node.attrs.get("alpha", 1.0)
+    if node.input(2) is not None or alpha == 1:
+        return None
+    attrs = {name: value for name, value in node.attrs.items() if name not in ("alpha", "beta")}
+    return forms.mul(b, b.kept("Gemm", *node.inputs[:2], **attrs), alpha)
+
+
 @rule("Softmax", "LogSoftmax")
 def softmax(b: Builder, node: Node):
     """exp(x - max) / sum, or x - max - log(sum), in f32 at least."""

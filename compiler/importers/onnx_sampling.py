@@ -32,6 +32,16 @@ def read(
     return b.op("Where", forms.unsqueeze(b, inside, 1), values, b.scalar(0, values))
 
 
+def in_one_type(b: Builder, node: Node) -> Value | None:
+    """The node on f32, or f64 where an operand is, when its floats are shorter or differ: places need the digits."""
+    floats = {v.dtype for v in node.inputs if v is not None and v.is_float}
+    wide = TensorProto.DOUBLE if TensorProto.DOUBLE in floats else TensorProto.FLOAT
+    if floats <= {wide}:
+        return None
+    inputs = [forms.cast(b, v, wide) if v is not None and v.is_float else v for v in node.inputs]
+    return forms.cast(b, b.op(node.op, *inputs, **node.attrs), node.operand(0).dtype)
+
+
 def within(b: Builder, places: list[Value], spatial: tuple[int, ...]) -> Value:
     """Where all places are inside the image."""
     result: Value | None = None
@@ -81,6 +91,9 @@ def _reflected(b: Builder, place: Value, low: float, high: float) -> Value:
 
 @rule("GridSample")
 def grid_sample(b: Builder, node: Node):
+    wide = in_one_type(b, node)
+    if wide is not None:
+        return wide
     x, grid = node.operand(0), node.operand(1)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(node.attrs.get("mode", "linear"), "")
     mode = mode or node.attrs.get("mode", "linear")
@@ -89,7 +102,7 @@ def grid_sample(b: Builder, node: Node):
     spatial = x.shape[2:]
     rank = len(spatial)
     count = math.prod(grid.shape[1:-1])
-    flat = forms.reshape(b, forms.cast(b, grid, x.dtype), (grid.shape[0], count, rank))
+    flat = forms.reshape(b, grid, (grid.shape[0], count, rank))
     places, bounds = [], []
     for axis, extent in enumerate(spatial):
         unit = forms.pick(b, flat, 2, rank - 1 - axis)
@@ -109,6 +122,8 @@ def grid_sample(b: Builder, node: Node):
             at = [b.op("Clip", p, b.scalar(0, p), b.scalar(e - 1, p)) for p, e in zip(at, spatial)]
         return at
 
+    if mode != "nearest" and not x.is_float:
+        raise Refused("between integers there is nothing to interpolate")
     if mode == "nearest":
         at = [b.op("Round", p) for p in settle(places)]
         result = read(b, x, at, spatial, within(b, at, spatial))
@@ -160,6 +175,9 @@ def _cubic_weights(b: Builder, t: Value, a: float = -0.75) -> list[Value]:
 @rule("DeformConv")
 def deform_conv(b: Builder, node: Node):
     """Samples at the kernel's places plus learned offsets, then a matrix product with the kernel."""
+    wide = in_one_type(b, node)
+    if wide is not None:
+        return wide
     x, w, offset = node.operand(0), node.operand(1), node.operand(2)
     bias, mask = node.input(3), node.input(4)
     rank = x.rank - 2

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fuzz.draw import PATHS, draw
+from fuzz.graph import PATH, Graph
 from fuzz.minimise import minimise
 from fuzz.outcome import FAILURES, KINDS, Outcome
 from fuzz.pool import Worker, outcomes
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     count = options.programs if options.programs else (None if options.seconds else 1000)
 
-    def programs() -> Iterator[Program]:
+    def programs() -> Iterator[Program | Graph]:
         seed = options.seed
         while (count is None or seed < options.seed + count) and time.monotonic() < deadline:
             yield draw(seed, paths)
@@ -80,7 +81,7 @@ class Summary:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, program: Program, outcome: Outcome) -> None:
+    def add(self, program: Program | Graph, outcome: Outcome) -> None:
         """Counts a program."""
         self.kinds[program.path, outcome.kind] += 1
         self.compared += outcome.compared
@@ -100,7 +101,7 @@ class Summary:
         often = examples if "elements of" not in outcome.mechanism else 20 * examples
         return self.reasons[outcome.kind, outcome.mechanism] <= often
 
-    def store(self, program: Program, outcome: Outcome) -> None:
+    def store(self, program: Program | Graph, outcome: Outcome) -> None:
         """Keeps a failing program as a script, and prints the first of a kind."""
         text = f"# {outcome.kind}: {outcome.detail}\n# seed {program.seed}\n{program.script()}"
         kind = (outcome.mechanism, *(re.sub(r"\w*\d\w*", "_", s.source) for s in program.statements))
@@ -145,9 +146,10 @@ def _paths(text: str) -> dict[str, int]:
     if not text:
         return PATHS
     pairs = [entry.partition("=") for entry in text.split(",")]
-    unknown = [name for name, _, _ in pairs if name not in PATHS]
+    known = (*PATHS, PATH)
+    unknown = [name for name, _, _ in pairs if name not in known]
     if unknown:
-        sys.exit(f"--paths: expected some of {', '.join(PATHS)}, found `{unknown[0]}`")
+        sys.exit(f"--paths: expected some of {', '.join(known)}, found `{unknown[0]}`")
     return {name: int(weight or 1) for name, _, weight in pairs}
 
 

@@ -11,6 +11,8 @@ import torch
 
 from fuzz.catalogue import operators
 from fuzz.generator import Growth, NoFit
+from fuzz.graph import PATH, Graph
+from fuzz.graph_draw import draw_graph
 from fuzz.operators_indexing import faulty
 from fuzz.program import Program
 
@@ -18,11 +20,13 @@ PATHS = {"compile": 50, "torch.compile": 22, "grad": 8, "threads": 6, "saved": 6
 """Ways through the compiler and how often each is drawn."""
 
 
-def draw(seed: int, paths: dict[str, int] | None = None) -> Program:
-    """The program of a seed."""
+def draw(seed: int, paths: dict[str, int] | None = None) -> Program | Graph:
+    """The program of a seed; an ONNX graph for the path `graph`."""
     choose = random.Random(seed * 7919 + 1)
     weights = paths or PATHS
     path = choose.choices(list(weights), list(weights.values()))[0]
+    if path == PATH:
+        return draw_graph(seed)
     plain = path in ("grad", "onnx") or choose.random() < 0.25
     growth = Growth(seed, plain)
     with torch.no_grad():

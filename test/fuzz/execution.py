@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from fuzz import gradients
+from fuzz import gradients, graph_run
+from fuzz.graph import Graph
 from fuzz.oracle import Expected, compared, difference, expected, shared
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS, NotExported
@@ -22,10 +23,10 @@ SECOND_CALL = 7_000_003
 """Added to the seed of a program for the inputs of its second call."""
 
 
-def run(program: Program) -> Outcome:
+def run(program: Program | Graph) -> Outcome:
     """The outcome of a program; crashes and hangs end this process instead."""
     start = time.perf_counter()
-    outcome = _run(program)
+    outcome = graph_run.run(program) if isinstance(program, Graph) else _run(program)
     return replace(outcome, seconds=time.perf_counter() - start)
 
 
@@ -147,7 +148,7 @@ def _call(
     return None
 
 
-def raised(program: Program, error: BaseException) -> Outcome:
+def raised(program: Program | Graph, error: BaseException) -> Outcome:
     """An exception as an outcome: refusals are UnsupportedErrors, wrapped or not."""
     chain: list[BaseException] = []
     link: BaseException | None = error

@@ -5,23 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
+from fuzz import graph_run
 from fuzz.outcome import Outcome
 from fuzz.program import Program
 from fuzz.tensors import Tensor
 
-Check = Callable[[Program], Outcome]
 
-
-def minimise(program: Program, outcome: Outcome, check: Check, limit_s: float = 120.0) -> Program:
-    """The smallest program found within a time limit that fails in the same way: same kind, same mechanism."""
-    start, best = time.monotonic(), without_dead(program)
+def minimise(program: Any, outcome: Outcome, check: Callable[[Any], Outcome], limit_s: float = 120.0) -> Any:
+    """The smallest program, or ONNX graph, found within a time limit that fails in the same way: same kind, same mechanism."""
+    start, best = time.monotonic(), program
+    if isinstance(best, Program):
+        best = without_dead(best)
     if not _same(check(best), outcome):
         best = program
     shrunk = True
     while shrunk and time.monotonic() - start < limit_s:
         shrunk = False
-        for candidate in candidates(best):
+        for candidate in candidates(best) if isinstance(best, Program) else graph_run.smaller(best):
             if time.monotonic() - start > limit_s:
                 break
             if candidate != best and _same(check(candidate), outcome):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from fuzz.graph import Graph
 from fuzz.outcome import Outcome
 from fuzz.program import Program
 
@@ -33,7 +34,7 @@ class Worker:
         theirs.close()
         self.ran = 0
 
-    def send(self, program: Program) -> None:
+    def send(self, program: Program | Graph) -> None:
         if self.ran >= PROGRAMS_PER_PROCESS:
             self.close()
             self._start()
@@ -56,7 +57,7 @@ class Worker:
             name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
             return Outcome("crash", name)
 
-    def run(self, program: Program) -> Outcome:
+    def run(self, program: Program | Graph) -> Outcome:
         self.send(program)
         return self.receive()
 
@@ -66,11 +67,13 @@ class Worker:
         self.connection.close()
 
 
-def outcomes(programs: Iterable[Program], processes: int) -> Iterator[tuple[Program, Outcome]]:
+def outcomes(
+    programs: Iterable[Program | Graph], processes: int
+) -> Iterator[tuple[Program | Graph, Outcome]]:
     """Every program with what became of it, in the order in which they end."""
     workers = [Worker() for _ in range(processes)]
     waiting = iter(programs)
-    busy: dict[Connection, tuple[Worker, Program]] = {}
+    busy: dict[Connection, tuple[Worker, Program | Graph]] = {}
     try:
         for worker in workers:
             _next(worker, waiting, busy)
@@ -85,7 +88,9 @@ def outcomes(programs: Iterable[Program], processes: int) -> Iterator[tuple[Prog
             worker.close()
 
 
-def _next(worker: Worker, waiting: Iterator[Program], busy: dict[Connection, tuple[Worker, Program]]) -> None:
+def _next(
+    worker: Worker, waiting: Iterator[Program | Graph], busy: dict[Connection, tuple[Worker, Program | Graph]]
+) -> None:
     program = next(waiting, None)
     if program is not None:
         worker.send(program)

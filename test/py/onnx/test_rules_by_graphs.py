@@ -1,0 +1,143 @@
+"""Rules against numpy: what random graphs found wrong, by its mechanism and its neighbours."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from models import info, model, random, single
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+import tilewright
+
+
+def run(made, *inputs):
+    return tilewright.compile(made, inputs)(*inputs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "uint32"])
+@pytest.mark.parametrize("shapes", [((2, 3), (3, 4)), ((1, 1), (1, 5))])
+def test_a_product_without_a_summand_is_scaled(dtype, shapes):
+    a, c = (np.arange(np.prod(s)).reshape(s).astype(dtype) for s in shapes)
+    kind = helper.np_dtype_to_tensor_dtype(a.dtype)
+    (y,) = run(single("Gemm", a, c, types=(kind,), alpha=2.0, beta=3.0), a, c)
+    np.testing.assert_array_equal(y, 2 * (a @ c))
+
+
+@pytest.mark.parametrize("reduction", ["max", "min", "add", "mul"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "int8"])
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+def test_scatters_that_reduce_order_unsigned_integers(op, dtype, reduction):
+    top = int(np.iinfo(dtype).max)
+    x, updates = np.array([3, top, 0, top - 1], dtype), np.array([top, 1, 2], dtype)
+    index = np.array([0, 1, 3])
+    nodes = [helper.make_node(op, ["x", "i", "u"], ["y"], reduction=reduction)]
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    weights = {"i": index if op == "ScatterElements" else index[:, None]}
+    made = model(nodes, [info("x", [4], kind), info("u", [3], kind)], [info("y", None, kind)], weights)
+    wanted = x.copy()
+    function = {"max": np.maximum, "min": np.minimum, "add": np.add, "mul": np.multiply}[reduction]
+    with np.errstate(over="ignore"):
+        function.at(wanted, index, updates)
+    np.testing.assert_array_equal(run(made, x, updates)[0], wanted)
+
+
+@pytest.mark.parametrize("axes", [None, [1]])
+def test_what_is_padded_with_may_be_another_number_in_every_call(axes):
+    nodes = [helper.make_node("Pad", ["x", "p", "v", *(["a"] if axes else [])], ["y"])]
+    weights = {"p": np.array([0, 1, 1, 0] if axes is None else [1, 0])} | (
+        {"a": np.array(axes)} if axes else {}
+    )
+    x = random(2, 3)
+    made = model(nodes, [info("x", [2, 3]), info("v", [])], [info("y", None)], weights)
+    f = tilewright.compile(made, (x, np.float32(1)))
+    for number in (1, -2.5):
+        amounts = ((0, 1), (1, 0)) if axes is None else ((0, 0), (1, 0))
+        wanted = np.pad(x, amounts, constant_values=number)
+        np.testing.assert_array_equal(f(x, np.array(number, np.float32))[0], wanted)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("image", ["bfloat16", "float16", "float64"])
+def test_places_in_an_image_are_as_exact_as_the_grid(image, mode):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, image, image)))
+    x = np.arange(1024).reshape(1, 1, 2, 512) % 200
+    x, grid = x.astype(helper.tensor_dtype_to_np_dtype(kind)), random(1, 3, 5, 2).clip(-0.9, 0.9)
+    (y,) = run(single("GridSample", x, grid, types=(kind,), mode=mode), x, grid)
+    wide = x.astype(np.float64)
+    (wanted,) = run(single("GridSample", wide, grid, types=(TensorProto.DOUBLE,), mode=mode), wide, grid)
+    loose = 1.0 if image == "bfloat16" and mode != "nearest" else 0.1 if mode != "nearest" else 0
+    np.testing.assert_allclose(y.astype(np.float64), wanted, atol=loose)
+
+
+SHORT_FUNCTIONS = [
+    "Celu",
+    "Elu",
+    "Gelu",
+    "HardSwish",
+    "Mish",
+    "Selu",
+    "Softplus",
+    "Softsign",
+    "Sum",
+    "ReduceLogSumExp",
+]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT16])
+@pytest.mark.parametrize("op", SHORT_FUNCTIONS)
+def test_functions_of_short_floats_round_once(op, kind):
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    x = np.array([-3, -0.011, -0.5, 0.013, 2, -9], dtype)
+    (y,) = run(single(op, x, types=(kind,)), x)
+    wide = x.astype(np.float32)
+    (wanted,) = run(single(op, wide), wide)
+    np.testing.assert_array_equal(y, wanted.astype(dtype))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize(
+    ("dtype", "values"), [("float32", "uint32"), ("int64", "float16"), ("uint8", "int8"), ("int32", "bool")]
+)
+def test_one_hot_of_all_ranks_and_types(shape, dtype, values):
+    index = (np.arange(np.prod(shape, dtype=int)).reshape(shape) - (0 if dtype == "uint8" else 3)).astype(
+        dtype
+    )
+    pair = np.array([0, 1], values)
+    kind = helper.np_dtype_to_tensor_dtype(pair.dtype)
+    for axis in range(-len(shape) - 1, len(shape) + 1):
+        nodes = [helper.make_node("OneHot", ["i", "d", "v"], ["y"], axis=axis)]
+        given = [info("i", shape, helper.np_dtype_to_tensor_dtype(index.dtype)), info("v", [2], kind)]
+        made = model(nodes, given, [info("y", None, kind)], {"d": np.array([4])})
+        place = index.astype(np.int64)
+        hit = np.where(place < 0, place + 4, place)[..., None] == np.arange(4)
+        wanted = np.moveaxis(pair[hit.astype(int)], -1, axis)
+        np.testing.assert_array_equal(run(made, index, pair)[0], wanted)
+        if axis == 0:
+            break
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool"])
+def test_windows_that_fit_nowhere_have_no_results(op):
+    x = random(1, 2, 1, 4)
+    (y,) = run(single(op, x, kernel_shape=[2, 2]), x)
+    assert y.shape == (1, 2, 0, 3)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_steps_without_axes_are_those_of_the_first(rank):
+    x = random(5, 4)[(slice(None), 0)[: 3 - rank]] if rank == 1 else random(5, 4)
+    nodes = [helper.make_node("Slice", ["x", "b", "e", "", "s"], ["y"])]
+    weights = {"b": np.array([0]), "e": np.array([2**63 - 1]), "s": np.array([2])}
+    made = model(nodes, [info("x", x.shape)], [info("y", None)], weights)
+    np.testing.assert_array_equal(run(made, x)[0], x[::2])
+
+
+@pytest.mark.parametrize("pads", [[1, 0, 1, 1], [0, 0, 1, 0], [1, 1, 1, 1]])
+def test_integers_are_padded_by_more_on_one_side(pads):
+    x = np.arange(18, dtype=np.uint8).reshape(1, 2, 3, 3)
+    w = (np.arange(24).reshape(3, 2, 2, 2) % 5).astype(np.uint8)
+    made = single("ConvInteger", x, w, types=(TensorProto.INT32,), pads=pads)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x0": x, "x1": w})
+    np.testing.assert_array_equal(run(made, x, w)[0], wanted)
