@@ -185,6 +185,14 @@ def vector_norm(x, *args, dtype=None, **kwargs):
     return torch.linalg.vector_norm(torch.abs(x), *args, **kwargs) if x.dtype in _PARTS else NotImplemented
 
 
+def constant_pad_nd(x, pad, value=0):
+    """Either part with that of the value around it."""
+    if x.dtype not in _PARTS:
+        return NotImplemented
+    re, im = _parts(x, _PARTS[x.dtype])
+    return _joined((aten.constant_pad_nd(re, pad, value.real), aten.constant_pad_nd(im, pad, value.imag)))
+
+
 def to_copy(x, *, dtype=None, **kwargs):
     """Real numbers with an imaginary part of zero, or the real part of complex ones."""
     if dtype is None or dtype == x.dtype or not (dtype in _PARTS or x.dtype in _PARTS):
@@ -247,7 +255,8 @@ TABLE: dict[Any, Callable] = {
     aten.isfinite.default: _on_parts(lambda x: torch.isfinite(x[0]) & torch.isfinite(x[1]), 1),
     aten.polar.default: polar,
     **{o: _each(o) for o in (aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim)},
-    **{o: _each(o) for o in (aten.cumsum.default, aten.constant_pad_nd.default)},
+    aten.cumsum.default: _each(aten.cumsum.default),
+    aten.constant_pad_nd.default: constant_pad_nd,
     aten.linalg_vector_norm.default: vector_norm,
     aten._to_copy.default: to_copy,
     torch.ops.prims.convert_element_type.default: convert,

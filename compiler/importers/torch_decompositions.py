@@ -12,8 +12,10 @@ from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers import (
     torch_attention,
+    torch_bits,
     torch_complex,
     torch_exactness,
+    torch_gamma,
     torch_gradients,
     torch_indexing,
     torch_order,
@@ -212,7 +214,7 @@ def decomposition_table() -> Table:
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
-        *(torch_attention, torch_gradients, torch_special, torch_order),
+        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_windows, torch_indexing, torch_promotion, torch_complex),
     )
     for ours in (_OURS, *(module.TABLE for module in tables)):

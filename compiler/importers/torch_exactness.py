@@ -263,8 +263,9 @@ def sort_stable(x, *, stable, dim=-1, descending=False):
 
 
 def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """A depthwise convolution of volumes as a sum of depthwise convolutions of planes, one per tap in depth."""
-    if x.dim() != 5 or transposed or groups == 1 or groups != x.shape[1]:
+    """A convolution of volumes, depthwise or of integers, as a sum of convolutions of planes, one per tap in depth."""
+    is_depthwise = groups > 1 and groups == x.shape[1]
+    if x.dim() != 5 or transposed or (x.dtype.is_floating_point and not is_depthwise):
         return NotImplemented
     wide = F.pad(x.to(compute_dtype(x)), (0, 0, 0, 0, padding[0], padding[0]))
     weight_wide = weight.to(wide.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers import torch_recurrent
+from tilewright.compiler.importers import torch_checks, torch_recurrent
 
 Place = Callable[[], str]
 """Tells the line of the model that is being traced."""
@@ -94,6 +95,17 @@ def view_of(x):
     return x.view(x.shape)
 
 
+def combinations(x, r=2, with_replacement=False):
+    """Rows of `r` elements in order, looked up by number: which ones depends on the length alone."""
+    if x.dim() != 1 or r < 0:
+        return torch.combinations(x, r, with_replacement)
+    chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(chosen(range(x.shape[0]), r))
+    if not rows or not r:
+        return x.new_empty(0 if not r else (0, r))
+    return x.index_select(0, torch.tensor(rows, device=x.device).reshape(-1)).reshape(-1, r)
+
+
 FUNCTIONS: dict[Any, Any] = {
     functional.one_hot: one_hot,
     torch.Tensor.__getitem__: getitem,
@@ -101,6 +113,8 @@ FUNCTIONS: dict[Any, Any] = {
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
     **torch_recurrent.FUNCTIONS,
+    **torch_checks.FUNCTIONS,
+    **dict.fromkeys((torch.combinations,), combinations),
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
 

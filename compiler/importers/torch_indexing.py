@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -195,6 +196,45 @@ def _widened(indices):
     return [index if index is None or index.dtype in MASKS else index.to(torch.int64) for index in indices]
 
 
+def nonzero_static(x, *, size, fill_value=-1):
+    """Places of the first `size` elements that are not zero, a row for each, behind them rows of the filler."""
+    is_chosen = (x != 0).reshape(-1)
+    if not x.numel() or not x.dim() or not size:
+        return (
+            NotImplemented
+            if x.numel() and size
+            else x.new_full((size, x.dim()), fill_value, dtype=torch.int64)
+        )
+    row = torch.cumsum(is_chosen.to(torch.int64), 0) - 1
+    row = torch.where(is_chosen & (row < size), row, size)
+    count = torch.sum(is_chosen.to(torch.int64))
+    place = torch.zeros(size + 1, dtype=torch.int64).scatter(0, row, torch.arange(x.numel()))[:size]
+    columns = []
+    for extent in reversed(x.shape):
+        columns.append(place % extent)
+        place = torch.div(place, extent, rounding_mode="floor")
+    is_found = (torch.arange(size) < count).unsqueeze(1)
+    return torch.where(is_found, torch.stack(columns[::-1], 1), fill_value)
+
+
+def embedding_renorm(weight, indices, max_norm, norm_type):
+    """`weight` with the rows that `indices` name shortened to a norm of at most `max_norm`."""
+    named = torch.zeros(weight.shape[0], dtype=torch.int32)
+    named = named.index_fill(0, indices.reshape(-1), 1).unsqueeze(1) != 0
+    norm = torch.linalg.vector_norm(weight, norm_type, 1, keepdim=True)
+    return torch.where(named & (norm > max_norm), weight * (max_norm / (norm + 1e-7)), weight)
+
+
+def resize(x, size, *, memory_format=None):
+    """The first elements in memory in another shape; those beyond them may be anything, and are zero."""
+    if not x.is_contiguous() or memory_format not in (None, torch.contiguous_format, torch.preserve_format):
+        return NotImplemented
+    wanted, flat = math.prod(size), x.reshape(-1)
+    if wanted > x.numel():
+        flat = torch.cat((flat, flat.new_zeros(wanted - x.numel())))
+    return flat[:wanted].reshape(size)
+
+
 MASKS = (torch.bool, torch.uint8)
 """Types of indices that choose elements instead of numbering them."""
 
@@ -220,6 +260,9 @@ TABLE: dict[Any, Any] = {
     aten.unbind_copy.int: unbind_copy,
     aten.empty_strided.default: empty,
     aten.empty_permuted.default: empty,
+    aten.nonzero_static.default: nonzero_static,
+    aten.embedding_renorm.default: embedding_renorm,
+    aten.resize.default: resize,
     aten.scatter.reduce: scatter_with,
     aten.scatter.value_reduce: scatter_with,
 }

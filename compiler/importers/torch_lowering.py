@@ -21,11 +21,11 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
-from tilewright.compiler.generics import elementwise
+from tilewright.compiler.importers.torch_early_lowering import lower_early
 from tilewright.compiler.importers.torch_indexing import MASKS
 from tilewright.compiler.importers.torch_promotion import converted
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
-from tilewright.compiler.ir import arith, context, ir, walk
+from tilewright.compiler.ir import context, ir
 from tilewright.compiler.workers.modules import run_upstream
 
 TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
@@ -82,33 +82,9 @@ def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
     with _signed_results(graph):
         importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
-    _reinterpret(module)
+    lower_early(module)
     run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
-
-
-def _reinterpret(module: ir.Module) -> None:
-    """Views as another type of equal size as `arith.bitcast`: torch-mlir lowers none."""
-    for op in [op for op in walk(module.operation) if op.name == "torch.aten.view.dtype"]:
-        source, result = op.operands[0], op.results[0]
-        with module.context, op.location, ir.InsertionPoint(op):
-            before, after = (_builtin_type(value.type) for value in (source, result))
-            if before.element_type.width != after.element_type.width:
-                continue
-            dense = ir.Operation.create("torch_c.to_builtin_tensor", [before], [source]).result
-            same = [ir.AffineMap.get_identity(after.rank)]
-            bits = elementwise(after, [dense], same, lambda e, to=after.element_type: arith.bitcast(to, e))
-            found = ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [bits.result])
-        result.replace_all_uses_with(found.result)
-        op.operation.erase()
-
-
-def _builtin_type(type_: ir.Type) -> ir.RankedTensorType:
-    """`tensor<2x4xi32>` for `!torch.vtensor<[2,4],si32>`."""
-    match = re.fullmatch(r"!torch\.vtensor<\[([\d,]*)\],[su]?(\w+)>", str(type_))
-    assert match is not None, type_
-    shape = [int(extent) for extent in match[1].split(",") if extent]
-    return ir.RankedTensorType.get(shape, ir.Type.parse(match[2]))
 
 
 @contextlib.contextmanager

@@ -117,6 +117,53 @@ def cumprod(x, dim, *, dtype=None):
     return aten.cumprod(x.unsqueeze(0), 0).reshape([]) if not x.dim() else NotImplemented
 
 
+def mode(x, dim=-1, keepdim=False):
+    """The smallest of the most frequent elements, and the last index of it, by comparing all pairs."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    if not x.numel() or x.numel() * x.shape[dim] > LARGEST_SQUARE:
+        return NotImplemented
+    moved = x.movedim(dim, -1)
+    ordered, places = torch.sort(moved, -1)
+    count = torch.sum(ordered.unsqueeze(-1) == ordered.unsqueeze(-2), -1, dtype=torch.int64)
+    first = torch.argmax(count, -1, keepdim=True)
+    last = first + torch.clamp_min(torch.gather(count, -1, first) - 1, 0)
+    found = torch.gather(ordered, -1, first), torch.gather(places, -1, last)
+    found = [part.movedim(-1, dim) for part in found]
+    return tuple(found) if keepdim else tuple(part.squeeze(dim) for part in found)
+
+
+def _histogram(x, edges, weight, density):
+    """The weight of the elements in each interval, the last of which holds its upper bound too."""
+    bins, flat = edges.shape[0] - 1, x.reshape(-1)
+    if flat.numel() * edges.numel() > LARGEST_SQUARE:
+        return NotImplemented
+    place = torch.searchsorted(edges, flat, right=True) - 1
+    is_inside = (flat >= edges[0]) & (flat <= edges[-1])
+    place = torch.where(is_inside, torch.clamp_max(place, bins - 1), bins)
+    weight = torch.ones_like(flat) if weight is None else weight.reshape(-1)
+    found = x.new_zeros(bins + 1).index_put((place,), weight, accumulate=True)[:bins]
+    return (found / found.sum() / (edges[1:] - edges[:-1]) if density else found), edges
+
+
+def histogram_between(x, bins, weight=None, density=False):
+    """A histogram of intervals between the given bounds."""
+    return _histogram(x, bins.clone(), weight, density)
+
+
+def histogram(x, bins=100, *, range=None, weight=None, density=False):
+    """A histogram of even intervals, by default from the smallest to the largest element."""
+    if not x.numel() and range is None:
+        return NotImplemented
+    low, high = (x.min(), x.max()) if range is None else (x.new_full((), n) for n in range)
+    is_one = low == high
+    low, high = torch.where(is_one, low - 0.5, low), torch.where(is_one, high + 0.5, high)
+    place = torch.arange(bins + 1, dtype=x.dtype)
+    step = (high - low) / bins
+    edges = torch.where(place < (bins + 1) // 2, low + place * step, high - (bins - place) * step)
+    return _histogram(x, edges, weight, density)
+
+
 TABLE: dict[Any, Any] = {
     aten.median.default: median,
     aten.median.dim: median_dim,
@@ -129,6 +176,9 @@ TABLE: dict[Any, Any] = {
     aten.bucketize.Tensor: bucketize,
     aten.bucketize.Scalar: bucketize,
     aten.cumprod.default: cumprod,
+    aten.mode.default: mode,
+    aten.histogram.bins_tensor: histogram_between,
+    aten.histogram.bin_ct: histogram,
     aten.logcumsumexp.default: logcumsumexp,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

@@ -93,7 +93,10 @@ def test_moves_and_products_of_matrices():
 
     functions = [assigned, lambda x, y: torch.cat((x * y, y)).t(), lambda x, y: torch.stack((x + 1, y))[:, 0]]
     functions += [lambda x, y: x @ y.mH, lambda x, y: torch.outer(x[0], y[1].conj())]
-    functions += [lambda x, y: torch.einsum("ij,kj->ik", x, y), lambda x, y: nn.functional.pad(x, (1, 2))]
+    functions += [
+        lambda x, y: torch.einsum("ij,kj->ik", x, y),
+        lambda x, y: nn.functional.pad(x, (1, 2), value=3),
+    ]
     agree(functions, x, y)
 
 

@@ -182,3 +182,39 @@ def test_bags_give_all_that_eager_gives(operator, dtype, mode):
                 args = (weight, indices, offsets, False, mode, False, None, last, padding)
                 for found, expected in zip(decomposition(*args), operator(*args)):
                     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_places_of_what_is_not_zero(dtype):
+    tensors = [torch.randint(0, 2, shape).to(dtype) for shape in ((9,), (3, 4), (2, 1, 5), (4, 0))]
+
+    def places(*tensors):
+        return [torch.nonzero_static(x, size=n, fill_value=-3) for x in tensors for n in (0, 1, 4, 30)]
+
+    found = tilewright.compile(places, tuple(tensors))(*tensors)
+    torch.testing.assert_close(found, places(*tensors))
+
+
+@pytest.mark.parametrize("norm", [2.0, 1.0, 3.0])
+def test_rows_looked_up_are_shortened(norm):
+    weight, rows = torch.randn(6, 4) * torch.arange(6).reshape(6, 1), torch.tensor([[0, 5], [5, 2]])
+
+    def looked_up(rows, weight):
+        found = F.embedding(rows, weight, max_norm=1.5, norm_type=norm)
+        return found, F.embedding_bag(rows, weight, max_norm=1.0, norm_type=norm)
+
+    ours, theirs = weight.clone(), weight.clone()
+    found = tilewright.compile(looked_up, (rows, weight.clone()))(rows, ours)
+    torch.testing.assert_close(found, looked_up(rows, theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_sizes_of_fresh_tensors_change():
+    def resized(x):
+        return x.clone().resize_(2, 2), x.clone().resize_as_(x.t()), (x * 2).resize_(3, 4)[0]
+
+    x = torch.randn(2, 3)
+    *found, grown = tilewright.compile(resized, (x,))(x)
+    *wanted, _ = resized(x)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(grown, 2 * x.reshape(-1)[:4])

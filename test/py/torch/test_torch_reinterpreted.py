@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tilewright
-from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.errors import ModelImportError
 
 PAIRS = [
     *((torch.float32, torch.int32), (torch.float64, torch.int64), (torch.int8, torch.uint8)),
@@ -42,6 +42,23 @@ def test_writes_through_bits():
     agree(written, torch.tensor([[1.0, -2.0], [-0.0, 3.5]]))
 
 
-def test_types_of_other_sizes_are_refused():
-    with pytest.raises(UnsupportedError, match="view"):
-        tilewright.compile(lambda x: x.view(torch.float64) + 1, (torch.zeros(4),))
+OTHERS = (torch.uint8, torch.int16, torch.bfloat16, torch.float32, torch.int64, torch.float64)
+
+
+@pytest.mark.parametrize("shape", [(2, 8), (3, 1, 8), (0, 8)], ids=str)
+@pytest.mark.parametrize("start", [*OTHERS, torch.bool], ids=str)
+def test_bits_as_types_of_other_sizes(start, shape):
+    x = torch.arange(-9, torch.Size(shape).numel() - 9).to(start).reshape(shape)
+    others = [other for other in OTHERS if 8 * start.itemsize % other.itemsize == 0]
+    agree(lambda x: [x.view(other) for other in others], x)
+    agree(lambda x: [(x * 1).view(other) for other in others if other != start], x)
+
+
+def test_bytes_as_booleans():
+    x = torch.tensor([[0, 1, 1], [1, 0, 0]], dtype=torch.uint8)
+    agree(lambda x: (x.view(torch.bool), ~x.view(torch.bool), (x == 0).view(torch.int8)), x)
+
+
+def test_types_that_do_not_divide_the_last_dimension_are_refused():
+    with pytest.raises(ModelImportError, match="must be divisible"):
+        tilewright.compile(lambda x: x.view(torch.float64) + 1, (torch.zeros(3),))

@@ -56,6 +56,14 @@ module(
 )
 module("conv2d_f64", lambda: nn.Conv2d(3, 4, 3).double(), (2, 3, 8, 7), dtype=torch.float64)
 module("conv3d", lambda: nn.Conv3d(2, 3, 3, padding=1), (1, 2, 4, 5, 6))
+case("conv3d_integers", F.conv3d, (1, 2, 4, 5, 6), (3, 2, 2, 3, 3), dtype=torch.int64)
+case(
+    "conv3d_grouped_integers",
+    lambda x, w: F.conv3d(x, w, w[:, 0, 0, 0, 0], 2, 1, 1, 2),
+    (1, 4, 5, 5, 6),
+    (2, 2, 2, 2, 3),
+    dtype=torch.int32,
+)
 module("conv3d_grouped", lambda: nn.Conv3d(2, 4, 3, groups=2), (1, 2, 4, 5, 6))
 module("conv_transpose1d", lambda: nn.ConvTranspose1d(3, 4, 3, stride=2, padding=1), (2, 3, 7))
 module("conv_transpose2d", lambda: nn.ConvTranspose2d(3, 4, 3), (2, 3, 5, 6))

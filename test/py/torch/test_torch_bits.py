@@ -1,0 +1,75 @@
+"""Divisors and multiples of integers, and what floats are made of, against eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tilewright
+
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def agree(function, *args, **tolerance):
+    found = tilewright.compile(function, args)(*args)
+    torch.testing.assert_close(found, function(*args), equal_nan=True, **tolerance)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_divisors_and_multiples(dtype):
+    limits = torch.iinfo(dtype)
+    fibonacci = [1, 1]
+    while sum(fibonacci[-2:]) <= limits.max:  # the pairs with most steps
+        fibonacci.append(sum(fibonacci[-2:]))
+    numbers = [0, 1, 6, 35, -4, -6, limits.max, limits.max - 1, limits.min + 1, *fibonacci[-2:]]
+    x = torch.tensor(numbers).to(dtype)
+    agree(lambda x, y: (torch.gcd(x, y), torch.gcd(y, x[:, None])), x, x[2:].flip(0)[:1])
+    agree(lambda x, y: torch.gcd(x, y), x, x[:, None])
+    small = torch.tensor([0, 1, 4, 6, 9, -4, -6]).to(dtype)
+    agree(lambda x, y: torch.lcm(x, y), small, small[:, None])
+
+
+def test_divisors_of_two_types():
+    agree(torch.gcd, torch.arange(-9, 9, dtype=torch.int8), torch.tensor(12, dtype=torch.int64))
+    agree(torch.lcm, torch.arange(0, 9, dtype=torch.uint8), torch.arange(-4, 5, dtype=torch.int16))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_mantissa_and_exponent(dtype):
+    limits = torch.finfo(dtype)
+    numbers = [
+        0.0,
+        -0.0,
+        1,
+        -2.5,
+        0.1,
+        limits.max,
+        limits.min,
+        limits.tiny,
+        limits.tiny / 4,
+        -limits.tiny / 3,
+    ]
+    x = torch.tensor([*numbers, limits.smallest_normal * limits.eps, math.inf, -math.inf, math.nan]).to(dtype)
+    agree(torch.frexp, x, rtol=0, atol=0)
+    agree(torch.frexp, x[3].clone(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_derivatives_of_digamma(dtype):
+    x = torch.tensor([-7.3, -2.5, -1.75, -0.3, 1e-2, 0.3, 0.5, 1, 2.5, 17, 300, math.inf, math.nan]).to(dtype)
+    poles = torch.tensor([0.0, -1, -4]).to(dtype)
+
+    def derivatives(x, poles):
+        return [
+            *(torch.polygamma(n, x) for n in (0, 1, 2, 3, 6)),
+            *(torch.polygamma(n, poles) for n in (2, 3)),
+        ]
+
+    found = tilewright.compile(derivatives, (x, poles))(x, poles)
+    accuracy = {torch.float64: 1e-9, torch.float32: 2e-6}.get(dtype)  # eager's own second one has 1e-10
+    for ours, wanted in zip(found, derivatives(x.to(torch.float64), poles.to(torch.float64)), strict=True):
+        zero = None if accuracy is None else 0
+        torch.testing.assert_close(ours, wanted.to(dtype), equal_nan=True, rtol=accuracy, atol=zero)

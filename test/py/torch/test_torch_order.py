@@ -1,0 +1,45 @@
+"""Most frequent elements and histograms against eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilewright
+
+DTYPES = (torch.bool, torch.uint8, torch.int64, torch.float16, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_most_frequent(dtype):
+    tensors = [torch.randint(0, 4, shape).to(dtype) for shape in ((1,), (), (7, 3), (2, 5, 9))]
+
+    def modes(*tensors):
+        return [torch.mode(x, dim, keepdim) for x in tensors for dim in (0, -1) for keepdim in (False, True)]
+
+    found = tilewright.compile(modes, tuple(tensors))(*tensors)
+    for ours, wanted in zip(found, modes(*tensors), strict=True):
+        torch.testing.assert_close(ours[0], wanted[0])
+        torch.testing.assert_close(ours[1], wanted[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_histograms(dtype):
+    x, one = torch.randn(4, 9).to(dtype), torch.full((3,), 2.5, dtype=dtype)
+    edges = torch.tensor([-1.0, -0.2, 0.9, 2], dtype=dtype)
+
+    def histograms(x, one, edges):
+        even = [torch.histogram(x, 7), torch.histogram(x, 5, range=(-1, 1.5), density=True)]
+        even += [torch.histogram(one, 3), torch.histogram(x, 1, weight=x.abs())]
+        return [*even, torch.histogram(x, edges), torch.histogram(x, edges, weight=x, density=True)]
+
+    found = tilewright.compile(histograms, (x, one, edges))(x, one, edges)
+    for ours, wanted in zip(found, histograms(x, one, edges), strict=True):
+        torch.testing.assert_close(tuple(ours), tuple(wanted))
+
+
+def test_bounds_belong_to_intervals():
+    edges = torch.tensor([0.0, 1, 2])
+    x = torch.tensor([0.0, 1, 2, -1e-6, 2.000001, torch.nan, 0.5])
+    found = tilewright.compile(torch.histogram, (x, edges))(x, edges)
+    torch.testing.assert_close(found[0], torch.tensor([2.0, 2]))
