@@ -20,6 +20,7 @@ from tilewright.compiler.importers import (
     torch_indexing,
     torch_order,
     torch_promotion,
+    torch_sampling,
     torch_special,
     torch_windows,
 )
@@ -214,7 +215,7 @@ def decomposition_table() -> Table:
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
-        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
+        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order, torch_sampling),
         *(torch_exactness, torch_windows, torch_indexing, torch_promotion, torch_complex),
     )
     for ours in (_OURS, *(module.TABLE for module in tables)):

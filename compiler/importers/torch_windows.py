@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch_promotion import either
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
@@ -107,9 +108,14 @@ def adaptive_max_pool(x, output_size):
         window = [extent // out for extent, out in zip(size, output_size)]
         pool = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
         return pool(x, window, window)
+    return _maxima(x, _window_places(size, output_size, x.device), output_size)
+
+
+def _maxima(x, places, output_size):
+    """The largest element of each of the windows at `places` of every plane or volume, and where it stands."""
+    rank = len(output_size)
     lead = list(x.shape[: x.dim() - rank])
-    flat = x.reshape(*lead, math.prod(size))
-    places = _window_places(size, output_size, x.device)
+    flat = x.reshape(*lead, -1)
     windows = flat[..., places.reshape(-1)].reshape(*lead, math.prod(output_size), -1)
     values, winner = torch.max(windows, -1)
     indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
@@ -131,24 +137,54 @@ def _of_one_image(operator: Any, rank: int):
 
 
 def _window_places(size, output_size, device) -> torch.Tensor:
-    """[windows, elements]: the flat place of every element of every window."""
-    places = torch.zeros((1, 1), dtype=torch.int64, device=device)
+    """[windows, elements]: the flat place of every element of every window of nearly even size."""
+    axes = []
     for extent, out in zip(size, output_size):
         window = torch.arange(out, device=device).unsqueeze(1)
         start = torch.div(window * extent, out, rounding_mode="floor")
         end = torch.div((window + 1) * extent + out - 1, out, rounding_mode="floor")
         longest = max(-(-(i + 1) * extent // out) - i * extent // out for i in range(out))
-        axis = torch.minimum(start + torch.arange(longest, device=device), end - 1)
+        axes.append(torch.minimum(start + torch.arange(longest, device=device), end - 1))
+    return _joined(size, axes)
+
+
+def _joined(size, axes) -> torch.Tensor:
+    """[windows, elements]: flat places out of those in every dimension."""
+    places = torch.zeros((1, 1), dtype=torch.int64, device=axes[0].device)
+    for extent, axis in zip(size, axes):
         joined = places[:, None, :, None] * extent + axis[None, :, None, :]
-        places = joined.reshape(places.shape[0] * out, -1)
+        places = joined.reshape(places.shape[0] * axis.shape[0], -1)
     return places
+
+
+def max_pool_of_integers(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    """Maxima of windows of 64-bit integers, gathered as in `adaptive_max_pool`; what is padding repeats an element."""
+    if x.dtype != torch.int64:
+        return NotImplemented
+    rank = 3
+    kernel, step, pads, dilations = (
+        [n] * rank if isinstance(n, int) else list(n) * (rank // len(n))
+        for n in (kernel_size, stride or kernel_size, padding, dilation)
+    )
+    size, axes = x.shape[x.dim() - rank :], []
+    for extent, k, s, pad, d in zip(size, kernel, step, pads, dilations):
+        out = (extent + 2 * pad - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
+        out -= ceil_mode and (out - 1) * s >= extent + pad
+        first = torch.arange(out, device=x.device).unsqueeze(1) * s - pad
+        last = torch.clamp_max(first + d * (k - 1), extent - 1)
+        first = torch.where(first < 0, torch.remainder(first, d), first)
+        last = first + torch.div(last - first, d, rounding_mode="floor") * d
+        axes.append(torch.minimum(first + d * torch.arange(k, device=x.device), last))
+    return _maxima(x, _joined(size, axes), [axis.shape[0] for axis in axes])
 
 
 TABLE: dict[Any, Any] = {
     aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
     aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
     aten.max_pool2d_with_indices.default: _of_one_image(aten.max_pool2d_with_indices.default, 2),
-    aten.max_pool3d_with_indices.default: _of_one_image(aten.max_pool3d_with_indices.default, 3),
+    aten.max_pool3d_with_indices.default: either(
+        max_pool_of_integers, _of_one_image(aten.max_pool3d_with_indices.default, 3)
+    ),
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,

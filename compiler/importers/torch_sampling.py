@@ -1,0 +1,109 @@
+"""Images sampled at places between their elements, in the steps in which eager PyTorch rounds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+_ZEROS, _BORDER, _REFLECTION = range(3)
+_BILINEAR, _NEAREST, _BICUBIC = range(3)
+
+
+def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
+    """`x` [N, C, H, W] at the places `grid` [N, h, w, 2], whose -1 and 1 are opposite borders; (x, y) in this order.
+
+    As in eager PyTorch: what lies outside counts as 0, but its weight is that of its place, so that a place that is
+    infinite or NaN makes NaN; coordinates that are brought inside start with NaN as 0.
+    """
+    sizes = x.shape[3], x.shape[2]
+    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
+    located = [_located(place, size, padding_mode, align_corners) for place, size in zip(places, sizes)]
+    image, channel = (
+        torch.arange(n).reshape(shape)
+        for n, shape in ((x.shape[0], (-1, 1, 1, 1)), (x.shape[1], (1, -1, 1, 1)))
+    )
+
+    def value(column, row):
+        inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
+        column, row = (torch.where(inside, index, 0) for index in (column, row))
+        return torch.where(inside, aten.index(x, [image, channel, row, column]), 0)
+
+    if interpolation_mode == _NEAREST:
+        return value(*(_whole(torch.round(place)) for place in located))
+    if interpolation_mode == _BILINEAR:
+        first = [torch.floor(place) for place in located]
+        right, below = (place - floor for place, floor in zip(located, first))
+        left, above = 1 - right, 1 - below
+        column, row = (_whole(floor) for floor in first)
+        total = value(column, row) * (left * above)
+        total = total + value(column + 1, row) * (right * above)
+        total = total + value(column, row + 1) * (left * below)
+        return total + value(column + 1, row + 1) * (right * below)
+    first = [torch.floor(place) for place in places]
+    across, down = (_cubic(place - floor) for place, floor in zip(places, first))
+    columns, rows = (
+        [_whole(_located(floor + tap, size, padding_mode, align_corners)) for tap in range(-1, 3)]
+        for floor, size in zip(first, sizes)
+    )
+    lines = [_weighted([value(column, row) for column in columns], across) for row in rows]
+    return _weighted(lines, down)
+
+
+def _in_elements(place, size: int, align_corners: bool):
+    """From [-1, 1] to [0, size - 1], or to [-1/2, size - 1/2]."""
+    return (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
+
+
+def _located(place, size: int, padding_mode: int, align_corners: bool):
+    """A coordinate brought into the image, unless what is outside counts as zeros."""
+    if padding_mode == _ZEROS:
+        return place
+    if padding_mode == _REFLECTION:
+        low, period = (0.0, 2 * (size - 1)) if align_corners else (-0.5, 2 * size)
+        if not period:
+            return torch.zeros_like(place)
+        distance = torch.abs(place - low)
+        rest = distance - torch.trunc(distance / period) * period
+        place = torch.minimum(rest, period - rest) + low
+    place = torch.where(place > 0, place, 0)
+    return torch.where(place < size - 1, place, size - 1).to(place.dtype)
+
+
+def _whole(place):
+    """A rounded coordinate as an index: outside of every image where it is not finite.
+
+    16-bit floats become 16-bit integers in eager PyTorch, of which the lowest bits are kept: 0 for what is not finite.
+    """
+    if place.dtype in (torch.float16, torch.bfloat16):
+        place = torch.where(torch.abs(place) < 2.0**31, place, 0)
+        return place.to(torch.int32).to(torch.int16).to(torch.int64)
+    return torch.where(torch.abs(place) < 2.0**30, place, -2).to(torch.int64)
+
+
+def _cubic(t) -> list[Any]:
+    """The weights of four elements around a place `t` behind the second, with -3/4 as R. Keys' parameter a.
+
+    Source: "Cubic convolution interpolation for digital image processing", IEEE Transactions ASSP 29, 1981.
+    """
+
+    def inner(t):
+        return (1.25 * t - 2.25) * t * t + 1
+
+    def outer(t):
+        return ((-0.75 * t + 3.75) * t - 6) * t + 3
+
+    return [outer(t + 1), inner(t), inner(1 - t), outer(2 - t)]
+
+
+def _weighted(values: list[Any], weights: list[Any]):
+    total = values[0] * weights[0]
+    for value, weight in zip(values[1:], weights[1:]):
+        total = total + value * weight
+    return total
+
+
+TABLE: dict[Any, Any] = {aten.grid_sampler_2d.default: grid_sampler_2d}
+"""Operator -> decomposition."""

@@ -1,0 +1,94 @@
+"""Images sampled at places that are no places, and windows of integers, against eager PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tilewright
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+MODES = list(itertools.product((0, 1, 2), (0, 1, 2), (False, True)))
+"""Interpolation, padding, whether -1 and 1 are centres of elements."""
+SOME = [
+    *((torch.float32, mode) for mode in MODES[::4]),
+    *((torch.float64, mode) for mode in MODES[1::9]),
+    *((torch.float16, mode) for mode in MODES[3::5]),
+    *((torch.bfloat16, mode) for mode in MODES[2::8]),
+]
+REST = [(dtype, mode) for dtype in FLOATS for mode in MODES if (dtype, mode) not in SOME]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_samples_are_eagers_wherever_they_are_taken(dtype):
+    _sampled(dtype, [mode for kind, mode in SOME if kind == dtype])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_samples_are_eagers_in_the_other_modes(dtype):
+    _sampled(dtype, [mode for kind, mode in REST if kind == dtype])
+
+
+def _sampled(dtype, modes):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 3, 4).to(dtype)
+    x[1, 1, 1, 1] = math.inf
+    across = [0.0, 0.5, -0.9, 1, -1, 1.5, -3, 100, 6e4, -6e4, 65504]
+    across += [math.inf, -math.inf, math.nan, 1e-5, 3e9, 1e20]
+    places = torch.tensor([[a, b] for a in across for b in (0.1, math.inf, math.nan, -65504, 1)]).to(dtype)
+    grid = torch.stack([places, places.flip(0)])[:, None]
+    found = tilewright.compile(lambda x, g: [torch.grid_sampler_2d(x, g, *m) for m in modes], (x, grid))(
+        x, grid
+    )
+    tolerance = {torch.float16: 3e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    for mode, ours in zip(modes, found, strict=True):
+        wanted = torch.grid_sampler_2d(x, grid, *mode)
+        torch.testing.assert_close(
+            ours,
+            wanted,
+            rtol=tolerance,
+            atol=tolerance,
+            equal_nan=True,
+            msg=lambda m, mode=mode: f"{mode}: {m}",
+        )
+
+
+def test_images_of_one_row_or_column_are_sampled():
+    images = [torch.randn(1, 1, *size) for size in ((1, 1), (1, 5), (4, 1))]
+    grid = torch.rand(1, 3, 7, 2) * 4 - 2
+
+    def sample(grid, *images):
+        return [torch.grid_sampler_2d(x, grid, mode, 2, True) for x in images for mode in (0, 1, 2)]
+
+    found = tilewright.compile(sample, (grid, *images))(grid, *images)
+    for ours, wanted in zip(found, sample(grid, *images), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)
+
+
+WINDOWS = [
+    (2,),
+    (3, 2, 1),
+    ([2, 3, 2], [1, 2, 3], [1, 1, 0], [2, 1, 2]),
+    (3, 2, 1, 2, True),
+    (2, 2, 1, 1, True),
+    (2, 3, 0, 1, True),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_volumes_of_integers_are_pooled(dtype):
+    torch.manual_seed(0)
+    x = torch.randint(-(2**62), 2**62, (2, 2, 5, 6, 7)).to(dtype)
+    x[0, 0] = 3
+    windows = WINDOWS if dtype == torch.int64 else WINDOWS[1:2]
+    functions = [lambda x, w=w: torch.ops.aten.max_pool3d_with_indices(x, *w) for w in windows]
+    functions += [lambda x: (F.max_pool3d(x[0], 3, 1, 1),)]
+    found = tilewright.compile(lambda x: [function(x) for function in functions], (x,))(x)
+    for ours, function in zip(found, functions, strict=True):
+        for part, wanted in zip(ours, function(x), strict=True):
+            assert torch.equal(part, wanted)
