@@ -240,6 +240,8 @@ def _written(name: str, info: Any, sample: Any, dtype: str, special: int | None)
     short = name.rpartition(".")[2].strip("_")
     exact = any(short == word or short.startswith(word + "_") for word in _EXACT) or not tensors
     rounding = "exact" if exact else ("once" if elementwise else "sum")
+    if short.startswith("conv") and not exact:
+        rounding = "window"
     if dtype not in FLOATS and not elementwise:
         rounding = "exact" if exact else "sum"
     source = f"{path_of(name)}({', '.join(arguments)})"

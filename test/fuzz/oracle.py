@@ -201,7 +201,9 @@ def _widened(value: torch.Tensor, made: dict[int, torch.Tensor]) -> torch.Tensor
     storage = value.untyped_storage()
     if storage.data_ptr() not in made or value.numel() == 0:
         flat = torch.empty(0, dtype=value.dtype).set_(storage)
-        made[storage.data_ptr()] = flat.double() if value.is_floating_point() else flat.clone()
+        made[storage.data_ptr()] = (
+            flat.to(torch.float64, copy=True) if value.is_floating_point() else flat.clone()
+        )
     base = made[storage.data_ptr()]
     return base.as_strided(value.shape, value.stride(), value.storage_offset())
 

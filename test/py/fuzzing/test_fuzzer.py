@@ -129,6 +129,10 @@ class TestBounds:
         assert difference(want.value.double(), want) == "dtype torch.float64, eager torch.float32"
         assert difference(want.value[:3], want) == "shape (3,), eager (64,)"
 
+    def test_runs_in_float64_write_to_tensors_of_their_own(self) -> None:
+        made = program("v0 = x0.add_(1)", x0=of("x0", dtype="float64", fill="normal"))
+        assert torch.equal(bound_of(made)[0], made.build(made.seed)["x0"] + 1)
+
 
 class TestNoticing:
     """A compiler that is eager PyTorch with a fault."""
