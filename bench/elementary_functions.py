@@ -9,11 +9,11 @@ import numpy as np
 
 from tilewright.bench.array_function import binary, error_ulps, unary
 
-ERF = np.vectorize(math.erf, otypes=[np.float64])
+ERF, ERFC = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
 UNARY = {
     "exp": (np.exp, (-80, 80)), "exp2": (np.exp2, (-120, 120)), "expm1": (np.expm1, (-20, 80)),
     "log": (np.log, (0, 4)), "log2": (np.log2, (0, 4)), "log10": (np.log10, (0, 4)), "log1p": (np.log1p, (-1, 4)),
-    "tanh": (np.tanh, (-10, 10)), "erf": (ERF, (-5, 5)), "sin": (np.sin, (-100, 100)), "cos": (np.cos, (-100, 100)),
+    "tanh": (np.tanh, (-10, 10)), "erf": (ERF, (-5, 5)), "erfc": (ERFC, (-5, 10)), "sin": (np.sin, (-100, 100)), "cos": (np.cos, (-100, 100)),
     "tan": (np.tan, (-100, 100)), "atan": (np.arctan, (-5, 5)), "asin": (np.arcsin, (-1, 1)),
     "acos": (np.arccos, (-1, 1)),
 }  # fmt: skip
@@ -29,7 +29,7 @@ def main() -> None:
     for name, (reference, (low, high)) in {**UNARY, **BINARY}.items():
         function = unary(name) if name in UNARY else binary(name)
         arrays = [rng.uniform(low, high, COUNT).astype(np.float32) for _ in range(1 if name in UNARY else 2)]
-        precision = np.float64 if name == "erf" else np.longdouble
+        precision = np.float64 if name.startswith("erf") else np.longdouble
         exact = reference(*[array.astype(precision) for array in arrays]).astype(np.float64)
         out = np.empty_like(arrays[0])
         times = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -97,6 +98,11 @@ def of_square(f: Callable) -> Callable:
     return lambda z: f(mpmath.sqrt(z))
 
 
+def _scaled_erfc(x: Any) -> Any:
+    """(1 + 2 x) e^(x²) erfc(x), which lies between 1 and 1.28."""
+    return (1 + 2 * x) * mpmath.exp(x * x) * mpmath.erfc(x)
+
+
 FITS = {
     "EXP": Fit(lambda r: (mpmath.expm1(r) - r) / r**2, lambda r: r**2, 4, (-HALF_LN2, HALF_LN2)),
     "EXPM1": Fit(lambda r: (mpmath.expm1(r) - r) / r**2, lambda r: r, 5, (-HALF_LN2, HALF_LN2)),
@@ -132,6 +138,12 @@ FITS = {
     ),
     "ERF": RationalFit(
         of_square(lambda x: mpmath.erf(x) / x), of_square(lambda x: x / mpmath.erf(x)), (5, 6), (0, 3.925**2)
+    ),
+    "ERFC": Fit(
+        lambda q: _scaled_erfc(2 * (1 + q) / (1 - q)),
+        lambda q: 1 / _scaled_erfc(2 * (1 + q) / (1 - q)),
+        12,
+        (-1, 8.25 / 12.25),
     ),
     "TANH": RationalFit(
         of_square(lambda x: mpmath.tanh(x) / x), of_square(lambda x: x / mpmath.tanh(x)), (4, 5), (0, 9.02**2)

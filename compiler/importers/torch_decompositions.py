@@ -97,7 +97,10 @@ def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps
     batch_mean = torch.mean(wide, axes)
     centred = wide - batch_mean.reshape(per_channel)
     batch_variance = torch.mean(centred * centred, axes)
-    rstd = torch.rsqrt(batch_variance + eps)
+    saved_mean, saved_rstd = batch_mean.to(saved), torch.rsqrt(batch_variance + eps).to(saved)
+    if saved != dtype:  # eager normalises by what it saves
+        centred = wide - saved_mean.to(dtype).reshape(per_channel)
+    rstd = saved_rstd.to(dtype)
     scale = rstd if weight is None else rstd * weight.to(dtype)
     y = centred * scale.reshape(per_channel)
     if bias is not None:
@@ -107,7 +110,7 @@ def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps
         unbiased = batch_variance * (count / max(count - 1, 1))
         mean = (momentum * batch_mean + (1 - momentum) * mean).to(mean.dtype)
         variance = (momentum * unbiased + (1 - momentum) * variance).to(variance.dtype)
-    return y.to(x.dtype), batch_mean.to(saved), rstd.to(saved), mean, variance
+    return y.to(x.dtype), saved_mean, saved_rstd, mean, variance
 
 
 def batch_norm_without_statistics(x, weight, bias, training, momentum, eps):
@@ -133,9 +136,21 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
     count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
     degrees = max(count - (1 if correction is None else correction), 0)
     squares = torch.sum(centred * centred, axes, keepdim=keepdim)
+    mean = mean + _of_others(wide, [d for d in axes if x.dim()])
     if not keepdim:
         mean = mean.reshape(squares.shape)
     return (squares / degrees).to(x.dtype), mean.to(x.dtype)
+
+
+def _of_others(x, axes):
+    """0, but NaN where there is an infinity before the last element: eager updates a mean element by element."""
+    found = 0.0
+    for d in axes:
+        others = x.narrow(d, 0, x.shape[d] - 1)
+        if others.numel():
+            found = found + torch.sum(others * 0, axes, keepdim=True)
+        x = x.narrow(d, x.shape[d] - 1, 1) if x.shape[d] else x
+    return found
 
 
 def var(x, dim=None, *, correction=None, keepdim=False):
@@ -158,7 +173,7 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps):
     if bias is not None:
         y = y + bias
     saved = _saved(x, weight, bias)
-    return y.to(x.dtype), mean.to(saved), rstd.to(saved)
+    return y.to(x.dtype), _with_nan(mean, rstd).to(saved), rstd.to(saved)
 
 
 def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
@@ -175,7 +190,13 @@ def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     if bias is not None:
         y = y + bias.reshape(per_channel)
     saved = _saved(x, weight, bias)
-    return y.to(x.dtype), mean.reshape(batch, groups).to(saved), rstd.reshape(batch, groups).to(saved)
+    mean, rstd = (s.reshape(batch, groups).to(saved) for s in (_with_nan(mean, rstd), rstd))
+    return y.to(x.dtype), mean, rstd
+
+
+def _with_nan(mean, rstd):
+    """The mean, NaN where the deviation is: eager's is updated by differences, and that of infinities is NaN."""
+    return torch.where(rstd.isnan(), math.nan, mean)
 
 
 def native_dropout(x, p, train):
@@ -215,7 +236,15 @@ def decomposition_table() -> Table:
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
-        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order, torch_sampling),
+        *(
+            torch_attention,
+            torch_gradients,
+            torch_special,
+            torch_gamma,
+            torch_bits,
+            torch_order,
+            torch_sampling,
+        ),
         *(torch_exactness, torch_windows, torch_indexing, torch_promotion, torch_complex),
     )
     for ours in (_OURS, *(module.TABLE for module in tables)):

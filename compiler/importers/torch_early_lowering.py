@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 
 from tilewright.compiler.generics import elementwise
-from tilewright.compiler.ir import arith, cf, ir, scf, walk
+from tilewright.compiler.ir import arith, cf, ir, math, scf, walk
 
 
 def lower_early(module: ir.Module) -> None:
-    """Views as another type of equal size become `arith.bitcast`, and checks of values `cf.assert`."""
+    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`."""
     for op in list(walk(module.operation)):
         with module.context, op.location, ir.InsertionPoint(op):
             if op.name == "torch.aten.view.dtype":
                 lowered = _bits(op)
             elif op.name == "torch.operator" and _operator(op) == "torch.tilewright.checked":
                 lowered = _check(op)
+            elif op.name == "torch.operator" and _operator(op) == "torch.aten.erfc":
+                lowered = _erfc(op)
             elif op.name == "torch.operator" and _operator(op) == "torch.tilewright.gcd":
                 lowered = _gcd(op)
             else:
@@ -54,6 +56,11 @@ def _check(op: ir.Operation) -> ir.Operation:
 
     maps = [ir.AffineMap.get_identity(type_.rank), ir.AffineMap.get(type_.rank, 0, [])]
     return elementwise(type_, [_dense(source), _dense(holds)], maps, body)
+
+
+def _erfc(op: ir.Operation) -> ir.Operation:
+    type_ = _builtin_type(op.results[0].type)
+    return elementwise(type_, [_dense(op.operands[0])], [ir.AffineMap.get_identity(type_.rank)], math.erfc)
 
 
 def _gcd(op: ir.Operation) -> ir.Operation:

@@ -6,6 +6,7 @@ some operators on 8-bit integers end the process.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -145,17 +146,48 @@ def _floats(x, y, dtype: torch.dtype, wide: torch.dtype | None = None):
 
 
 def divide(x, y, *, rounding_mode=None):
-    """A rounded quotient, divided in double precision: in its own it may round up to a whole number."""
+    """A quotient rounded to a whole number as eager PyTorch rounds it.
+
+    Towards zero after it was rounded to its type, and downwards exactly. 16-bit floats by one number are divided in
+    single precision.
+    """
     dtype = torch.result_type(x, y)
-    if not isinstance(x, torch.Tensor):  # two numbers, whose result is folded
+    if not isinstance(x, torch.Tensor) or rounding_mode is None:  # of two numbers, the result is folded
         return NotImplemented
-    if dtype in _INTEGERS and rounding_mode is not None:
+    if dtype in _INTEGERS:
         return _whole_quotient(x, y, rounding_mode)
-    if dtype not in (*_HALVES, torch.float32) or rounding_mode is None:
+    if not dtype.is_floating_point:
         return NotImplemented
-    single = torch.float32 if dtype in _HALVES else dtype
-    x, y = _floats(x, y, single, torch.float64)
-    return torch.div(x, y, rounding_mode=rounding_mode).to(dtype)
+    short = dtype in _HALVES and isinstance(y, torch.Tensor) and y.numel() != 1
+    x, y = _floats(
+        x, y, dtype if isinstance(y, torch.Tensor) else _single(dtype), dtype if short else _single(dtype)
+    )
+    if rounding_mode == "trunc":
+        return torch.trunc(x / y).to(dtype)
+    return (_floor_by_steps if x.dtype != torch.float32 else _floor_of_single)(x, y).to(dtype)
+
+
+def _single(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in _HALVES else dtype
+
+
+def _floor_of_single(x, y):
+    """The quotient rounded down, by way of double precision: in its own it may round up to a whole number."""
+    quotient = torch.floor(x.to(torch.float64) / y.to(torch.float64)).to(x.dtype)
+    past = (torch.abs(y) == math.inf) & (x != 0) & ((x < 0) != (y < 0))
+    quotient = torch.where(past & (torch.abs(x) < math.inf), -1.0, quotient)
+    return torch.where((torch.abs(x) == math.inf) & (y != 0), math.nan, quotient)
+
+
+def _floor_by_steps(x, y):
+    """What divides less what division leaves, each step rounded, as eager PyTorch and Python do."""
+    left = torch.fmod(x, y)
+    quotient = (x - left) / y
+    quotient = torch.where((left != 0) & ((y < 0) != (left < 0)), quotient - 1, quotient)
+    whole = torch.floor(quotient)
+    whole = torch.where(quotient - whole > 0.5, whole + 1, whole)
+    whole = torch.where(quotient == 0, torch.copysign(torch.zeros_like(x), x / y), whole)
+    return torch.where(y == 0, x / y, whole)
 
 
 def _whole_quotient(x, y, rounding_mode):

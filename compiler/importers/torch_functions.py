@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -90,6 +91,13 @@ def _is_number(element) -> bool:
     )
 
 
+def ndtr(x):
+    """The normal distribution function of single precision by `erfc`: 1 + erf(x) keeps nothing of its lower tail."""
+    if x.dtype != torch.float32:
+        return torch.special.ndtr(x)
+    return 0.5 * torch.erfc(x * -math.sqrt(0.5))
+
+
 def view_of(x):
     """A view of all elements."""
     return x.view(x.shape)
@@ -110,6 +118,7 @@ FUNCTIONS: dict[Any, Any] = {
     functional.one_hot: one_hot,
     torch.Tensor.__getitem__: getitem,
     torch.Tensor.__setitem__: setitem,
+    torch.special.ndtr: ndtr,
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
     **torch_recurrent.FUNCTIONS,

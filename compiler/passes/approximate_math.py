@@ -18,6 +18,7 @@ EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.atan2": elementary.atan2,
     "math.cos": elementary.cos,
     "math.erf": elementary.erf,
+    "math.erfc": elementary.erfc,
     "math.exp": elementary.exp,
     "math.exp2": elementary.exp2,
     "math.expm1": elementary.expm1,
@@ -36,7 +37,7 @@ WIDE: dict[str, Callable[..., Number]] = {
     "math.fpowi": elementary.pow_integer_wide,
     "math.log1p": elementary.log1p_wide,
 }
-LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "erfc", "sinh"))
+LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "sinh"))
 """Functions with no expansion here: `convert-math-to-libm` calls libm for each lane."""
 
 

@@ -27,6 +27,7 @@ FUNCTIONS = [
     "log10",
     "tanh",
     "erf",
+    "erfc",
     "sin",
     "cos",
     "tan",
@@ -34,7 +35,7 @@ FUNCTIONS = [
     "acos",
     "atan",
 ]
-LIBRARY = ["erfc", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt"]
+LIBRARY = ["sinh", "cosh", "asinh", "acosh", "atanh", "cbrt"]
 
 
 class Body:

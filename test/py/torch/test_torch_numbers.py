@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 
@@ -92,3 +93,140 @@ def test_saved_statistics_have_the_type_of_parameters(dtype, parameter):
         wanted, *statistics = function(x)  # eager normalises by statistics that it has rounded to 16 bits
         torch.testing.assert_close(ours[0], wanted, rtol=0, atol=4 * torch.finfo(dtype).eps)
         torch.testing.assert_close(list(ours[1:]), statistics, check_stride=False)
+
+
+def _spread(low: float, high: float) -> list[float]:
+    return torch.linspace(low, high, 60, dtype=torch.float64).tolist()
+
+
+def _powers(least: int) -> list[float]:
+    return [10.0**-n for n in range(1, least)]
+
+
+SPECIAL_FUNCTIONS = {
+    "erfc": (torch.erfc, mpmath.erfc, _spread(-6, 27.2) + _powers(300), 3),
+    "erfinv": (
+        torch.erfinv,
+        mpmath.erfinv,
+        _spread(-0.99, 0.99) + _powers(300) + [1 - step for step in _powers(17)] + [2.0**-53 - 1],
+        3,
+    ),
+    "lgamma": (torch.lgamma, mpmath.loggamma, _spread(0.01, 12) + _spread(12, 200) + _powers(300), 6),
+    "digamma": (torch.digamma, mpmath.digamma, _spread(1.7, 40) + _powers(300), 12),
+    "i0": (torch.special.i0, lambda x: mpmath.besseli(0, x), _spread(-9, 9) + _spread(9, 80), 6),
+}
+"""name -> (function, exact function, where, largest error in units of eps times the result)."""
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_special_functions_are_as_exact_as_their_type(dtype):
+    wide = [torch.tensor(values, dtype=torch.float64) for _, _, values, _ in SPECIAL_FUNCTIONS.values()]
+    places = [x[x > -math.inf if dtype == torch.float64 else x.abs() > 1e-37].to(dtype) for x in wide]
+    functions = [function for function, *_ in SPECIAL_FUNCTIONS.values()]
+    found = tilewright.compile(lambda *xs: [f(x) for f, x in zip(functions, xs)], tuple(places))(*places)
+    info = torch.finfo(dtype)
+    for (name, (_, exact, _, bound)), x, ours in zip(SPECIAL_FUNCTIONS.items(), places, found, strict=True):
+        poles = math.inf if name == "erfinv" else None
+        with mpmath.workdps(40):
+            wanted = [poles * v if poles and abs(v) == 1 else float(exact(mpmath.mpf(v))) for v in x.tolist()]
+        for place, got, want in zip(x.tolist(), ours.tolist(), wanted, strict=True):
+            error = 0.0 if got == want else abs(got - want)
+            allowed = bound * info.eps * max(abs(want), info.smallest_normal)
+            assert error <= allowed, (name, place, got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_special_functions_of_integers_are_those_of_floats(dtype):
+    x = torch.arange(9).to(dtype)
+    functions = [torch.erfc, torch.erfinv, torch.lgamma, torch.digamma, torch.special.i0, torch.special.ndtr]
+    for ours, function in zip(compiled(functions, x), functions, strict=True):
+        torch.testing.assert_close(ours, function(x), rtol=1e-6, atol=0, equal_nan=True)
+
+
+def test_the_lower_tail_of_the_normal_distribution_is_kept():
+    x = torch.linspace(-12, 9, 90)
+    (found,) = compiled([torch.special.ndtr], x)
+    wanted = torch.tensor([float(mpmath.ncdf(v)) for v in x.tolist()])
+    torch.testing.assert_close(found, wanted, rtol=2e-5, atol=0)  # of f32, x / sqrt(2) is off by half a unit
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_signs_of_every_short_float_are_its_highest_bit(dtype):
+    x = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(dtype)
+    _signs_are_eagers(x)
+    _signs_are_eagers(x[77])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_signs_are_the_highest_bit(dtype):
+    least = torch.finfo(dtype).smallest_normal / 4
+    x = torch.tensor([0.0, -0.0, least, -least, 1, -1, math.inf, -math.inf, math.nan], dtype=dtype)
+    _signs_are_eagers(torch.cat([x, -x]))
+    _signs_are_eagers(torch.cat([x, -x]).reshape(2, 9).t())
+
+
+def _signs_are_eagers(x):
+    functions = [
+        torch.signbit,
+        lambda x: torch.copysign(torch.ones_like(x), x),
+        lambda x: torch.copysign(x, -0.0),
+    ]
+    for ours, function in zip(compiled(functions, x), functions, strict=True):
+        number = ~x.isnan() | (ours.dtype == torch.bool)
+        assert torch.equal(ours[number], function(x)[number]), function
+        assert torch.equal(ours.signbit()[number], function(x).signbit()[number]), function
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounded_quotients_are_rounded_as_in_eager(dtype, mode):
+    torch.manual_seed(3)
+    special = torch.tensor([0, -0.0, 1, -1, 3.5, -0.25, math.inf, -math.inf, math.nan], dtype=dtype)
+    pairs = torch.cartesian_prod(special, special)
+    x = torch.cat([(torch.randn(5000) * 10 ** (torch.rand(5000) * 4 - 1)).to(dtype), pairs[:, 0]])
+    y = torch.cat([((torch.randn(5000).abs() + 0.01) * 10 ** (torch.rand(5000) * 2)).to(dtype), -pairs[:, 1]])
+    functions = [lambda x, y: torch.div(x, y, rounding_mode=mode)]
+    functions += [lambda x, y: torch.div(x, y[:1], rounding_mode=mode)]
+    functions += [lambda x, y: torch.div(x, y[1], rounding_mode=mode)]
+    functions += [
+        lambda x, y, n=n: torch.div(x, n, rounding_mode=mode) for n in (0.3, -0.07, 3, 0.0, math.inf)
+    ]
+    for number, (ours, function) in enumerate(zip(compiled(functions, x, y), functions, strict=True)):
+        wanted = function(x, y)
+        same = (ours == wanted) & (ours.signbit() == wanted.signbit()) | ours.isnan() & wanted.isnan()
+        assert same.all(), (number, x[~same][:3], y[~same][:3], ours[~same][:3], wanted[~same][:3])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_means_beside_deviations_are_nan_where_an_infinity_is_left_behind(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 5).to(dtype)
+    for row, place in enumerate(((0, 0), (2, 3), (2, 4))):
+        x[row][place] = math.inf
+    functions = [lambda x: torch.var_mean(x, (1, 2))[1], lambda x: torch.std_mean(x, (1, 2), keepdim=True)[1]]
+    functions += [lambda x: torch.var_mean(x)[1], lambda x: torch.var_mean(x[:, :1], 1)[1]]
+    functions += [lambda x: torch.native_group_norm(x, None, None, 4, 3, 5, 1, 1e-5)[1]]
+    functions += [lambda x: torch.native_layer_norm(x, [3, 5], None, None, 1e-5)[1]]
+    for ours, function in zip(compiled(functions, x), functions, strict=True):
+        torch.testing.assert_close(ours, function(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("parameter", [None, torch.float32, "same"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_short_batches_are_normalised_by_the_statistics_that_are_saved(dtype, parameter):
+    torch.manual_seed(0)
+    kind = dtype if parameter == "same" else parameter
+    x = (torch.randn(8, 5, 7) * 3 + 2).to(dtype)
+    weight, bias = (None, None) if kind is None else (torch.randn(5).to(kind), torch.randn(5).to(kind))
+    functions = [lambda x: torch.native_batch_norm(x, weight, bias, None, None, True, 0.1, 1e-5)]
+    (found,) = compiled(functions, x)
+    _, mean, rstd = found
+    for ours, wanted in zip(found, functions[0](x), strict=True):
+        assert ours.dtype == wanted.dtype
+    for ours, wanted in zip((mean, rstd), functions[0](x)[1:], strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=torch.finfo(dtype).eps, atol=0)
+    columns = [s.float().unsqueeze(1) for s in (mean, rstd, *(p for p in (weight, bias) if p is not None))]
+    by_saved = (x.float() - columns[0]) * columns[1]
+    by_saved = by_saved if weight is None else by_saved * columns[2] + columns[3]
+    off = found[0] != by_saved.to(dtype)
+    assert off.sum() <= 0.02 * off.numel()
