@@ -128,6 +128,31 @@ def softmax(b: Builder, node: Node):
     return forms.cast(b, result, x.dtype)
 
 
+@rule("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+def composed_reduction(b: Builder, node: Node):
+    """sqrt(sum(x * x)), log(sum(x)), m + log(sum(exp(x - m))), rounded once; torch-mlir dies of axes of extent 1."""
+    x = node.operand(0)
+    wide = x
+    if x.dtype != TensorProto.DOUBLE:
+        wide = forms.cast(b, x, TensorProto.FLOAT if x.is_float else TensorProto.DOUBLE)
+
+    def total(operand):
+        return b.op("ReduceSum", operand, *node.inputs[1:], **node.attrs)
+
+    if node.op == "ReduceL2":
+        result = b.op("Sqrt", total(forms.mul(b, wide, wide)))
+    elif node.op == "ReduceLogSum" or 0 in x.shape:
+        result = b.op("Log", total(wide if node.op == "ReduceLogSum" else b.op("Exp", wide)))
+    else:
+        largest = b.op("ReduceMax", wide, *node.inputs[1:], **{**node.attrs, "keepdims": 1})
+        finite = b.op("Not", b.op("IsInf", largest))
+        shift = b.op("Where", finite, largest, b.scalar(0, largest))
+        powers = b.op("Exp", forms.sub(b, wide, shift))
+        sums = b.op("Log", total(powers))
+        result = forms.add(b, sums, forms.reshape(b, shift, sums.shape))
+    return forms.cast(b, result, x.dtype)
+
+
 @rule("ReduceMean")
 def integer_mean(b: Builder, node: Node):
     """The mean of integers is their sum divided towards zero."""

@@ -80,12 +80,16 @@ class Growth:
         sizes = (1, 1, 2, 3, 4, 5, 7) if not zero else (0, 1, 2, 3)
         return tuple(self.choose.choice(sizes) for _ in range(rank))
 
-    def types(self, op: str, operand: int = 0, among: Iterable[str] = DTYPES) -> list[str]:
-        """The element types that the schema has for an operand; raises NoFit where the opset has no such operator."""
+    def schema(self, op: str) -> onnx.defs.OpSchema:
+        """The operator's schema; raises NoFit where the opset has none."""
         try:
-            schema = onnx.defs.get_schema(op, self.opset)
+            return onnx.defs.get_schema(op, self.opset)
         except onnx.defs.SchemaError:
             raise NoFit(f"opset {self.opset} has no {op}") from None
+
+    def types(self, op: str, operand: int = 0, among: Iterable[str] = DTYPES) -> list[str]:
+        """The element types that the schema has for an operand; raises NoFit where the opset has no such operator."""
+        schema = self.schema(op)
         allowed = schema.inputs[min(operand, len(schema.inputs) - 1)].types
         found = [name for name in among if f"tensor({ONNX_NAMES[name]})" in allowed]
         if not found:
@@ -201,7 +205,9 @@ class Growth:
     def emit(
         self, op: str, inputs: Sequence[str | None], outputs: int = 1, domain: str = "", **attrs: Any
     ) -> list[str]:
-        """Adds a node; raises NoFit where no reference runs it."""
+        """Adds a node; raises NoFit where the opset has no such operator, or no reference runs it."""
+        if domain == "":
+            self.schema(op)
         names = [self.name() for _ in range(outputs)]
         given = [name or "" for name in inputs]
         while given and not given[-1]:

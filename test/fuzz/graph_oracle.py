@@ -242,7 +242,9 @@ def _disturbed_node(
                 )
                 result = (result + size * eps * (noise.random(result.shape) - 0.5)).astype(result.dtype)
             if node.op_type in SAMPLING and name_of(result) in FLOATS:
-                size = np.nan_to_num(np.abs(result.astype(np.float64)), posinf=0.0).max(initial=0.0)
+                size = np.nan_to_num(np.abs(run[node.input[0]].astype(np.float64)), posinf=0.0).max(
+                    initial=0.0
+                )
                 result = (result + size * 2e-6 * (noise.random(result.shape) - 0.5)).astype(result.dtype)
         if adds and name_of(result) in FLOATS and any(_overflows(a) for a in operands.values()):
             result = np.full_like(result, (math.nan, math.inf, -math.inf, 0.0)[number % 4])

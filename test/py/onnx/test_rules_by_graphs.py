@@ -141,3 +141,33 @@ def test_integers_are_padded_by_more_on_one_side(pads):
     made = single("ConvInteger", x, w, types=(TensorProto.INT32,), pads=pads)
     (wanted,) = ReferenceEvaluator(made).run(None, {"x0": x, "x1": w})
     np.testing.assert_array_equal(run(made, x, w)[0], wanted)
+
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("axes", [[2], [0, -1], None])
+@pytest.mark.parametrize("keep", [0, 1])
+def test_reductions_of_several_steps_take_axes_of_one_element(op, dtype, axes, keep):
+    x = (np.abs(random(3, 2, 1, 4)) + 0.1).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [helper.make_node(op, ["x", *(["a"] if axes else [])], ["y"], keepdims=keep)]
+    weights = {"a": np.array(axes)} if axes else {}
+    made = model(nodes, [info("x", x.shape, kind)], [info("y", None, kind)], weights)
+    wide, places = x.astype(np.float64), tuple(axes) if axes else None
+    steps = {
+        "ReduceL2": lambda: np.sqrt((wide**2).sum(places, keepdims=bool(keep))),
+        "ReduceLogSum": lambda: np.log(wide.sum(places, keepdims=bool(keep))),
+        "ReduceLogSumExp": lambda: np.log(np.exp(wide).sum(places, keepdims=bool(keep))),
+    }
+    (y,) = run(made, x)
+    wanted = steps[op]()
+    assert y.shape == wanted.shape
+    loose = 1e-5 if dtype == "float32" else 2**-8
+    np.testing.assert_allclose(y.astype(np.float64), wanted, rtol=loose, atol=1e-6)
+
+
+@pytest.mark.parametrize("peak", [-np.inf, np.inf, 1e30, -200.0])
+def test_the_sum_of_exponentials_does_not_overflow(peak):
+    x = np.array([peak, peak, -np.inf], np.float32)
+    (y,) = run(single("ReduceLogSumExp", x, keepdims=0), x)
+    assert y == (np.float32(peak + np.log(2)) if np.isfinite(peak) else peak)
