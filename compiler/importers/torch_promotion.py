@@ -248,7 +248,7 @@ def of_one_type(operator: Any) -> Callable:
 
 
 def with_number(operator: Any) -> Callable:
-    """A bitwise operator with a number as one with a tensor of rank 0."""
+    """An operator on bits with a number as one with a tensor of rank 0."""
 
     def decomposition(x, y):
         if not isinstance(x, torch.Tensor):
@@ -298,6 +298,17 @@ def masked_fill(x, mask, value):
     if x.dtype != torch.bool or isinstance(value, bool):
         return NotImplemented
     return aten.masked_fill.Scalar(x, mask, bool(value))
+
+
+def ldexp(x, exponent):
+    """`x` times a power of two: of whole exponents in three steps, none of which overflows on the way."""
+    if exponent.dtype.is_floating_point:
+        return x * torch.pow(2.0, exponent)
+    whole = exponent.to(torch.int64).clamp(-2200, 2200)
+    third = torch.div(whole, 3, rounding_mode="floor")
+    step, last = (((n + 1023) << 52).view(torch.float64) for n in (third, whole - 2 * third))
+    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    return (x.to(torch.float64) * step * step * last).to(dtype)
 
 
 def arange(*bounds, dtype=None, **kwargs):
@@ -382,6 +393,7 @@ TABLE: dict[Any, Callable] = {
     **{o: promoted(o, once=True) for o in _overloads("mul")},
     **{o: promoted(o, KIND.INT_TO_FLOAT, once=True) for o in (aten.div.Tensor, aten.div.Scalar)},
     **{o: promoted(o, KIND.INT_TO_FLOAT) for o in _overloads("atan2 hypot logaddexp logaddexp2 xlogy")},
+    **{o: promoted(o, KIND.INT_TO_FLOAT, once=True) for o in _overloads("copysign")},
     **{o: promoted(o, KIND.NO_OPMATH, once=True) for o in _overloads("maximum minimum fmax fmin")},
     **{o: promoted(o, KIND.NO_OPMATH, numbers=3, once=True) for o in _overloads("clamp clamp_min clamp_max")},
     **{o: compared(o) for o in _overloads("eq ne lt le gt ge")},
@@ -407,6 +419,10 @@ TABLE: dict[Any, Callable] = {
         for packet in (aten.bitwise_and, aten.bitwise_or, aten.bitwise_xor)
     },
     **{
+        packet.Tensor_Scalar: with_number(packet.Tensor)
+        for packet in (aten.bitwise_left_shift, aten.bitwise_right_shift)
+    },
+    **{
         packet.Tensor: of_one_type(packet.Tensor)
         for packet in (aten.bitwise_left_shift, aten.bitwise_right_shift, aten.__lshift__, aten.__rshift__)
     },
@@ -416,6 +432,7 @@ TABLE: dict[Any, Callable] = {
     **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),
     aten.masked_fill.Scalar: masked_fill,
+    aten.ldexp.Tensor: ldexp,
     aten.full.default: full,
     aten.dist.default: dist,
     aten.soft_margin_loss.default: soft_margin_loss,

@@ -46,7 +46,6 @@ from tilewright.compiler.affine_access import (
     packing,
     stride_along,
 )
-from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.kernels.broadcast_loops import BroadcastLoops, BroadcastPlan
@@ -131,7 +130,7 @@ class VectorizeReductions(Pass):
         if self.vector and block is not None and block % self.vector:
             raise ScheduleError(
                 f"`{self.name()}`: vector {self.vector} crosses the blocks of {block} of a packed operand of "
-                f"dispatch @{ir.StringAttr(_function(reduction.op).attributes['sym_name']).value}; use a divisor",
+                f"dispatch @{_function_name(reduction.op)}; use a divisor",
                 reduction.op.location,
             )
         widths = None if block is None else packed_widths(block, lanes)
@@ -203,8 +202,6 @@ def _emit(reduction: Structure, plan: BroadcastPlan) -> None:
     epilogue = Epilogue.after(reduction.op)
     if epilogue is not None and not epilogue.is_short:
         epilogue = None
-    unroll = 1 if plan.unroll_dim is None else plan.unroll
-    schedule_attribute.write_register_tile(_function(reduction.op), unroll, plan.vector)
     last = epilogue.op if epilogue else reduction.op
     with ir.InsertionPoint(last), last.location:
         store = epilogue.store if epilogue else None
@@ -214,7 +211,7 @@ def _emit(reduction: Structure, plan: BroadcastPlan) -> None:
     reduction.op.erase()
 
 
-def _function(op: ir.Operation) -> ir.Operation:
+def _function_name(op: ir.Operation) -> str:
     while op.name != "func.func":
         op = op.parent.operation
-    return op
+    return ir.StringAttr(op.attributes["sym_name"]).value

@@ -201,7 +201,41 @@ def test_bits_of_mixtures_are_those_of_one_type(dtype):
                 lambda x, *ys, n=n: x >> ys[n] % 3,
                 lambda x, *ys, n=n: torch.bitwise_left_shift(x, ys[n][0, 0] % 3),
             ]
+    if dtype != torch.bool:
+        functions += [
+            lambda x, *ys: torch.bitwise_left_shift(x, 2),
+            lambda x, *ys: torch.bitwise_right_shift(x, 1),
+        ]
     agree(functions, values(dtype), *(values(other, 1) for other in INTEGERS))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, *FLOATS])
+def test_signs_and_exponents_are_of_the_type_of_both(dtype):
+    others = (torch.int32, *FLOATS)
+    functions = []
+    for n in range(len(others)):
+        functions += [
+            lambda x, *ys, n=n: torch.copysign(x, ys[n]),
+            lambda x, *ys, n=n: torch.copysign(ys[n], x[0, 0]),
+            lambda x, *ys, n=n: torch.copysign(x[1, 0], ys[n][0, 0]),
+            lambda x, *ys, n=n: torch.ldexp(x, ys[n][0, 0]),
+            lambda x, *ys, n=n: torch.ldexp(ys[n], x[0] if x.dtype != torch.bool else x[0].byte()),
+        ]
+    functions += [lambda x, *ys: torch.copysign(x, -1), lambda x, *ys: torch.copysign(x, 2.5)]
+    agree(functions, values(dtype), *(values(other, 1).nan_to_num(0, 3, -3) % 4 - 2 for other in others))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_exponents_do_not_overflow_on_the_way(dtype):
+    info = torch.finfo(dtype)
+    x = torch.tensor([info.tiny, info.max, 1, -3, 0, math.inf, math.nan], dtype=dtype)
+    range_ = round(math.log2(info.max) - math.log2(info.tiny))
+    exponent = torch.tensor([[range_ - 1], [-range_ + 4], [0], [5], [-5000], [5000]])
+    agree(
+        [torch.ldexp, lambda x, e: torch.ldexp(x, e.to(torch.int16)), lambda x, e: torch.ldexp(x[0], e)],
+        x,
+        exponent,
+    )
 
 
 @pytest.mark.parametrize("asked", [*INTEGERS, torch.float16, torch.float64])
