@@ -18,6 +18,10 @@ FAMILIES = (
     "products",
     "mutation",
     "patterns",
+    "numbers",
+    "rearranged",
+    "statistics",
+    "layers",
 )
 
 

@@ -14,7 +14,7 @@ from fuzz.generator import Growth, NoFit
 from fuzz.graph import PATH, Graph
 from fuzz.graph_draw import draw_graph
 from fuzz.operators_indexing import faulty
-from fuzz.program import Program
+from fuzz.program import CONTAINERS, Program
 
 PATHS = {"compile": 50, "torch.compile": 22, "grad": 8, "threads": 6, "saved": 6, "emulate": 5, "onnx": 3}
 """Ways through the compiler and how often each is drawn."""
@@ -37,7 +37,9 @@ def draw(seed: int, paths: dict[str, int] | None = None) -> Program | Graph:
     program = growth.program(path)
     if choose.random() < 0.15 and not plain and len(program.inputs) > 1:
         program = _aliased(program, choose)
-    return program
+    if path == "onnx" or choose.random() < 0.7:
+        return program
+    return replace(program, container=choose.choice(CONTAINERS), keywords=choose.random() < 0.4)
 
 
 @cache

@@ -86,7 +86,7 @@ def _compare(program: Program, calls: list[tuple[Program, int, list[Expected] | 
     )
     if not any(tensor.alias for tensor in program.inputs):
         example = program.build(program.seed)
-    arguments = tuple(example[tensor.name] for tensor in program.inputs)
+    arguments = program.given(example)
     fallback._reported.clear()
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")
@@ -116,20 +116,23 @@ def _call(
     """What is wrong with one call, or None."""
     built = called.build(seed)
     inputs = [built[tensor.name] for tensor in program.inputs]
-    given = list(inputs)
+    given = program.given(built)
     if program.path == "onnx":
-        given = given[: len(compiled.signature.inputs)] if hasattr(compiled, "signature") else given
+        given = tuple(given)[: len(compiled.signature.inputs)] if hasattr(compiled, "signature") else given
     try:
-        results = compiled(*given)
+        results = compiled(**given) if isinstance(given, dict) else compiled(*given)
     except Exception as error:
         if isinstance(wanted, Exception) and not isinstance(error, StopIteration):
             return None
         return raised(program, error)
     if isinstance(wanted, Exception):
         return Outcome("wrong", f"no error where eager raises {type(wanted).__name__}: {str(wanted)[:90]}")
-    results = list(results) if isinstance(results, (tuple, list)) else [results]
-    if len(results) != len(program.outputs):
-        return Outcome("wrong", f"{len(results)} results, eager {len(program.outputs)}")
+    if program.path == "onnx":
+        results = list(results) if isinstance(results, (tuple, list)) else [results]
+    else:
+        results = program.returned(results)
+    if results is None or len(results) != len(program.outputs):
+        return Outcome("wrong", "other containers, constants or numbers of results than eager's")
     buffers = [getattr(function, tensor.name) for tensor in program.owned() if tensor.role == "parameter"]
     labels = [f"output {name}" for name in program.outputs] + [
         f"after the call {t.name}" for t in program.owned()

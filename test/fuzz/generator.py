@@ -6,6 +6,7 @@ import contextlib
 import random
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -132,12 +133,18 @@ class Growth:
 
     # Statements.
 
-    def emit(self, source: str, rounding: str = "exact", results: int = 1) -> str:
-        """Adds `v = source`, or a tuple of results; the first one's name. Raises NoFit when eager refuses."""
-        targets = tuple(f"v{self._count + i}" for i in range(results))
+    def emit(self, source: str, rounding: str = "exact", results: int | None = 1) -> str:
+        """Adds `v = source`, or a tuple of results, by default for None; the first one's name.
+
+        Raises NoFit when eager PyTorch refuses.
+        """
+        if results is None:
+            results = self._results(source)
+            source = source if results else f"({source})[0]"
+        targets = tuple(f"v{self._count + i}" for i in range(results or 1))
         statement = Statement(targets, source, rounding)
         made = self._run(statement)
-        self._count += results
+        self._count += len(targets)
         for name, value in zip(targets, made):
             self.values[name] = value
             self.unused[name] = None
@@ -170,14 +177,27 @@ class Growth:
         for name in statement.uses():
             self.unused.pop(name, None)
 
-    def _run(self, statement: Statement) -> list[torch.Tensor]:
+    def _results(self, source: str) -> int:
+        """How many tensors an expression makes, 0 for a tuple of one."""
+        made = self._carried_out(f"made = {source}")["made"]
+        if isinstance(made, torch.Tensor):
+            return 1
+        if not isinstance(made, (tuple, list)) or len(made) > 8:
+            raise NoFit("no tensors, or too many")
+        return len(made) if len(made) > 1 else 0
+
+    def _carried_out(self, line: str) -> dict[str, Any]:
         names = {**self._names, **self.values}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                exec(code(str(statement)), names)
+                exec(code(line), names)
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             raise NoFit(str(error)) from error
+        return names
+
+    def _run(self, statement: Statement) -> list[torch.Tensor]:
+        names = self._carried_out(str(statement))
         made = [names[name] for name in statement.targets]
         for value in made:
             if not isinstance(value, torch.Tensor) or value.numel() > MAX_ELEMENTS:
@@ -194,6 +214,8 @@ class Growth:
         outputs = outputs[-8:] or made[-1:]
         if self.choose.random() < 0.03 and self.inputs:
             outputs.append(self.choose.choice(self.inputs).name)
+        if self.choose.random() < 0.03:
+            outputs.append(self.choose.choice([*outputs, *(t.name for t in self.weights)]))
         self.choose.shuffle(outputs)
         return Program(
             self.seed,

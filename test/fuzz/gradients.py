@@ -30,7 +30,10 @@ def run(program: Program) -> Outcome:
         try:
             compiled = COMPILERS[program.path](program.function(), ())
             tensors = leaves(program, program.build(program.seed))
-            results = list(compiled(*(tensors[t.name] for t in program.inputs)))
+            given = program.given(tensors)
+            results = program.returned(compiled(**given) if isinstance(given, dict) else compiled(*given))
+            if results is None:
+                return Outcome("wrong", "other containers or constants than eager's")
             found = [*results, *_gradients(results, [tensors[t.name] for t in program.inputs])]
         except Exception as error:
             return raised(program, error)

@@ -40,6 +40,8 @@ def candidates(program: Program) -> Iterator[Program]:
     """Smaller programs, the boldest first."""
     if program.path != "compile":
         yield replace(program, path="compile")
+    if program.container != "tuple" or program.keywords:
+        yield replace(program, container="tuple", keywords=False)
     if len(program.outputs) > 1:
         for name in program.outputs:
             yield without_dead(replace(program, outputs=(name,)))

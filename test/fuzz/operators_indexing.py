@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz.catalogue import operator
 from fuzz.generator import Growth, NoFit, dtype_of
 from fuzz.operators_elementwise import scalar
-from fuzz.operators_reductions import dim_of
+from fuzz.operators_reductions import dim_of, extent_of
 from fuzz.tensors import DTYPES, FLOATS
 
 
@@ -98,10 +98,8 @@ def scatter(g: Growth) -> None:
 def index_write(g: Growth) -> None:
     a = g.any_of(DTYPES, 1)
     value = g.values[a]
-    dim = dim_of(g, a) % value.dim()
-    n = value.shape[dim]
-    if not n:
-        raise NoFit
+    dim, n = extent_of(g, a)
+    dim %= value.dim()
     count = g.choose.randint(1, min(n, 4))
     shape = list(value.shape)
     shape[dim] = count

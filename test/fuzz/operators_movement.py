@@ -6,7 +6,7 @@ import math
 
 from fuzz.catalogue import operator
 from fuzz.generator import Growth, NoFit
-from fuzz.operators_reductions import dim_of
+from fuzz.operators_reductions import dim_of, extent_of
 from fuzz.tensors import DTYPES
 
 
@@ -35,10 +35,7 @@ def slice_(g: Growth) -> None:
 @operator(2)
 def select(g: Growth) -> None:
     a = g.any_of(DTYPES, 1)
-    dim = dim_of(g, a)
-    n = g.values[a].shape[dim]
-    if not n:
-        raise NoFit
+    dim, n = extent_of(g, a)
     form = g.choose.choice(
         ("{a}.select({dim}, {i})", "{a}.narrow({dim}, {s}, {l})", "torch.unbind({a}, {dim})[{i}]")
     )
@@ -150,10 +147,7 @@ def flip(g: Growth) -> None:
 @operator(1.5)
 def split(g: Growth) -> None:
     a = g.any_of(DTYPES, 1)
-    dim = dim_of(g, a)
-    n = g.values[a].shape[dim]
-    if n < 2:
-        raise NoFit
+    dim, n = extent_of(g, a, 2)
     form = g.choose.choice(("torch.chunk({a}, {k}, {dim})", "torch.split({a}, {size}, {dim})"))
     k = g.choose.randint(2, 3)
     size = g.choose.randint((n + 3) // 4, n)
@@ -181,10 +175,7 @@ def diagonal(g: Growth) -> None:
 @operator(1)
 def windows(g: Growth) -> None:
     a = g.any_of(DTYPES, 1)
-    dim = dim_of(g, a)
-    n = g.values[a].shape[dim]
-    if n < 2:
-        raise NoFit
+    dim, n = extent_of(g, a, 2)
     size = g.choose.randint(1, min(n, 4))
     g.emit(f"{a}.unfold({dim}, {size}, {g.choose.randint(1, 3)})")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fuzz.catalogue import operator
+from fuzz.forms import written
 from fuzz.generator import Growth, NoFit, dtype_of
 from fuzz.operators_elementwise import scalar
-from fuzz.operators_reductions import dim_of
+from fuzz.operators_reductions import extent_of
 from fuzz.tensors import DTYPES, FLOATS
 
 
@@ -14,18 +15,26 @@ def target(g: Growth, least: int = 0) -> str:
     draw = g.choose.random()
     if draw < 0.45:
         return g.emit(f"{g.any_of(DTYPES, least)}.clone()")
+    windows = unfolded(g)
     names = g.names(lambda v: v.dim() >= least and not overlapping(v))
-    names = [n for n in names if n[0] != "c" and (draw < 0.7 or n[0] != "x")]
+    names = [n for n in names if n[0] != "c" and n not in windows and (draw < 0.7 or n[0] != "x")]
     if not names:
         raise NoFit
     return g.choose.choice(names)
 
 
+def unfolded(g: Growth) -> set[str]:
+    """Variables that came of `unfold`: PyTorch's functionalisation loses what lies between windows that are written."""
+    found: set[str] = set()
+    for statement in g.statements:
+        if ".unfold(" in statement.source or found.intersection(statement.uses()):
+            found.update(statement.targets)
+    return found
+
+
 def overlapping(value) -> bool:
     """Whether elements share memory, as in an expanded tensor."""
-    return any(step == 0 and n > 1 for n, step in zip(value.shape, value.stride())) or (
-        value._is_view() and False
-    )
+    return any(step == 0 and n > 1 for n, step in zip(value.shape, value.stride()))
 
 
 @operator(4, plain=False)
@@ -130,10 +139,7 @@ def write_through_view(g: Growth) -> None:
 def indexed_update(g: Growth) -> None:
     a = target(g, 1)
     value = g.values[a]
-    dim = dim_of(g, a)
-    n = value.shape[dim]
-    if not n:
-        raise NoFit
+    dim, n = extent_of(g, a)
     count = g.choose.randint(1, min(n, 3))
     shape = list(value.shape)
     shape[dim] = count
@@ -155,3 +161,66 @@ def statistics(g: Growth) -> None:
     c = value.shape[1]
     mean, scale = g.buffer((c,), kind), g.buffer((c,), kind, "positive")
     g.emit(f"F.batch_norm({a}, {mean}, {scale}, None, None, True)", "sum")
+
+
+_IN_PLACE = (
+    "{a}.<sigmoid|tanh|floor|ceil|round|trunc|sqrt|rsqrt|reciprocal|sign|log1p|erf|sin|square|frac|nan_to_num>_()",
+    "{a}.<pow_(2)|clamp_min_(0)|clamp_max_(1)|clip_(-1, 1)|fmod_(3)|remainder_(-2)|floor_divide_(2)|sub_(1)>",
+    "{a}.<eq_|ne_|lt_|ge_|copysign_|atan2_|fmod_|logical_and_|bitwise_or_|floor_divide_|mul_|add_|div_>({like})",
+    "{a}.<add_|mul_|sub_|copy_>({other})",
+    "{a}.<lerp_({like}, 0.3)|addcmul_({like}, {like}, value=2)|addcdiv_({like}, {positive})>",
+    "{a}.<logical_not_()|bitwise_not_()|logical_xor_({like})|bitwise_and_(3)|__ilshift__(1)>",
+    "{a}.<cumsum_(0)|cumprod_(-1)|tril_()|triu_(1)|fill_diagonal_(1)|renorm_(2, 0, 1.0)>",
+    "{a}.<scatter_|scatter_add_>(0, torch.zeros_like({a}[:1], dtype=torch.int64), {a}[:1].clone())",
+    "{a}.scatter_(0, torch.zeros_like({a}[:1], dtype=torch.int64), <2|0>)",
+    "{a}.scatter_reduce_(0, torch.zeros_like({a}, dtype=torch.int64), {a}.clone(), '<sum|amax|prod>')",
+    "{a}.index_put_((torch.tensor([0, 0]),), torch.ones(1, dtype={a}.dtype), accumulate=<True|False>)",
+    "{a}.put_(torch.tensor([0]), torch.ones(1, dtype={a}.dtype))",
+    "{a} <+|-|*>= {like}",
+    "{a} <+|-|*|/|//|%|**>= <2|1|3|0.5|True>",
+    "{a} <&|^>= {like}",
+    "F.<relu|relu6|hardtanh|leaky_relu|elu|silu|hardswish|selu|celu|hardsigmoid>({a}, inplace=True)",
+    "torch.<exp|abs|neg|sin|relu_>({a}, out={a})",
+)
+
+_INTO_VIEWS = (
+    "{a}.unbind(<0|-1>)[<0|-1>].<add_(1)|mul_(2)|zero_()>",
+    "{a}.<chunk(2)|split(1)|split([1, {a}.shape[0] - 1])|tensor_split(2)>[-1].<add_(1)|fill_(2)>",
+    "{a}[..., None, :<1|-1>].<add_(1)|mul_(2)>",
+    "{a}[1:][:1].<mul_(2)|copy_({a}[:1].clone())>",
+    "{a}[<:1|-1|::2|..., -1|..., ::2|1:|None, 0|True>] <+|*|->= <1|2>",
+    "{a}[<:1|-1|::2|..., -1|..., 1:|()|None, 0|...|:0>] = <1|0|2.5|True>",
+    "{a}[<:1|-1:|..., :1>] = {a}[<:1|-1:|..., -1:>].clone()",
+    "{a}[[0, -1]] = <1|0|{a}[[-1, 0]]>",
+    "{a}[..., [0]] = <2|1>",
+    "{a}[..., [0]] += 1",
+    "{a}[{a} > 0] = <0|1>",
+    "{a}[{a}.isfinite() & ({a} > 1)] = 1",
+    "{a}[torch.arange({a}.shape[0]) % 2 == 0] = <1|0>",
+    "{a}[0], {a}[-1] = {a}[-1].clone(), {a}[0].clone()",
+    "{a}.select(0, -1).copy_({a}.select(0, 0).clone())",
+    "{a}.narrow(-1, 0, 1).<zero_()|fill_(1)|neg_()>",
+    "{a}.view(-1)[:1].fill_(<3|1>)",
+    "{a}.reshape(-1)[-1:].add_(1)",
+    "{a}.diagonal().<zero_()|fill_(1)|add_(1)>",
+    "{a}.<t()|mT|transpose(0, -1)|movedim(0, -1)|flatten()|squeeze()|unsqueeze(-1)|flip(0)>.<add_(1)|mul_(2)|zero_()>",
+    "{a}.<t()|mT>[0] = 1",
+    "{a}.unflatten(0, (1, -1))[0, :1] = 1",
+    "{a}.expand(1, *{a}.shape)[0].mul_(2)",
+    "{a}.detach().add_(1)",
+    "{a}.data[:1].zero_()",
+    "{a}.swapaxes(0, -1)[1:].unsqueeze(0).squeeze(0).<sub_(1)|masked_fill_({a}.isnan().any(), 1)>",
+    "{a}.masked_fill_({mask}, <1|0|True>)",
+    "{a}.index_fill_(<0|-1>, torch.tensor([0]), <1|2>)",
+    "torch.where({a} > 0, {a}, 1).<add_(1)|zero_()>",
+)
+
+
+@operator(6, plain=False)
+def in_place(g: Growth) -> None:
+    g.mutate(written(g, g.choose.choice(_IN_PLACE), target(g, g.choose.choice((0, 1)))), "sum")
+
+
+@operator(6, plain=False)
+def into_views(g: Growth) -> None:
+    g.mutate(written(g, g.choose.choice(_INTO_VIEWS), target(g, g.choose.choice((1, 1, 2)))), "once")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.catalogue import operator
-from fuzz.generator import Growth, dtype_of
+from fuzz.generator import Growth, NoFit, dtype_of
 from fuzz.tensors import DTYPES, FLOATS, INTEGERS
 
 
@@ -11,6 +11,15 @@ def dim_of(g: Growth, a: str) -> int:
     """One dimension of a variable, from the front or the back."""
     rank = g.values[a].dim()
     return g.choose.randint(-rank, rank - 1) if rank else g.choose.choice((0, -1))
+
+
+def extent_of(g: Growth, a: str, least: int = 1) -> tuple[int, int]:
+    """One dimension of a variable, and its extent; raises NoFit where that is less than `least`."""
+    dim = dim_of(g, a)
+    n = g.values[a].shape[dim]
+    if n < least:
+        raise NoFit
+    return dim, n
 
 
 def dims_of(g: Growth, a: str) -> str:

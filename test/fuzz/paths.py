@@ -13,12 +13,15 @@ import torch
 
 import tilewright
 
+Example = tuple[torch.Tensor, ...] | dict[str, torch.Tensor]
+"""Arguments by position or by name."""
 
-def _plain(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+
+def _plain(function: Any, args: Example) -> Callable[..., Any]:
     return tilewright.compile(function, args)
 
 
-def _threads(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+def _threads(function: Any, args: Example) -> Callable[..., Any]:
     before = os.environ.get("TILEWRIGHT_NUM_THREADS")
     os.environ["TILEWRIGHT_NUM_THREADS"] = "2"
     try:
@@ -30,25 +33,26 @@ def _threads(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any
             os.environ["TILEWRIGHT_NUM_THREADS"] = before
 
 
-def _saved(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+def _saved(function: Any, args: Example) -> Callable[..., Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.twm"
         tilewright.compile(function, args).save(path)
         return tilewright.load(path)
 
 
-def _emulated(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+def _emulated(function: Any, args: Example) -> Callable[..., Any]:
     return tilewright.compile(function, args, target="emulate:sm_90a")
 
 
-def _under_torch_compile(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+def _under_torch_compile(function: Any, args: Example) -> Callable[..., Any]:
     torch._dynamo.reset()
     return torch.compile(function, backend="tilewright")
 
 
-def _exported(function: Any, args: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
+def _exported(function: Any, args: Example) -> Callable[..., Any]:
     """Raises NotExported when the exporter does not take the program."""
-    return tilewright.compile(exported(function, args))
+    given = tuple(args.values()) if isinstance(args, dict) else args
+    return tilewright.compile(exported(function, given))
 
 
 _ONNX_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
@@ -109,7 +113,7 @@ def quiet() -> Iterator[None]:
             os.close(file)
 
 
-COMPILERS: dict[str, Callable[[Any, tuple[torch.Tensor, ...]], Callable[..., Any]]] = {
+COMPILERS: dict[str, Callable[[Any, Example], Callable[..., Any]]] = {
     "compile": _plain,
     "torch.compile": _under_torch_compile,
     "grad": _under_torch_compile,

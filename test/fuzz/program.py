@@ -8,10 +8,12 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fuzz.tensors import Tensor
 
 NAME = re.compile(r"(?<![.\w])[vxwc]\d+\b")
+CONTAINERS = ("tuple", "list", "dict", "nested", "bare")
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Program:
     path: str = "compile"
     fails: bool = False
     """Eager PyTorch raises an error on the first set of inputs."""
+    container: str = "tuple"
+    """What the outputs are returned in."""
+    keywords: bool = False
+    """Whether arguments are given by name."""
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Inputs and weights."""
@@ -76,16 +82,40 @@ class Program:
         """The function as Python: `f`, or a module's `forward` when there are weights."""
         arguments = ", ".join(tensor.name for tensor in self.inputs)
         body = [str(statement) for statement in self.statements]
-        result = ", ".join(self.outputs) + ("," if len(self.outputs) == 1 else "")
         parameters = [tensor for tensor in self.weights if tensor.role == "parameter"]
         literals = [f"{t.name} = {t.literal()}" for t in self.weights if t.role == "literal"]
-        body = [*literals, *body, f"return ({result})"]
+        body = [*literals, *body, f"return {self.result()}"]
         if not parameters:
             return f"def f({arguments}):\n" + "".join(f"    {line}\n" for line in body)
         reads = [f"{tensor.name} = self.{tensor.name}" for tensor in parameters]
         return f"class Model(torch.nn.Module):\n    def forward(self, {arguments}):\n" + "".join(
             f"        {line}\n" for line in (*reads, *body)
         )
+
+    def result(self) -> str:
+        """The outputs in their container, as Python."""
+        listed = ", ".join(self.outputs)
+        named = ", ".join(f"'{number}': {name}" for number, name in enumerate(self.outputs))
+        return {
+            "tuple": f"({listed},)",
+            "list": f"[{listed}]",
+            "dict": f"{{{named}}}",
+            "nested": f"[({self.outputs[0]}, None), {{'count': 3, 'rest': [{', '.join(self.outputs[1:])}]}}]",
+            "bare": self.outputs[0] if len(self.outputs) == 1 else f"({listed})",
+        }[self.container]
+
+    def returned(self, result: Any) -> list[Any] | None:
+        """The tensors of a result, or None where its containers and constants are not the program's."""
+        wanted, form = pytree.tree_flatten(eval(self.result(), dict.fromkeys(self.outputs, torch.Tensor)))
+        found, found_form = pytree.tree_flatten(result)
+        if found_form != form or any(f != w for f, w in zip(found, wanted) if w is not torch.Tensor):
+            return None
+        return [f for f, w in zip(found, wanted) if w is torch.Tensor]
+
+    def given(self, tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...] | dict[str, torch.Tensor]:
+        """The arguments among tensors, by position or by name."""
+        named = {tensor.name: tensors[tensor.name] for tensor in self.inputs}
+        return named if self.keywords else tuple(named.values())
 
     def function(self) -> Any:
         """The function, or the module with its parameters in place."""
@@ -129,13 +159,19 @@ class Program:
                 if t.role == "parameter"
             ]
         one = "," if len(self.inputs) == 1 else ""
+        given = (
+            ", ".join(f"{tensor.name}={tensor.name}" for tensor in self.inputs)
+            if self.keywords
+            else arguments
+        )
+        example = f"dict({given})" if self.keywords else f"({arguments}{one})"
         call = {
             "torch.compile": f'torch.compile({name}, backend="tilewright")',
             "grad": f'torch.compile({name}, backend="tilewright")',
             "onnx": f"tilewright.compile(torch.onnx.export({name}, ({arguments}{one}), dynamo=True).model_proto)",
-            "emulate": f'tilewright.compile({name}, ({arguments}{one}), target="emulate:sm_90a")',
-        }.get(self.path, f"tilewright.compile({name}, ({arguments}{one}))")
-        lines += [f"g = {call}  # path: {self.path}", f"print({name}({arguments}))", f"print(g({arguments}))"]
+            "emulate": f'tilewright.compile({name}, {example}, target="emulate:sm_90a")',
+        }.get(self.path, f"tilewright.compile({name}, {example})")
+        lines += [f"g = {call}  # path: {self.path}", f"print({name}({given}))", f"print(g({given}))"]
         return "\n".join(lines) + "\n"
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ import torch
 from fuzz import execution, paths
 from fuzz.cli import main
 from fuzz.draw import PATHS, draw
+from fuzz.forms import written
+from fuzz.generator import Growth, NoFit
 from fuzz.minimise import minimise
 from fuzz.oracle import difference, expected
 from fuzz.outcome import Outcome
 from fuzz.pool import Worker
-from fuzz.program import Program, Statement
+from fuzz.program import CONTAINERS, Program, Statement
 from fuzz.tensors import DTYPES, LAYOUTS, Tensor, placed, values
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
@@ -62,9 +66,43 @@ class TestDrawing:
         exec(lines.replace("import tilewright", ""), names)
         for tensor in made.inputs:
             built = made.build(made.seed)[tensor.name]
-            if built.numel() <= 512:
+            if built.untyped_storage().nbytes() <= 512 * built.itemsize:
                 assert names[tensor.name].stride() == built.stride() or built.numel() < 2
                 torch.testing.assert_close(names[tensor.name], built, rtol=0, atol=0, equal_nan=True)
+
+
+class TestForms:
+    @pytest.mark.parametrize("name", ["numbers", "rearranged", "statistics", "layers"])
+    def test_every_form_finds_operands(self, name: str) -> None:
+        module = import_module(f"fuzz.operators_{name}")
+        tables = [
+            value for key, value in vars(module).items() if key[1:].isupper() and not isinstance(value, str)
+        ]
+        assert tables
+        for table in tables:
+            for forms in table.values() if isinstance(table, dict) else [table]:
+                for form in forms:
+                    assert any(fits(form, seed) for seed in range(40)), form
+
+    def test_a_place_is_filled_by_what_it_names(self) -> None:
+        growth = Growth(1)
+        first, second = re.split(" [-+] ", written(growth, "{float22} <+|-> {like}"))
+        assert growth.values[first].is_floating_point()
+        assert growth.values[first].dim() == 2
+        assert growth.values[first].dtype == growth.values[second].dtype
+        at = growth.values[written(growth, "{at:2,3;5}")]
+        assert at.shape == (2, 3)
+        assert at.dtype == torch.int64
+        assert 0 <= int(at.min()) <= int(at.max()) < 5
+
+
+def fits(form: str, seed: int) -> bool:
+    growth = Growth(seed)
+    try:
+        growth.emit(written(growth, form), results=None)
+    except NoFit:
+        return False
+    return True
 
 
 class TestTensors:
@@ -133,6 +171,17 @@ class TestBounds:
         made = program("v0 = x0.add_(1)", x0=of("x0", dtype="float64", fill="normal"))
         assert torch.equal(bound_of(made)[0], made.build(made.seed)["x0"] + 1)
 
+    def test_count_every_write_once(self) -> None:
+        """A running mean in float64, where eager's memory must not be that of the other runs."""
+        lines = ("v0 = F.batch_norm(x0, x1, x2, None, None, True)",)
+        inputs = {"x0": of("x0", (6, 2), "float64"), "x1": of("x1", (2,), "float64")}
+        made = program(*lines, rounding="sum", **inputs, x2=of("x2", (2,), "float64", "positive"))
+        tensors = made.build(made.seed)
+        mean = 0.9 * tensors["x1"] + 0.1 * tensors["x0"].mean(0)
+        want = expected(made, lambda: made.build(made.seed))[2]
+        torch.testing.assert_close(want.value, mean)
+        assert (want.bound < 1e-12).all()
+
 
 class TestNoticing:
     """A compiler that is eager PyTorch with a fault."""
@@ -161,6 +210,13 @@ class TestNoticing:
     def test_wrong_results(self, monkeypatch: pytest.MonkeyPatch, fault) -> None:
         made = program("v0 = x0.exp()", x0=of("x0"))
         assert self.outcome(monkeypatch, made, fault).kind == "wrong"
+
+    @pytest.mark.parametrize("container", CONTAINERS)
+    def test_other_containers(self, monkeypatch: pytest.MonkeyPatch, container: str) -> None:
+        made = replace(program("v0 = x0.exp()", x0=of("x0")), container=container, keywords=True)
+        assert self.outcome(monkeypatch, made, lambda f: f).kind == "ok"
+        found = self.outcome(monkeypatch, made, lambda f: lambda x0: {"other": f(x0)})
+        assert found.kind == "wrong"
 
     def test_a_second_call_that_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def remembering(function):
