@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -92,10 +91,10 @@ def _is_number(element) -> bool:
 
 
 def ndtr(x):
-    """The normal distribution function of single precision by `erfc`: 1 + erf(x) keeps nothing of its lower tail."""
+    """The normal distribution function of single precision in double: 1 + erf(x) keeps little of its lower tail."""
     if x.dtype != torch.float32:
         return torch.special.ndtr(x)
-    return 0.5 * torch.erfc(x * -math.sqrt(0.5))
+    return torch.special.ndtr(x.to(torch.float64)).to(torch.float32)
 
 
 def view_of(x):
