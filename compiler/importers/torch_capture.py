@@ -35,6 +35,7 @@ from tilewright.compiler.errors import (
 from tilewright.compiler.importers.torch_decompositions import Table
 from tilewright.compiler.importers.torch_functions import OwnFunctions
 from tilewright.compiler.importers.torch_lowering import location
+from tilewright.compiler.importers.torch_numbers import Number
 from tilewright.compiler.importers.torch_source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER, dtype_name
@@ -137,6 +138,7 @@ def run_graph_module(module: GraphModule) -> Callable[..., Any]:
 def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
     """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`."""
     tensors = own_tensors(model)
+    _refuse_sparse([tensor for _, tensor in tensors] + inputs)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
     lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
     record: dict[str, Any] = {}
@@ -163,6 +165,16 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
     traced.graph.eliminate_dead_code()
     _refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
     return Capture(traced, tensors, **record, in_memory=in_memory)
+
+
+def _refuse_sparse(tensors: list[torch.Tensor]) -> None:
+    """Raises UnsupportedError where a tensor has another layout than one with strides."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            reason = "compiled code knows dense tensors only; convert it by to_dense()"
+            raise UnsupportedError(
+                [UnsupportedOperator(f"a tensor of layout {tensor.layout}", reason, _here())]
+            )
 
 
 def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
@@ -284,6 +296,8 @@ class _Results:
 
     def add(self, value: Any, path: str) -> int | None:
         """The number of output tensor `value`, or None when it is no tensor."""
+        if isinstance(value, Number):
+            value.refuse()
         if not isinstance(value, torch.Tensor):
             return None
         if id(value) not in self._numbers:
@@ -326,9 +340,9 @@ class _Results:
             if new is value:
                 continue
             if _functional._functionalize_has_metadata_mutation(wrapper) or new.shape != value.shape:
-                raise NotImplementedError(
-                    f"input {number - self.owned} is resized, transposed or viewed otherwise in place"
-                )
+                reason = "it is resized, transposed or viewed otherwise in place; make another tensor of it"
+                name = "a tensor of the model" if number < self.owned else f"argument {number - self.owned}"
+                raise UnsupportedError([UnsupportedOperator(name, reason, _here())])
             owned = number < self.owned
             target, index = ("tensor", number) if owned else ("input", number - self.owned)
             self.mutations.append(Mutation(len(results), target, index))

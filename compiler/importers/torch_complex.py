@@ -217,6 +217,25 @@ def full(size, number, *, dtype=None, **kwargs):
     return _joined((re, im))
 
 
+def full_like(x, number, *, dtype=None, **kwargs):
+    """`full` of the same shape."""
+    return full(x.shape, number, dtype=dtype or x.dtype)
+
+
+def empty(size, *, dtype=None, **kwargs):
+    """Zeros, for any values will do."""
+    return full(size, 0, dtype=dtype)
+
+
+def index_put(x, indices, values, accumulate=False):
+    """Either part put in its place."""
+    if x.dtype not in _PARTS:
+        return NotImplemented
+    parts = zip(_parts(x, _PARTS[x.dtype]), _parts(values, _PARTS[x.dtype]))
+    re, im = (aten.index_put(old, indices, new.expand(values.shape), accumulate) for old, new in parts)
+    return _joined((re, im))
+
+
 def where(condition, x, y):
     """A choice between either part."""
     if not (x.dtype.is_complex or y.dtype.is_complex):
@@ -261,6 +280,9 @@ TABLE: dict[Any, Callable] = {
     aten._to_copy.default: to_copy,
     torch.ops.prims.convert_element_type.default: convert,
     aten.full.default: full,
+    aten.full_like.default: full_like,
+    aten.empty.memory_format: empty,
+    aten.index_put.default: index_put,
     aten.where.self: where,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

@@ -22,6 +22,7 @@ from tilewright.compiler.importers import (
     torch_promotion,
     torch_sampling,
     torch_special,
+    torch_volumes,
     torch_windows,
 )
 from tilewright.compiler.importers.torch_types import compute_dtype
@@ -236,16 +237,9 @@ def decomposition_table() -> Table:
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
-        *(
-            torch_attention,
-            torch_gradients,
-            torch_special,
-            torch_gamma,
-            torch_bits,
-            torch_order,
-            torch_sampling,
-        ),
-        *(torch_exactness, torch_windows, torch_indexing, torch_promotion, torch_complex),
+        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
+        *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
+        *(torch_promotion, torch_complex),
     )
     for ours in (_OURS, *(module.TABLE for module in tables)):
         for operator, how in ours.items():

@@ -13,7 +13,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers import torch_checks, torch_recurrent
+from tilewright.compiler.importers import torch_checks, torch_numbers, torch_recurrent
+from tilewright.compiler.importers.torch_order import LARGEST_SQUARE
 
 Place = Callable[[], str]
 """Tells the line of the model that is being traced."""
@@ -97,6 +98,24 @@ def ndtr(x):
     return torch.special.ndtr(x.to(torch.float64)).to(torch.float32)
 
 
+def pdist(x, p=2.0):
+    """Distances between all pairs of rows in the p-norm, in order of the first."""
+    rows = list(itertools.combinations(range(x.shape[0]), 2))
+    if x.dim() != 2 or not rows or len(rows) * x.shape[1] > LARGEST_SQUARE:
+        return torch.pdist(x, p)
+    first, second = torch.tensor(rows, device=x.device).t()
+    return torch.linalg.vector_norm(x.index_select(0, first) - x.index_select(0, second), p, -1)
+
+
+def narrow(x, dim, start, length):
+    """`x.narrow` from a start that is a tensor: elements looked up by number, negative ones from the end."""
+    if not isinstance(start, torch.Tensor) or not x.dim():
+        return torch.narrow(x, dim, start, length)
+    start = start.reshape([])
+    front = torch.where(start < 0, start + x.shape[dim], start)
+    return x.index_select(dim, front + torch.arange(length, device=x.device))
+
+
 def view_of(x):
     """A view of all elements."""
     return x.view(x.shape)
@@ -118,10 +137,13 @@ FUNCTIONS: dict[Any, Any] = {
     torch.Tensor.__getitem__: getitem,
     torch.Tensor.__setitem__: setitem,
     torch.special.ndtr: ndtr,
+    torch.pdist: pdist,
+    **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
+    **torch_numbers.FUNCTIONS,
     **dict.fromkeys((torch.combinations,), combinations),
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""

@@ -96,6 +96,21 @@ def put(x, index, source, accumulate=False):
     return written.reshape(x.shape)
 
 
+def as_strided(x, size, stride, storage_offset=None):
+    """The one element of a tensor of rank 0 at all places, of which torch-mlir ends the process."""
+    if x.dim() or storage_offset or any(step for n, step in zip(size, stride) if n > 1):
+        return NotImplemented
+    return x.expand(size)
+
+
+def masked_scatter(x, mask, source):
+    """An operand that is spread over the mask."""
+    if x.shape == torch.broadcast_shapes(x.shape, mask.shape):
+        return NotImplemented
+    x, mask = torch.broadcast_tensors(x, mask)
+    return aten.masked_scatter(x, mask, source)
+
+
 def as_strided_copy(x, size, stride, storage_offset=None):
     """A copy of what `as_strided` views."""
     return aten.as_strided(x, size, stride, storage_offset).clone()
@@ -126,6 +141,11 @@ def unbind_copy(x, dim=0):
 def empty(size, layout, *, dtype=None, device=None, **memory):
     """A tensor of any values, dense whatever strides are asked for, as all fresh tensors are."""
     return aten.empty.memory_format(size, dtype=dtype, device=device)
+
+
+def new_empty_strided(x, size, stride, *, dtype=None, device=None, **memory):
+    """`empty` in the type of another tensor."""
+    return empty(size, None, dtype=dtype or x.dtype, device=device)
 
 
 def histc(x, bins=100, min=0, max=0):
@@ -255,11 +275,14 @@ TABLE: dict[Any, Any] = {
     aten.index_fill.int_Tensor: index_fill,
     aten.index_reduce.default: index_reduce,
     aten.put.default: put,
+    aten.as_strided.default: as_strided,
+    aten.masked_scatter.default: masked_scatter,
     aten.as_strided_copy.default: as_strided_copy,
     aten.as_strided_scatter.default: as_strided_scatter,
     aten.unbind_copy.int: unbind_copy,
     aten.empty_strided.default: empty,
     aten.empty_permuted.default: empty,
+    aten.new_empty_strided.default: new_empty_strided,
     aten.nonzero_static.default: nonzero_static,
     aten.embedding_renorm.default: embedding_renorm,
     aten.resize.default: resize,

@@ -259,6 +259,16 @@ def with_number(operator: Any) -> Callable:
     return decomposition
 
 
+def of_number(operator: Any) -> Callable:
+    """An operator on a number and a tensor, in this order, as one on two tensors."""
+
+    def decomposition(x, y):
+        dtype = torch.result_type(x, y)
+        return operator(torch.full([], converted(x, dtype), dtype=dtype), y.to(dtype))
+
+    return decomposition
+
+
 def addcmul(x, y, z, *, value=1):
     """`x + value * y * z` of integers, with a whole factor as in PyTorch."""
     dtype = _types(KIND.NO_OPMATH, [x, y, z])[0]
@@ -326,6 +336,11 @@ def full(size, number, *, dtype=None, **kwargs):
     if dtype != torch.bool or isinstance(number, bool):
         return NotImplemented
     return aten.full.default(size, bool(number), dtype=dtype)
+
+
+def scalar_tensor(number, *, dtype=None, **kwargs):
+    """`full` of rank 0."""
+    return torch.full([], number, dtype=dtype or torch.get_default_dtype())
 
 
 def dist(x, y, p=2):
@@ -428,12 +443,15 @@ TABLE: dict[Any, Callable] = {
     },
     **{o: typed(o) for o in (aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim)},
     **{o: typed(o) for o in (aten.prod.default, aten.prod.dim_int, aten.nansum.default)},
+    aten.bitwise_left_shift.Scalar_Tensor: of_number(aten.bitwise_left_shift.Tensor),
+    aten.bitwise_right_shift.Scalar_Tensor: of_number(aten.bitwise_right_shift.Tensor),
     **{o: pooled(o) for o in _overloads("max_pool1d max_pool2d max_pool3d")},
     **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),
     aten.masked_fill.Scalar: masked_fill,
     aten.ldexp.Tensor: ldexp,
     aten.full.default: full,
+    aten.scalar_tensor.default: scalar_tensor,
     aten.dist.default: dist,
     aten.soft_margin_loss.default: soft_margin_loss,
     aten.elu.default: either(promoted(aten.elu.default, numbers=0), elu),

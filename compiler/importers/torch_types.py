@@ -6,6 +6,8 @@ from pathlib import Path
 
 import torch
 
+from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
+
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 """Where PyTorch's own sources lie: lines there are not the user's."""
 
@@ -34,8 +36,9 @@ def compute_dtype(x: torch.Tensor) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The runtime's name of `dtype`; raises NotImplementedError when it has none."""
+    """The runtime's name of `dtype`; raises UnsupportedError when it has none."""
     try:
         return _NAMES[dtype]
     except KeyError:
-        raise NotImplementedError(f"tensors of {dtype} cannot be compiled") from None
+        reason = "compiled code has no such type; convert the tensor to another one"
+        raise UnsupportedError([UnsupportedOperator(f"a tensor of {dtype}", reason)]) from None

@@ -311,7 +311,7 @@ class TwoNames(nn.Module):
 
 
 def test_arguments_are_not_turned_in_place():
-    with pytest.raises(ModelImportError, match="transposed or viewed otherwise in place"):
+    with pytest.raises(UnsupportedError, match="transposed or viewed otherwise in place"):
         tilewright.compile(lambda x: x.t_() * 2, (torch.ones(2, 2),))
 
 

@@ -1,0 +1,79 @@
+"""Samples of volumes at given places."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+
+from tilewright.compiler.importers.torch_types import compute_dtype
+
+aten = torch.ops.aten
+
+
+def _unnormalised(place, size: int, aligned: bool):
+    """Places between -1 and 1 as places in elements."""
+    if aligned:
+        return (place + 1) / 2 * (size - 1)
+    return ((place + 1) * size - 1) / 2
+
+
+def _reflected(place, twice_low: int, twice_high: int):
+    """Places outside mirrored at the bounds, which are given doubled."""
+    if twice_low == twice_high:
+        return torch.zeros_like(place)
+    low, span = twice_low / 2, (twice_high - twice_low) / 2
+    place = torch.abs(place - low)
+    extra, flips = torch.fmod(place, span), torch.floor(place / span)
+    is_even = torch.fmod(flips, 2) == 0
+    return torch.where(is_even, extra + low, span - extra + low)
+
+
+def _source(place, size: int, padding: int, aligned: bool):
+    """Where to read along one dimension; paddings are zeros (0), border (1) and reflection (2)."""
+    place = _unnormalised(place, size, aligned)
+    if padding == 2:
+        place = _reflected(place, *((0, 2 * (size - 1)) if aligned else (-1, 2 * size - 1)))
+    if padding:
+        # NaN is read at the last border, as in eager PyTorch.
+        place = torch.where(place < size - 1, torch.where(place > 0, place, 0), size - 1)
+    return place
+
+
+def grid_sampler_3d(x, grid, mode, padding, aligned):
+    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, (W, H, D)]: the sum of eight corners (mode 0), or the nearest (1)."""
+    if mode > 1 or not x.numel():
+        return NotImplemented
+    dtype = compute_dtype(x)
+    batch, channels, *size = x.shape
+    outside = list(grid.shape[1:4])
+    places = [
+        _source(grid.select(-1, 2 - d).to(dtype), extent, padding, aligned) for d, extent in enumerate(size)
+    ]
+    flat = x.to(dtype).reshape(batch, channels, -1)
+    total = None
+    for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
+        weight: Any = 1.0
+        is_inside: Any = True
+        number: Any = 0
+        for side, place, extent in zip(corner, places, size):
+            low = torch.floor(place) if mode == 0 else torch.round(place)
+            at = low + side
+            is_inside = (at >= 0) & (at < extent) & is_inside
+            if mode == 0:
+                share = place - low
+                weight = weight * (share if side else 1 - share)
+            kept = torch.where((at >= 0) & (at < extent), at, 0).to(torch.int64)
+            number = number * extent + kept
+        index = number.reshape(batch, 1, -1).expand(batch, channels, number[0].numel())
+        found = torch.gather(flat, 2, index).reshape(batch, channels, *outside)
+        if mode == 0:
+            found = found * weight.unsqueeze(1)
+        found = torch.where(is_inside.unsqueeze(1), found, 0.0)
+        total = found if total is None else total + found
+    return total.to(x.dtype)  # type: ignore[union-attr]
+
+
+TABLE: dict[Any, Any] = {aten.grid_sampler_3d.default: grid_sampler_3d}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""
