@@ -404,6 +404,7 @@ TABLE: dict[Any, Callable] = {
     **{o: promoted(o, KIND.INT_TO_FLOAT, numbers=0) for o in _overloads(_FLOAT_FUNCTIONS)},
     **{o: promoted(o, numbers=0) for o in _overloads(_ACTIVATIONS)},
     **{o: promoted(o, numbers=1, once=True) for o in _overloads("abs relu sgn sign square")},
+    aten.round.decimals: promoted(aten.round.decimals, numbers=0),
     **{o: added(o) for o in _overloads("add rsub sub")},
     **{o: promoted(o, once=True) for o in _overloads("mul")},
     **{o: promoted(o, KIND.INT_TO_FLOAT, once=True) for o in (aten.div.Tensor, aten.div.Scalar)},

@@ -342,6 +342,8 @@ ROUNDED_ONCE = {
     "less a number": lambda x: x - 0.3,
     "a number less": lambda x: 0.3 - x,
     "of a number": lambda x: torch.clamp(x, -0.1, 0.3),
+    "of hundredths": lambda x: torch.round(x, decimals=2),
+    "of hundreds": lambda x: torch.round(x, decimals=-2),
     "scaled sum": lambda x: torch.add(x, x, alpha=0.3),
     "floor_divide": lambda x: torch.floor_divide(torch.clamp(x, -99, 99), 0.3),
     "chain": lambda x: (x * 0.3 + x) * x - 0.7,
