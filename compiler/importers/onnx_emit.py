@@ -116,6 +116,11 @@ class Graph:
                 places = STATIC_OPERANDS.get(node.op_type, ())
                 static.update(node.input[i] for i in places if i < len(node.input))
         live.reverse()
+        # What makes a shape is a constant, and what is returned an argument: one that does both is both.
+        copied = {v.name: builder.fresh(v.dtype, v.shape, v.array) for v in outputs if v.name in static}
+        outputs = [copied.get(v.name, v) for v in outputs]
+        needed.update(v.name for v in copied.values())
+        names = names | {v.name: names.get(old, f"folded_{old}") for old, v in copied.items()}
         arguments = [Argument("input", name, value) for name, value in inputs]
         returned = {value.name for value in outputs}
         constants = []

@@ -186,6 +186,15 @@ def reverse_sequence(b: Builder, node: Node):
     return b.op("GatherElements", x, forms.expand(b, place, x.shape), axis=time)
 
 
+@rule("GatherND")
+def gather_one_element(b: Builder, node: Node):
+    """One element alone is gathered as a row of one: ONNX infers no shape for it."""
+    x, index = node.operand(0), node.operand(1)
+    if index.rank != 1 or index.size != x.rank:
+        return None
+    return forms.reshape(b, b.kept("GatherND", x, forms.unsqueeze(b, index, 0)), ())
+
+
 @rule("OneHot")
 def one_hot(b: Builder, node: Node):
     """The second of `values` where a number along the new axis is the index; indices out of range have none."""

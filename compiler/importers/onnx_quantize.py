@@ -50,7 +50,7 @@ def quantize_linear(b: Builder, node: Node):
     axis, block = node.attrs.get("axis", 1), node.attrs.get("block_size", 0)
     to = zero.dtype if zero is not None else node.attrs.get("output_dtype", 0) or TensorProto.UINT8
     precision = node.attrs.get("precision", 0) or scale.dtype
-    if precision == TensorProto.FLOAT8E8M0:
+    if precision == TensorProto.FLOAT8E8M0 or precision in INTEGERS:
         precision = TensorProto.FLOAT
     scale = forms.cast(b, scale, precision)
     ratio = forms.div(b, forms.cast(b, x, precision), _along(b, scale, x, axis, block))

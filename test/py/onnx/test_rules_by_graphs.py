@@ -171,3 +171,36 @@ def test_the_sum_of_exponentials_does_not_overflow(peak):
     x = np.array([peak, peak, -np.inf], np.float32)
     (y,) = run(single("ReduceLogSumExp", x, keepdims=0), x)
     assert y == (np.float32(peak + np.log(2)) if np.isfinite(peak) else peak)
+
+
+@pytest.mark.parametrize("zero", ["int8", "uint8", "int16"])
+def test_integers_are_quantised_by_fractions(zero):
+    x, scale = np.array([-6, 3, 1, 6, 2], np.int32), np.int32(4)
+    point = np.array(2, zero)
+    kind = helper.np_dtype_to_tensor_dtype(point.dtype)
+    made = single("QuantizeLinear", x, scale, point, types=(kind,), opset=23)
+    np.testing.assert_array_equal(run(made, x, scale, point)[0], np.rint(x / 4).astype(zero) + point)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_one_element_is_gathered_alone(rank):
+    x, index = random(3, 4, 5)[(0,) * (3 - rank)], np.array([1, -2, 3][:rank])
+    (y,) = run(single("GatherND", x, index), x, index)
+    assert y.shape == ()
+    assert y == x[tuple(index)]
+
+
+@pytest.mark.parametrize("op", ["Tile", "Expand", "Reshape"])
+def test_what_makes_a_shape_may_be_an_output_too(op):
+    x, shape = random(2, 1), np.array([2, 1])
+    made = model(
+        [helper.make_node(op, ["x", "n"], ["y"])],
+        [info("x", [2, 1])],
+        [info("y", None), info("n", [2], TensorProto.INT64), info("n2", [2], TensorProto.INT64)],
+        {"n": shape},
+    )
+    made.graph.node.append(helper.make_node("Identity", ["n"], ["n2"]))
+    y, n, again = run(made, x)
+    np.testing.assert_array_equal(y, np.tile(x, (2, 1)) if op == "Tile" else x)
+    np.testing.assert_array_equal(n, shape)
+    np.testing.assert_array_equal(again, shape)
