@@ -182,7 +182,13 @@ def _replication_backward(grad, x, padding):
     return grad
 
 
+def zeros(size, *, dtype=None, **kwargs):
+    """Zeros without memory of their own, which gradients of steps are, as zeros."""
+    return torch.zeros(size, dtype=dtype)
+
+
 TABLE: dict[Any, Any] = {
+    aten._efficientzerotensor.default: zeros,
     aten.convolution_backward.default: convolution_backward,
     aten.avg_pool2d_backward.default: avg_pool_backward,
     aten.avg_pool3d_backward.default: avg_pool_backward,

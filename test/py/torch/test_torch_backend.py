@@ -74,6 +74,23 @@ def test_training_follows_eager():
     assert tilewright.fallback_count() == before
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3), (2, 0)])
+def test_steps_have_gradients_of_zeros(dtype, shape):
+    def steps(x):
+        return torch.sgn(x) + torch.sign(x) * x + torch.floor(x)
+
+    torch._dynamo.reset()
+    x = torch.full(shape, 1.5, dtype=dtype, requires_grad=True)
+    fallbacks = tilewright.fallback_count()
+    (found,) = torch.autograd.grad(torch.compile(steps, backend="tilewright")(x).sum(), x)
+    (wanted,) = torch.autograd.grad(steps(x).sum(), x)
+    torch.testing.assert_close(found, wanted)
+    (alone,) = torch.autograd.grad(torch.compile(torch.sgn, backend="tilewright")(x).sum(), x)
+    assert not alone.any()
+    assert tilewright.fallback_count() == fallbacks
+
+
 def test_attention_has_gradients():
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True).train()
     twin = copy.deepcopy(layer)
