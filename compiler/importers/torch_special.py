@@ -148,7 +148,8 @@ def lgamma(x):
     value = torch.where(size < 8.5, small, large)
     mirrored = math.log(math.pi) - torch.log(torch.abs(torch.sin(math.pi * (x - torch.round(x))))) - value
     found = torch.where(x < 0.5, mirrored, value)
-    return torch.where(torch.abs(x) == math.inf, math.inf, found)
+    is_pole = (x <= 0) & (x == torch.round(x))  # where the two that make `mirrored` may be infinite both
+    return torch.where(is_pole | (x == math.inf), math.inf, found)
 
 
 def digamma(x):
