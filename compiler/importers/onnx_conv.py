@@ -122,11 +122,6 @@ def _transposed_pads(node: Node, x: Value, strides, reach, extra) -> tuple[list[
     before, after = [], []
     for n, s, r, e, want in zip(x.shape[2:], strides, reach, extra, shape):
         total = s * (n - 1) + e + r + 1 - want
-        if total < 0:
-            # More is asked for than the input reaches: the rest are zeros at the end.
-            before.append(0)
-            after.append(total)
-            continue
         small, large = total // 2, total - total // 2
         before.append(small if auto == "SAME_UPPER" else large)
         after.append(large if auto == "SAME_UPPER" else small)

@@ -204,3 +204,12 @@ def test_what_makes_a_shape_may_be_an_output_too(op):
     np.testing.assert_array_equal(y, np.tile(x, (2, 1)) if op == "Tile" else x)
     np.testing.assert_array_equal(n, shape)
     np.testing.assert_array_equal(again, shape)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_LOWER", "SAME_UPPER"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_more_than_a_transposed_convolution_reaches_is_shared_by_both_ends(auto_pad, size):
+    x, w = random(1, 1, 3), random(1, 1, size, seed=1)
+    made = single("ConvTranspose", x, w, strides=[3], auto_pad=auto_pad)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x0": x, "x1": w})
+    np.testing.assert_allclose(run(made, x, w)[0], wanted, rtol=1e-5, atol=1e-6)
