@@ -213,7 +213,7 @@ class _Reader:
         if sink is None:
             raise NotContraction("the results do not come from one structured operation")
         parallel = [i for i, kind in enumerate(sink.kinds) if kind == "parallel"]
-        self.loops = [DigitSum.of_loop(i) for i in parallel]
+        self.loops = [DigitSum.of_loop(i) for i in range(len(parallel))]
         self.extents = [sink.extents[i] for i in parallel]
         place = {loop: i for i, loop in enumerate(parallel)}
         main_type = ir.RankedTensorType(self.main.op.results[0].type)

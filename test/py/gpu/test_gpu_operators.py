@@ -6,6 +6,7 @@ import pytest
 import torch
 from gpu_compilation import ARCH, check, compile_for
 
+import tilewright
 from tilewright.bench import operators, suites
 
 GROUP = 8
@@ -19,3 +20,18 @@ def test_every_published_operator_compiles_for_hopper(start: int, monkeypatch: p
     )  # nobody reads what is in them
     for case in OPERATORS[start : start + GROUP]:
         check(*compile_for(f"cuda:{ARCH}", *case.build()))
+
+
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 5)])
+def test_products_with_a_reduction_between_their_loops(sizes):
+    """Such is the product of `affine_grid` that nothing is fused with."""
+
+    def grids(x):
+        return torch.nn.functional.affine_grid(x, (1, 1, *sizes), align_corners=True)
+
+    def model(x):
+        return grids(x), torch.diff(grids(x), n=2, dim=-1)
+
+    x = torch.randn(1, 2, 3, generator=torch.Generator().manual_seed(0))
+    found = tilewright.compile(model, (x,), target="emulate:sm_90a")(x)
+    torch.testing.assert_close(found, model(x))
