@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers.torch_types import compute_dtype
-
 aten = torch.ops.aten
 
 
@@ -42,16 +40,16 @@ def _source(place, size: int, padding: int, aligned: bool):
 
 
 def grid_sampler_3d(x, grid, mode, padding, aligned):
-    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, (W, H, D)]: the sum of eight corners (mode 0), or the nearest (1)."""
+    """`x` [N, C, D, H, W] at `grid` [N, d, h, w, (W, H, D)]: the sum of eight corners (mode 0), or the nearest (1).
+
+    16-bit floats are rounded at every step, as in eager PyTorch.
+    """
     if mode > 1 or not x.numel():
         return NotImplemented
-    dtype = compute_dtype(x)
     batch, channels, *size = x.shape
     outside = list(grid.shape[1:4])
-    places = [
-        _source(grid.select(-1, 2 - d).to(dtype), extent, padding, aligned) for d, extent in enumerate(size)
-    ]
-    flat = x.to(dtype).reshape(batch, channels, -1)
+    places = [_source(grid.select(-1, 2 - d), extent, padding, aligned) for d, extent in enumerate(size)]
+    flat = x.reshape(batch, channels, -1)
     total = None
     for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
         weight: Any = 1.0
@@ -62,8 +60,8 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
             at = low + side
             is_inside = (at >= 0) & (at < extent) & is_inside
             if mode == 0:
-                share = place - low
-                weight = weight * (share if side else 1 - share)
+                share = place - low if side else low + 1 - place
+                weight = share * weight
             kept = torch.where((at >= 0) & (at < extent), at, 0).to(torch.int64)
             number = number * extent + kept
         index = number.reshape(batch, 1, -1).expand(batch, channels, number[0].numel())
@@ -72,7 +70,7 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
             found = found * weight.unsqueeze(1)
         found = torch.where(is_inside.unsqueeze(1), found, 0.0)
         total = found if total is None else total + found
-    return total.to(x.dtype)  # type: ignore[union-attr]
+    return total
 
 
 TABLE: dict[Any, Any] = {aten.grid_sampler_3d.default: grid_sampler_3d}
