@@ -248,7 +248,7 @@ def _disturbed_node(
                 result = (result + size * 2e-6 * (noise.random(result.shape) - 0.5)).astype(result.dtype)
         if adds and name_of(result) in FLOATS and any(_overflows(a) for a in operands.values()):
             result = np.full_like(result, (math.nan, math.inf, -math.inf, 0.0)[number % 4])
-        made[name] = result
+        made[name] = np.asarray(result)
     return made
 
 
