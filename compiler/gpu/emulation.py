@@ -18,6 +18,7 @@ from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu.lower import read_launch
 from tilewright.compiler.ir import ir, llvm, walk
 from tilewright.compiler.llvm_text import for_older_llvm
+from tilewright.compiler.passes.approximate_math import ApproximateMath
 from tilewright.compiler.passes.lower_to_emulator import EMULATED, LAUNCH, LowerToEmulator
 from tilewright.compiler.pipeline import run_pipeline
 from tilewright.runtime.emulated import aligned_bytes
@@ -43,6 +44,7 @@ def pipeline(checked: bool) -> str:
         convert-scf-to-cf,
         convert-vector-to-llvm,
         convert-complex-to-libm,convert-complex-to-standard,
+        func.func({ApproximateMath(only_corrected=True).spec()}),
         convert-math-to-llvm,convert-math-to-libm,
         convert-complex-to-llvm,
         finalize-memref-to-llvm,

@@ -37,6 +37,8 @@ WIDE: dict[str, Callable[..., Number]] = {
     "math.fpowi": elementary.pow_integer_wide,
     "math.log1p": elementary.log1p_wide,
 }
+_CORRECTED = ("math.expm1", "math.log1p")
+"""What `convert-math-to-llvm` computes from exp and log, without the digits of small numbers."""
 LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "sinh"))
 """Functions with no expansion here: `convert-math-to-libm` calls libm for each lane."""
 
@@ -62,13 +64,17 @@ class ApproximateMath(Pass):
     Maxima and minima get the flag `nsz`: which zero wins is open in PyTorch and ONNX too, and an exact choice takes
     six instructions instead of three.
 
-    Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too.
+    Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too. With
+    `only_corrected` nothing but `expm1` and `log1p` is replaced.
     """
 
     anchor: ClassVar[str] = "func.func"
+    only_corrected: bool = False
 
     def run(self, op: ir.Operation) -> None:
         for inner in walk(op):
+            if self.only_corrected and inner.name not in _CORRECTED:
+                continue
             if inner.name in EXPANSIONS or inner.name in LIBM_ONLY:
                 _expand(inner)
             elif inner.name in ("arith.maximumf", "arith.minimumf"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -232,3 +233,13 @@ def test_older_gpus(arch: str) -> None:
 
 def test_nothing_at_all_is_no_kernel_of_this_family() -> None:
     check(lambda a: a[:0] + 1, sample(4, 4), kernels=ELEMENTS | {"fallback", "rows"})
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_small_numbers_keep_their_digits(dtype: torch.dtype) -> None:
+    """`log1p` and `expm1` are there for them; the logarithm of 1 + 1e-30 is 0."""
+    limits = torch.finfo(dtype)
+    small = torch.logspace(0, math.log10(limits.tiny), 40, dtype=torch.float64).to(dtype)
+    check(lambda x: (torch.log1p(x), torch.expm1(x)), torch.cat([small, -small / 2]), seeds=(0,))
+    found = driver.compile(torch.log1p, (small,), target="emulate:sm_90a")(small)
+    torch.testing.assert_close(found[-10:], small[-10:], rtol=8 * limits.eps, atol=0)
