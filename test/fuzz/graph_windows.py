@@ -82,6 +82,9 @@ def pooling(g: Growth) -> None:
     kernel = [g.choose.choice((1, 2, 3)) for _ in range(rank)]
     dilated = g.opset >= {"MaxPool": 10, "AveragePool": 19, "LpPool": 18}[op]
     attrs = window(g, rank, dilated, tuple(kernel))
+    strides = attrs["strides"] or [1] * rank
+    if attrs.get("auto_pad", "").startswith("SAME") and any(map(int.__gt__, strides, kernel)):
+        raise NoFit("ONNX's formula gives padding below 0, which every runtime takes in its own way")
     if g.opset >= {"MaxPool": 10, "AveragePool": 10, "LpPool": 18}[op] and "pads" in attrs:
         attrs["ceil_mode"] = g.optional(g.choose.randint(0, 1))
     if op == "AveragePool":
