@@ -320,9 +320,12 @@ class _Results:
             # Functionalisation does not tell a conjugate, which is a view in eager PyTorch, from a slice.
             if value.dtype == base.dtype and (whole is not None or not value.dtype.is_complex):
                 kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
-                offset = int(value.storage_offset()) - int(base.storage_offset())
-                strides = tuple(value.stride())
-                known = None if base.is_contiguous() else tuple(base.stride())
+                # A view is made anew of what was written, which may be dense where the input is not.
+                _functional._sync(base)
+                memory, view = (_functional._from_functional_tensor(t) for t in (base, value))
+                offset = int(view.storage_offset()) - int(memory.storage_offset())
+                strides = tuple(view.stride())
+                known = None if memory.is_contiguous() else tuple(memory.stride())
                 return Output(kind, index, dtype, shape, strides, offset, whole is not None, known)
         if value.numel() == 0:
             return Output("empty", 0, dtype, shape, tuple(value.stride()))

@@ -243,7 +243,10 @@ def _in_words(operator: Any) -> Callable:
         result = torch.result_type(*tensors) if len(tensors) == 2 else tensors[0].dtype
         if result not in _BYTES or not all(isinstance(n, int) for n in numbers):
             return NotImplemented
-        wide = [a.to(torch.int32) if isinstance(a, torch.Tensor) else a for a in args]
+        # What is out of the type's range wraps before, not after.
+        wide = [
+            a.to(result).to(torch.int32) if isinstance(a, torch.Tensor) else converted(a, result) for a in args
+        ]
         return operator(*wide, **kwargs).to(result)
 
     return decomposition

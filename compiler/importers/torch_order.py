@@ -27,7 +27,11 @@ def median_dim(x, dim, keepdim=False):
 
 
 def median(x):
-    """The lower median of all elements."""
+    """The lower median of all elements; of none it is NaN, of integers what a CPU makes of NaN."""
+    if not x.numel():
+        is_wide = x.dtype in (torch.int32, torch.int64)
+        none = math.nan if x.dtype.is_floating_point else torch.iinfo(x.dtype).min if is_wide else 0
+        return x.new_full((), none)
     return torch.median(x.reshape(-1), 0)[0]
 
 
@@ -43,7 +47,9 @@ def nanmedian_dim(x, dim, keepdim=False):
 
 
 def nanmedian(x):
-    """The lower median of all elements that are numbers."""
+    """The lower median of all elements that are numbers, as of a median where there are none."""
+    if not x.numel():
+        return median(x)
     return torch.nanmedian(x.reshape(-1), 0)[0]
 
 

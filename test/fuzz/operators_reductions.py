@@ -115,9 +115,9 @@ def sort(g: Growth) -> None:
     a, down = g.any_of(DTYPES), g.choose.choice((False, True))
     dim = dim_of(g, a)
     if g.choose.random() < 0.5:
-        g.emit(f"torch.sort({a}, {dim}, descending={down})", results=2)
+        g.emit(f"torch.sort({a}, stable=True, dim={dim}, descending={down})", results=2)
     else:
-        g.emit(f"torch.argsort({a}, dim={dim}, descending={down}{g.choose.choice((', stable=True', ''))})")
+        g.emit(f"torch.argsort({a}, dim={dim}, descending={down}, stable=True)")
 
 
 @operator(2.5, plain=False)

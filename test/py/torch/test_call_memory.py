@@ -126,6 +126,28 @@ def test_writes_through_views_reach_arguments_of_any_strides(example):
             torch.testing.assert_close(total, sums)
 
 
+@pytest.mark.parametrize("called", ["row_major", "transposed", "every_second", "every_second_transposed"])
+@pytest.mark.parametrize("example", ["row_major", "transposed", "every_second", "every_second_transposed"])
+def test_views_of_what_is_written_in_part_are_views_of_the_argument(example, called):
+    """A write through one view makes the argument anew, dense, while it is traced; other views of it are of that."""
+
+    def model(x, y):
+        before = x[1:3], x.t(), x[2]
+        x[:, 1] = y
+        x[2] *= 2
+        return *before, x, x[3:, 1], x[-2:]
+
+    compiled = tilewright.compile(model, (LAYOUTS[example](), torch.ones(8)))
+    ours, eager = LAYOUTS[called](), LAYOUTS[called]()
+    y = torch.linspace(-1, 1, 8)
+    found, expected = compiled(ours, y), model(eager, y)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+        assert mine.stride() == theirs.stride() and mine.storage_offset() == theirs.storage_offset()
+        assert mine.untyped_storage().data_ptr() == ours.untyped_storage().data_ptr()
+    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+
+
 @st.composite
 def strided(draw, rank: int, shape: tuple[int, ...]) -> torch.Tensor:
     """An injective tensor of `shape` whose elements are their numbers, its dimensions in any order, with gaps."""

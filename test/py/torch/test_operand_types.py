@@ -399,6 +399,31 @@ def test_operators_on_which_torch_mlir_dies_of_a_type(dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("number", [-2, -130, 300, 1 << 20, (1 << 33) + 5])
+def test_numbers_out_of_range_wrap_before_integers_are_divided(dtype, number):
+    functions = [
+        lambda x: x // number,
+        lambda x: x % number,
+        lambda x: torch.div(x, number, rounding_mode="trunc"),
+        lambda x: torch.fmod(x, number),
+        lambda x: x // torch.tensor(number),
+        lambda x: x * number - number,
+    ]
+    x = values(dtype)
+    if x.new_full((), 0).add(number) != 0:  # a divisor of zero is refused by both
+        agree(functions, x)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int64, torch.int32, torch.int8, torch.uint8]
+)
+def test_the_median_of_nothing_is_that_of_eager(dtype):
+    functions = [lambda x: x.median(), lambda x: x.nanmedian() + 1]
+    for shape in ((0,), (3, 0, 2)):
+        agree(functions, torch.zeros(shape, dtype=dtype))
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.float16, torch.float32])
 def test_scans_and_order_statistics_of_rank_zero_and_of_nothing(dtype):
     functions = [lambda x: x.cummax(0), lambda x: x.cummin(0)]
