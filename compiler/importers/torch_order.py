@@ -13,6 +13,15 @@ LARGEST_SQUARE = 1 << 24
 """Most elements of the [n, n] comparison that stands in for a scan without a lowering of its own."""
 
 
+def kthvalue(x, k, dim=-1, keepdim=False):
+    """The last of the `k` smallest elements: torch-mlir's own form has no order for NaN, nor for what infinity meets."""
+    if not x.dim():
+        return NotImplemented
+    values, indices = torch.topk(x, k, dim, largest=False, sorted=True)
+    last = tuple(part.narrow(dim, k - 1, 1) for part in (values, indices))
+    return last if keepdim else tuple(part.squeeze(dim) for part in last)
+
+
 def median_dim(x, dim, keepdim=False):
     """The lower median along `dim`, NaN where there is one."""
     if not x.dim():
@@ -171,6 +180,7 @@ def histogram(x, bins=100, *, range=None, weight=None, density=False):
 
 
 TABLE: dict[Any, Any] = {
+    aten.kthvalue.default: kthvalue,
     aten.median.default: median,
     aten.median.dim: median_dim,
     aten.nanmedian.default: nanmedian,

@@ -43,3 +43,25 @@ def test_bounds_belong_to_intervals():
     x = torch.tensor([0.0, 1, 2, -1e-6, 2.000001, torch.nan, 0.5])
     found = tilewright.compile(torch.histogram, (x, edges))(x, edges)
     torch.testing.assert_close(found[0], torch.tensor([2.0, 2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_the_kth_element_knows_an_order_for_what_is_no_number(dtype, k):
+    nan, inf = float("nan"), float("inf")
+    x = torch.tensor(
+        [
+            [nan, inf, 1.0, -inf],
+            [nan] * 4,
+            [inf, inf, nan, inf],
+            [-inf, nan, -inf, 0.0],
+            [3.0, 2.0, 1.0, 0.0],
+        ],
+        dtype=dtype,
+    )
+    values, indices = tilewright.compile(lambda x: x.kthvalue(k, 1), (x,))(x)
+    torch.testing.assert_close(values, x.kthvalue(k, 1).values, rtol=0, atol=0, equal_nan=True)
+    found = x.gather(1, indices.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(found, values, rtol=0, atol=0, equal_nan=True)
+    kept = tilewright.compile(lambda x: x.kthvalue(k, 0, keepdim=True)[0], (x,))(x)
+    torch.testing.assert_close(kept, x.kthvalue(k, 0, keepdim=True)[0], rtol=0, atol=0, equal_nan=True)
