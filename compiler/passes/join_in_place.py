@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.passes.materialize_returns import copy_of
 from tilewright.compiler.placement import IN_PLACE, is_static_box, shape_of
 from tilewright.compiler.views import is_view
 from tilewright.compiler.weight_flow import WeightFlow, argument_roles
@@ -138,10 +137,7 @@ def _insert_padded(source: ir.Value, value: ir.Value, pads: list[ir.Operation]) 
 
 
 def insert(source: ir.Value, destination: ir.Value, at: Sequence[int]) -> ir.Value:
-    """`source` inserted in place at offsets `at`; a constant or a fill, which nothing computes, is copied there."""
-    owner = root_of(source).owner
-    if not isinstance(owner, ir.Block) and owner.name in ("arith.constant", "linalg.fill", "tensor.empty"):
-        source = copy_of(source)
+    """`source` inserted in place at offsets `at`."""
     rank = len(at)
     inserted = tensor.insert_slice(
         source, destination, [], [], [], list(at), list(shape_of(source)), [1] * rank

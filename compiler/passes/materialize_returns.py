@@ -1,6 +1,9 @@
 """Gives every returned tensor a buffer of its own: arguments, constants, slices and duplicates are copied.
 
 func @main(%x) { return %x, %x }   =>   %0 = linalg.generic // copy of %x ; %1 = ... ; return %0, %1
+
+Fills that are inserted in place are copied as well: a fill is cloned into the dispatches that read it, and an
+insertion in place is none. This comes right before the dispatches because `canonicalize` removes copies.
 """
 
 from __future__ import annotations
@@ -9,7 +12,10 @@ from dataclasses import dataclass
 
 from tilewright.compiler.ir import functions, ir, linalg, static_shape, tensor
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.placement import is_inserted
 from tilewright.compiler.views import element_count, is_view
+
+_CLONED = ("linalg.fill", "tensor.empty")
 
 
 @dataclass(frozen=True)
@@ -18,7 +24,9 @@ class MaterializeReturns(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
-            *_, terminator = function.regions[0].blocks[0].operations
+            *ops, terminator = function.regions[0].blocks[0].operations
+            for view in ops:
+                _materialize_inserted(view.operation)
             claimed: set[ir.Value] = set()
             for i, value in enumerate(terminator.operation.operands):
                 if not isinstance(value.type, ir.RankedTensorType):
@@ -30,15 +38,21 @@ class MaterializeReturns(Pass):
                 root = _root(value)
                 owned = not isinstance(root.owner, ir.Block) and root.owner.name not in (
                     "arith.constant",
-                    "linalg.fill",
-                    "tensor.empty",
-                    "linalg.fill",
+                    *_CLONED,
                 )
                 if owned and root not in claimed and element_count(root.type) == element_count(value.type):
                     claimed.add(root)
                     continue
                 with ir.InsertionPoint(terminator), terminator.operation.location:
                     terminator.operation.operands[i] = copy_of(value)
+
+
+def _materialize_inserted(op: ir.Operation) -> None:
+    if is_inserted(op):
+        root = _root(op.operands[0])
+        if not isinstance(root.owner, ir.Block) and root.owner.name in _CLONED:
+            with ir.InsertionPoint(op), op.location:
+                op.operands[0] = copy_of(op.operands[0])
 
 
 def _root(value: ir.Value) -> ir.Value:

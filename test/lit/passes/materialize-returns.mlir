@@ -55,3 +55,24 @@ func.func @fill() -> tensor<4xi32> {
   %0 = linalg.fill ins(%c : i32) outs(%e : tensor<4xi32>) -> tensor<4xi32>
   return %0 : tensor<4xi32>
 }
+
+// So is a fill, or a reshape of one, that is inserted in place; what is computed is not.
+// CHECK-LABEL: func.func @inserted
+// CHECK-SAME: %[[X:.+]]: tensor<1x3xi32>
+// CHECK: %[[FILL:.+]] = linalg.fill
+// CHECK: %[[FLAT:.+]] = tensor.expand_shape %[[FILL]]
+// CHECK: %[[COPY:.+]] = linalg.generic {{.*}} ins(%[[FLAT]]
+// CHECK: %[[ONE:.+]] = tensor.insert_slice %[[COPY]] into
+// CHECK-NOT: linalg.generic
+// CHECK: %[[TWO:.+]] = tensor.insert_slice %[[X]] into %[[ONE]]
+// CHECK: return %[[TWO]]
+func.func @inserted(%x: tensor<1x3xi32>) -> tensor<1x4xi32> {
+  %c = arith.constant 7 : i32
+  %e = tensor.empty() : tensor<1xi32>
+  %0 = linalg.fill ins(%c : i32) outs(%e : tensor<1xi32>) -> tensor<1xi32>
+  %1 = tensor.expand_shape %0 [[0, 1]] output_shape [1, 1] : tensor<1xi32> into tensor<1x1xi32>
+  %w = tensor.empty() : tensor<1x4xi32>
+  %2 = tensor.insert_slice %1 into %w[0, 0] [1, 1] [1, 1] {tilewright.in_place} : tensor<1x1xi32> into tensor<1x4xi32>
+  %3 = tensor.insert_slice %x into %2[0, 1] [1, 3] [1, 1] {tilewright.in_place} : tensor<1x3xi32> into tensor<1x4xi32>
+  return %3 : tensor<1x4xi32>
+}

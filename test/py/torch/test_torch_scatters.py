@@ -126,3 +126,17 @@ def test_copies_and_writes_by_strides(dtype):
         ]
 
     agree(every, torch.arange(12).reshape(3, 4).to(dtype), torch.tensor([[9, 0, 7], [0, 5, 4]]).to(dtype))
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (2, 1), (1, 3), (1, 1, 1), (1, 0)], ids=str)
+def test_slices_added_and_copied_along_every_dimension(shape):
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+
+    def every(x, index):
+        found = []
+        for dim, extent in enumerate(shape):
+            at = index[:extent]
+            found += [x.index_add(dim, at, x + 5), x.index_copy(dim, at, x * 2), x.index_fill(dim, at, 3)]
+        return found
+
+    agree(every, x, torch.zeros(1, dtype=torch.int64).expand(3) if max(shape) == 1 else torch.arange(3))
