@@ -26,7 +26,7 @@ from tilewright.compiler.importers.torch_lowering import (
     second_chance,
     unsupported,
 )
-from tilewright.compiler.importers.torch_simplify import simplify
+from tilewright.compiler.importers.torch_simplify import gather_from_memory, simplify
 from tilewright.compiler.torch_devices import CPU, beside, device_of, strays, target_of
 from tilewright.compiler.torch_options import Options
 from tilewright.compiler.torch_random import drawn_after, hoist_draws, keep_order
@@ -83,6 +83,8 @@ def _build(module: GraphModule, options: Options, static: Sequence[int], argumen
     extra = second_chance(module.graph, decomposition_table())
     if extra:
         module = _decomposed(module, extra, arguments)
+    gather_from_memory(module)
+    module.recompile()
     leaving = [node for node in strays(module.graph, device) if refusal(node) is None]
     refused = UnsupportedError([*unsupported(module.graph).operators, *map(_across_devices, leaving)])
     if options.strict and refused.operators:

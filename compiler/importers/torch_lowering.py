@@ -24,6 +24,7 @@ from tilewright.compiler.errors import (
 from tilewright.compiler.importers.torch_early_lowering import lower_early
 from tilewright.compiler.importers.torch_indexing import MASKS
 from tilewright.compiler.importers.torch_promotion import converted
+from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.workers.modules import run_upstream
@@ -195,13 +196,22 @@ def _describe(value: Any) -> Any:
     return (type(value).__name__, repr(value))
 
 
+def _layout(value: torch.Tensor) -> Any:
+    return (tuple(value.stride()), value.storage_offset())
+
+
 def _key(node: Node) -> Any:
-    return (str(node.target), _describe(node.args), _describe(node.kwargs))
+    key = (str(node.target), _describe(node.args), _describe(node.kwargs))
+    if node.target in NEEDS_STORAGE:
+        return (*key, *(_layout(source.meta["val"]) for source in node.all_input_nodes))
+    return key
 
 
 def _try_alone(node: Node) -> str | None:
     try:
-        _lower(_graph_of(node), f"the import of {operator_name(node)}")
+        # A lowering may add constants, which belong to a module.
+        alone = GraphModule(torch.nn.Module(), _graph_of(node))
+        _lower(alone.graph, f"the import of {operator_name(node)}")
     except (
         TilewrightError,
         NotImplementedError,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import cache
 from typing import Any
 
@@ -14,13 +15,26 @@ from tilewright.compiler.ir import fx_importer
 aten = torch.ops.aten
 
 
+def gather_from_memory(module: GraphModule) -> None:
+    """Makes every `as_strided` a gather by constant indices, unless one of them cannot be.
+
+    It needs the whole graph: a view reads the memory of the tensor that it is a view of. What stays as it is,
+    `refusal` finds.
+    """
+    with contextlib.suppress(ValueError):
+        fx_importer.rewrite_as_strided(module.graph)
+    for node in module.graph.find_nodes(op="get_attr"):
+        if type(node.meta.get("val")) is torch.Tensor:  # one of the indices, its data included
+            node.meta["val"] = _as_fake(module, node.meta["val"])
+
+
 def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
     """Turns tensor attributes of the graph into placeholders: (name, tensor, placeholder), each tensor once.
 
     A constant of one element becomes a `full`, which folds into its consumers.
     """
     graph = module.graph
-    fx_importer.rewrite_as_strided(graph)  # into gathers, whose indices are constants
+    gather_from_memory(module)
     lifted: dict[int, tuple[str, torch.Tensor, Node]] = {}
     for node in [n for n in graph.nodes if n.op == "get_attr"]:
         value = _attribute(module, node.target)

@@ -229,3 +229,39 @@ def test_modes_mean_options(mode, monkeypatch):
     torch.testing.assert_close(f(x), x + 1)
     wanted = torch_options.MODES[mode or "default"]
     assert len(seen) == 1 and {**driver.check_options(None), **wanted} == seen[0]
+
+
+def test_what_reads_memory_is_compiled_beside_what_is_not():
+    def model(x):
+        """A copy of dense memory and of a transposed one, and parts of copies that reach beyond themselves."""
+        dense, turned = x + 1, (x * 2).t().clone()
+        return (
+            torch.as_strided(dense, (2, 2), (2, 1)),
+            torch.as_strided(turned, (3,), (4,), 1) * 2,
+            torch.as_strided(dense[1], (2, 5), (1, 2)),
+            torch.as_strided(dense[1:, 2:], (2, 2), (0, 1), 0),
+            torch.as_strided(dense, (0, 2), (1, 1)),
+            torch.nextafter(x, dense),
+        )
+
+    f, x = compiled(model), torch.randn(4, 5)
+    with pytest.warns(FallbackWarning, match="nextafter") as seen:
+        found = f(x)
+    assert [str(w.message).count("aten.") for w in seen] == [1]
+    assert all(map(torch.equal, found, model(x)))
+
+
+@pytest.mark.parametrize(
+    ("size", "strides", "offset"), [((2,), (1,), 0), ((3, 2), (4, 1), 2), ((2, 2), (0, 3), 1)], ids=str
+)
+def test_memory_that_an_argument_leaves_out_is_not_read(size, strides, offset):
+    x = torch.arange(24.0)[::2]
+
+    def model(x):
+        return torch.as_strided(x, size, strides, offset) + x.sum()
+
+    with pytest.raises(UnsupportedError, match=r"as_strided.*cannot be mapped to base indices"):
+        compiled(model, **STRICT)(x)
+    torch._dynamo.reset()
+    with pytest.warns(FallbackWarning, match="cannot be mapped to base indices"):
+        torch.testing.assert_close(compiled(model)(x), model(x))
