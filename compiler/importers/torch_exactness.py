@@ -245,7 +245,8 @@ def _in_words(operator: Any) -> Callable:
             return NotImplemented
         # What is out of the type's range wraps before, not after.
         wide = [
-            a.to(result).to(torch.int32) if isinstance(a, torch.Tensor) else converted(a, result) for a in args
+            a.to(result).to(torch.int32) if isinstance(a, torch.Tensor) else converted(a, result)
+            for a in args
         ]
         return operator(*wide, **kwargs).to(result)
 
