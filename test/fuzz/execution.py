@@ -133,7 +133,8 @@ def _call(
         results = program.returned(results)
     if results is None or len(results) != len(program.outputs):
         return Outcome("wrong", "other containers, constants or numbers of results than eager's")
-    buffers = [getattr(function, tensor.name) for tensor in program.owned() if tensor.role == "parameter"]
+    own = _own_state(compiled)
+    buffers = [own.get(t.name, getattr(function, t.name)) for t in program.owned() if t.role == "parameter"]
     labels = [f"output {name}" for name in program.outputs] + [
         f"after the call {t.name}" for t in program.owned()
     ]
@@ -149,6 +150,20 @@ def _call(
                 f"{label}: in the memory of input {shared(tensor, inputs)}, in eager of {want.shares}",
             )
     return None
+
+
+def _own_state(compiled: Any) -> dict[str, Any]:
+    """The buffers that a program writes into by name, where it was saved and loaded and so has its own."""
+    if not hasattr(compiled, "signature"):
+        return {}
+    return {s.name: _tensor(state) for s, state in zip(compiled.signature.state, compiled.state)}
+
+
+def _tensor(state: Any) -> torch.Tensor:
+    """A tensor of state, which a loaded program has as NumPy arrays."""
+    if getattr(state.dtype, "name", "") == "bfloat16":  # a type of ml_dtypes that PyTorch does not know
+        return torch.as_tensor(state.view("int16")).view(torch.bfloat16)
+    return torch.as_tensor(state)
 
 
 def raised(program: Program | Graph, error: BaseException) -> Outcome:

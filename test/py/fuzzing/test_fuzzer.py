@@ -24,6 +24,8 @@ from fuzz.pool import Worker
 from fuzz.program import CONTAINERS, Program, Statement
 from fuzz.tensors import DTYPES, LAYOUTS, Tensor, placed, values
 
+from tilewright.runtime.model import CompiledModel
+
 FUZZ = Path(__file__).parents[2] / "fuzz"
 
 
@@ -226,6 +228,31 @@ class TestNoticing:
         found = self.outcome(monkeypatch, program("v0 = x0.exp()", x0=of("x0")), remembering)
         assert found.kind == "wrong"
         assert found.detail.startswith("second call")
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_what_saved_programs_write_into_their_own_buffers(
+        self, monkeypatch: pytest.MonkeyPatch, dtype: str
+    ) -> None:
+        buffer = replace(of("w1", (2, 3), dtype), role="parameter")
+        made = program("v0 = w1[:1].fill_(1)", rounding="exact", x0=of("x0"))
+        made = replace(made, weights=(buffer,), path="saved")
+        assert execution.run(made).kind == "ok"
+
+        def forgetful(function, args):
+            loaded = saved(function, args)
+            return Forgetful(loaded.executable, loaded.signature, loaded.state)
+
+        class Forgetful(CompiledModel):
+            def __call__(self, *args):
+                kept = [state.copy() for state in self.state]
+                found = super().__call__(*args)
+                for state, before in zip(self.state, kept):
+                    state[...] = before
+                return found
+
+        saved = paths.COMPILERS["saved"]
+        monkeypatch.setitem(paths.COMPILERS, "saved", forgetful)
+        assert execution.run(made).kind == "wrong"
 
     def test_errors_that_are_no_refusals(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def failing(function):
