@@ -6,6 +6,9 @@ import math
 from typing import Any
 
 import torch
+from torch.utils._mode_utils import no_dispatch
+
+from tilewright.runtime.views import is_injective
 
 aten = torch.ops.aten
 
@@ -131,6 +134,27 @@ def as_strided_scatter(x, source, size, stride, storage_offset=None):
             [-1 if d == n else 1 for n in range(len(size))]
         )
     return put(x, places, source) if source.numel() else x.clone()
+
+
+def on_shared_places(operator: Any):
+    """`operator`, a write into a copy of `x` with its strides, in which elements that share a place change as one.
+
+    Of a tensor that is expanded eager makes a dense copy.
+    """
+
+    def decomposition(x, source, *where, **named):
+        shape, strides = tuple(x.shape), tuple(x.stride())
+        if is_injective(shape, strides) or any(n > 1 and step == 0 for n, step in zip(shape, strides)):
+            return NotImplemented
+        with no_dispatch():
+            own = torch.empty_strided(shape, strides, dtype=torch.int64)
+            own.copy_(torch.arange(x.numel()).reshape(shape))
+            others = torch.arange(source.numel()).reshape(source.shape) + x.numel()
+            numbers = operator(own, others, *where, **named).reshape(-1)
+        both = torch.cat((x.reshape(-1), source.reshape(-1)))
+        return torch.index_select(both, 0, numbers).reshape(shape)
+
+    return decomposition
 
 
 def unbind_copy(x, dim=0):
@@ -263,8 +287,11 @@ _BY_PLACE = (
     *(aten.scatter_add.default, aten.scatter_reduce.two),
 )
 
+_INTO_A_COPY = (aten.select_scatter.default, aten.slice_scatter.default, aten.diagonal_scatter.default)
+
 TABLE: dict[Any, Any] = {
     **{operator: of_rank_one(operator) for operator in _BY_PLACE},
+    **{operator: on_shared_places(operator) for operator in _INTO_A_COPY},
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,

@@ -140,3 +140,22 @@ def test_slices_added_and_copied_along_every_dimension(shape):
         return found
 
     agree(every, x, torch.zeros(1, dtype=torch.int64).expand(3) if max(shape) == 1 else torch.arange(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool], ids=str)
+@pytest.mark.parametrize(("length", "size", "step"), [(9, 4, 1), (9, 3, 2), (3, 3, 1)])
+def test_writes_into_copies_of_windows_change_all_that_share_a_place(dtype, length, size, step):
+    def every(x, source):
+        windows = x.unfold(-1, size, step)
+        wide = source.expand(windows.shape)
+        return (
+            torch.select_scatter(windows, wide.select(-2, 0), -2, -1),
+            torch.slice_scatter(windows, wide[..., :1, :], -2, 0, 1),
+            torch.diagonal_scatter(windows, wide.diagonal(0, -2, -1), 0, -2, -1),
+            torch.select_scatter(x.unsqueeze(0).expand(2, *x.shape), x + x, 0, 1),
+        )
+
+    row = torch.arange(-4, length - 4).to(dtype)
+    agree(
+        lambda *args: [every(x, args[-1]) for x in args[:-1]], row, row.repeat(2, 1), torch.ones_like(row[:1])
+    )
