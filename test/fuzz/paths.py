@@ -59,7 +59,7 @@ _ONNX_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}
 
 
 class NotExported(Exception):
-    """PyTorch's ONNX exporter does not take a program."""
+    """PyTorch's ONNX exporter does not take a program, or writes what the standard does not allow."""
 
 
 def exported(function: Any, args: tuple[torch.Tensor, ...]) -> Any:
@@ -70,9 +70,13 @@ def exported(function: Any, args: tuple[torch.Tensor, ...]) -> Any:
             made = torch.onnx.export(module, args, dynamo=True, verbose=False, optimize=False)
     except Exception as error:
         raise NotExported(str(error)[:200]) from error
-    from onnx import helper
+    from onnx import checker, helper, shape_inference
 
     model = made.model_proto
+    try:
+        checker.check_model(model, full_check=True)
+    except (checker.ValidationError, shape_inference.InferenceError) as error:
+        raise NotExported(f"the exported model is not ONNX: {str(error)[:200]}") from error
     results = module(*(tensor.clone() for tensor in args))
     wanted = [result.dtype for result in results]
     found = [output.type.tensor_type.elem_type for output in model.graph.output]
