@@ -146,11 +146,13 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
 def _of_others(x, axes):
     """0, but NaN where there is an infinity before the last element: eager updates a mean element by element."""
     found = 0.0
+    if not x.numel():
+        return found
     for d in axes:
-        others = x.narrow(d, 0, x.shape[d] - 1)
-        if others.numel():
+        if x.shape[d] > 1:
+            others = x.narrow(d, 0, x.shape[d] - 1)
             found = found + torch.sum(others * 0, axes, keepdim=True)
-        x = x.narrow(d, x.shape[d] - 1, 1) if x.shape[d] else x
+        x = x.narrow(d, x.shape[d] - 1, 1)
     return found
 
 
@@ -180,7 +182,7 @@ def native_layer_norm(x, normalized_shape, weight, bias, eps):
 def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     """Group norm as a layer norm over [groups, channels / groups * spatial] with per-channel scale."""
     dtype = compute_dtype(x)
-    grouped = x.to(dtype).reshape(batch, groups, -1)
+    grouped = x.to(dtype).reshape(batch, groups, channels // groups * spatial)
     mean = torch.mean(grouped, [2], keepdim=True)
     centred = grouped - mean
     rstd = torch.rsqrt(torch.mean(centred * centred, [2], keepdim=True) + eps)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers.torch_windows import averaging_matrix
+from tilewright.compiler.importers.torch_windows import divided_by_windows, sums_of_windows
 
 aten = torch.ops.aten
 
@@ -141,7 +141,7 @@ def max_pool_backward(grad, x, indices):
     rank = 2 if x.dim() in (3, 4) else 3
     batch, size = x.shape[:-rank], x.shape[-rank:]
     flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype)
-    rows = [math.prod(batch), -1]
+    rows = [math.prod(batch), math.prod(grad.shape[-rank:])]
     return torch.scatter_add(flat, 1, indices.reshape(rows), grad.reshape(rows)).reshape(x.shape)
 
 
@@ -154,16 +154,16 @@ def max_pool3d_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, i
     """`max_pool_backward` of three dimensions."""
     batch, size = x.shape[:-3], x.shape[-3:]
     flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype)
-    rows = [math.prod(batch), -1]
+    rows = [math.prod(batch), math.prod(grad.shape[-3:])]
     return torch.scatter_add(flat, 1, indices.reshape(rows), grad.reshape(rows)).reshape(x.shape)
 
 
 def adaptive_avg_pool_backward(grad, x, rank: int):
-    """The transposes of the averaging matrices, one dimension after the other."""
-    for d in range(-rank, 0):
-        matrix = averaging_matrix(x.shape[d], grad.shape[d], grad.dtype)
-        grad = torch.matmul(grad.transpose(d, -1), matrix).transpose(d, -1)
-    return grad
+    """Each gradient's share, added over the windows that an element is in: they too are of nearly even size."""
+    if not grad.numel():
+        return torch.zeros_like(x)
+    inside, outside = x.shape[-rank:], grad.shape[-rank:]
+    return sums_of_windows(divided_by_windows(grad, inside, outside), inside)
 
 
 def _replication_backward(grad, x, padding):

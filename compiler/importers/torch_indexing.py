@@ -197,6 +197,8 @@ def index(x, indices):
 def index_put(x, indices, values, accumulate=False):
     """A masked assignment as a choice between old and new elements; indices of 64 bits for others."""
     found = [number for number, index in enumerate(indices) if index is not None]
+    if not all(indices[number].numel() for number in found):
+        return x.clone()
     if len(found) == 1 and indices[found[0]].dtype in MASKS:
         return _assigned(x, found[0], indices[found[0]] != 0, values.to(x.dtype), accumulate)
     wide = _widened(indices)

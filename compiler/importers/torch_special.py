@@ -383,7 +383,7 @@ def embedding_bag(
         met = torch.argmax((inside & (rows == top.unsqueeze(1))).to(torch.int32), 1)
         first = torch.where(count == 0, 0, aten.index(indices, [met])).to(offsets.dtype)
         return torch.where(count == 0, 0.0, top), bag, count.squeeze(-1), first
-    out = torch.matmul(inside.squeeze(-1).to(rows.dtype), rows)
+    out = torch.sum(torch.where(inside, rows, 0), 1)
     if mode == 1:
         count = count.squeeze(-1)
         return out / torch.clamp_min(count.unsqueeze(-1), 1), bag, count, count.clone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
     batch, channels, *size = x.shape
     outside = list(grid.shape[1:4])
     places = [_source(grid.select(-1, 2 - d), extent, padding, aligned) for d, extent in enumerate(size)]
-    flat = x.reshape(batch, channels, -1)
+    flat = x.reshape(batch, channels, math.prod(size))
     total = None
     for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
         weight: Any = 1.0
@@ -64,7 +65,7 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
                 weight = share * weight
             kept = torch.where((at >= 0) & (at < extent), at, 0).to(torch.int64)
             number = number * extent + kept
-        index = number.reshape(batch, 1, -1).expand(batch, channels, number[0].numel())
+        index = number.reshape(batch, 1, math.prod(outside)).expand(batch, channels, math.prod(outside))
         found = torch.gather(flat, 2, index).reshape(batch, channels, *outside)
         if mode == 0:
             found = found * weight.unsqueeze(1)

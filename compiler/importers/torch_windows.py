@@ -13,32 +13,43 @@ from tilewright.compiler.importers.torch_types import compute_dtype
 aten = torch.ops.aten
 
 
-def averaging_matrix(inside: int, outside: int, dtype: torch.dtype) -> torch.Tensor:
-    """The [outside, inside] matrix of adaptive average pooling in one dimension."""
-    window = torch.arange(outside).unsqueeze(1)
-    start = torch.div(window * inside, outside, rounding_mode="floor")
-    end = torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor")
-    position = torch.arange(inside).unsqueeze(0)
-    covered = (position >= start) & (position < end)
-    return covered.to(dtype) / (end - start).to(dtype)
+def sums_of_windows(x, size):
+    """Sums over windows of nearly even size in the last dimensions.
+
+    Not a product with a matrix of zeros and ones: what is outside of a window may be infinite.
+    """
+    for d, outside in zip(range(-len(size), 0), size):
+        if x.shape[d] != outside:
+            first, last = _bounds(x.shape[d], outside, x.device)
+            places = _filled(x.shape[d], outside, x.device)
+            is_new = first + torch.arange(places.shape[1], device=x.device) <= last
+            elements = x.transpose(d, -1)[..., places]
+            x = torch.sum(torch.where(is_new, elements, 0), -1).transpose(d, -1)
+    return x.contiguous()
+
+
+def divided_by_windows(x, inside, outside):
+    """`x` [..., *outside] by the sizes of windows of nearly even size, one dimension after the other as in eager."""
+    for d, n, m in zip(range(-len(inside), 0), inside, outside):
+        first, last = _bounds(n, m, x.device)
+        x = x / (last - first + 1).to(x.dtype).reshape([m] + [1] * (-1 - d))
+    return x
 
 
 def adaptive_avg_pool(x, size):
-    """A mean, an average pooling with equal windows, or one product with a matrix per dimension."""
+    """A mean, an average pooling with equal windows, or sums of windows divided by their sizes."""
     rank = len(size)
     inside = x.shape[-rank:]
     wide = x.to(compute_dtype(x))
+    if not all(size):
+        return x.new_zeros([*x.shape[:-rank], *size])
     if all(n == 1 for n in size):
         return torch.mean(wide, list(range(-rank, 0)), keepdim=True).to(x.dtype)
     if all(n % m == 0 for n, m in zip(inside, size)):
         kernel = [n // m for n, m in zip(inside, size)]
         pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
         return pool(wide, kernel, kernel).to(x.dtype)
-    for d in range(-rank, 0):
-        if inside[d] != size[d]:
-            matrix = averaging_matrix(inside[d], size[d], wide.dtype).t()
-            wide = torch.matmul(wide.transpose(d, -1), matrix).transpose(d, -1)
-    return wide.contiguous().to(x.dtype)
+    return divided_by_windows(sums_of_windows(wide, size), inside, size).to(x.dtype)
 
 
 def transposed_convolution(x, weight, bias, stride, padding, output_padding, groups):
@@ -61,7 +72,7 @@ def transposed_convolution(x, weight, bias, stride, padding, output_padding, gro
     w = w.reshape(-1, x.shape[1] // groups, *taps)
     zeros, ones = [0] * rank, [1] * rank
     y = aten.convolution(x, w, None, ones, [t - 1 for t in taps], ones, False, zeros, groups)
-    y = y.reshape(x.shape[0], -1, *stride, *y.shape[2:])
+    y = y.reshape(x.shape[0], groups * weight.shape[1], *stride, *y.shape[2:])
     y = y.permute(0, 1, *(d for i in range(rank) for d in (2 + rank + i, 2 + i)))
     y = y.reshape(*y.shape[:2], *((n + t - 1) * s for n, t, s in zip(size, taps, stride)))
     for i in range(rank):
@@ -104,6 +115,9 @@ def adaptive_max_pool(x, output_size):
     """
     rank = len(output_size)
     size = x.shape[x.dim() - rank :]
+    if not all(output_size):
+        shape = [*x.shape[: x.dim() - rank], *output_size]
+        return x.new_zeros(shape), x.new_zeros(shape, dtype=torch.int64)
     if all(extent % out == 0 for extent, out in zip(size, output_size)):
         window = [extent // out for extent, out in zip(size, output_size)]
         pool = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
@@ -115,8 +129,8 @@ def _maxima(x, places, output_size):
     """The largest element of each of the windows at `places` of every plane or volume, and where it stands."""
     rank = len(output_size)
     lead = list(x.shape[: x.dim() - rank])
-    flat = x.reshape(*lead, -1)
-    windows = flat[..., places.reshape(-1)].reshape(*lead, math.prod(output_size), -1)
+    flat = x.reshape(*lead, math.prod(x.shape[x.dim() - rank :]))
+    windows = flat[..., places.reshape(-1)].reshape(*lead, *places.shape)
     values, winner = torch.max(windows, -1)
     indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
     return values.reshape(*lead, *output_size), indices.reshape(*lead, *output_size)
@@ -136,16 +150,23 @@ def _of_one_image(operator: Any, rank: int):
     return decomposition
 
 
+def _bounds(inside: int, outside: int, device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first and the last element of every window of nearly even size in one dimension."""
+    window = torch.arange(outside, device=device).unsqueeze(1)
+    first = torch.div(window * inside, outside, rounding_mode="floor")
+    return first, torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor") - 1
+
+
+def _filled(inside: int, outside: int, device) -> torch.Tensor:
+    """[windows, elements]: the places in every window, its last one again where others are longer."""
+    first, last = _bounds(inside, outside, device)
+    longest = max(-(-(i + 1) * inside // outside) - i * inside // outside for i in range(outside))
+    return torch.minimum(first + torch.arange(longest, device=device), last)
+
+
 def _window_places(size, output_size, device) -> torch.Tensor:
     """[windows, elements]: the flat place of every element of every window of nearly even size."""
-    axes = []
-    for extent, out in zip(size, output_size):
-        window = torch.arange(out, device=device).unsqueeze(1)
-        start = torch.div(window * extent, out, rounding_mode="floor")
-        end = torch.div((window + 1) * extent + out - 1, out, rounding_mode="floor")
-        longest = max(-(-(i + 1) * extent // out) - i * extent // out for i in range(out))
-        axes.append(torch.minimum(start + torch.arange(longest, device=device), end - 1))
-    return _joined(size, axes)
+    return _joined(size, [_filled(extent, out, device) for extent, out in zip(size, output_size)])
 
 
 def _joined(size, axes) -> torch.Tensor:
@@ -153,7 +174,7 @@ def _joined(size, axes) -> torch.Tensor:
     places = torch.zeros((1, 1), dtype=torch.int64, device=axes[0].device)
     for extent, axis in zip(size, axes):
         joined = places[:, None, :, None] * extent + axis[None, :, None, :]
-        places = joined.reshape(places.shape[0] * axis.shape[0], -1)
+        places = joined.reshape(places.shape[0] * axis.shape[0], places.shape[1] * axis.shape[1])
     return places
 
 

@@ -92,3 +92,46 @@ def test_volumes_of_integers_are_pooled(dtype):
     for ours, function in zip(found, functions, strict=True):
         for part, wanted in zip(ours, function(x), strict=True):
             assert torch.equal(part, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_what_is_not_finite_stays_in_the_windows_that_it_is_in(dtype):
+    x = torch.randn(2, 6, 7, 9).to(dtype)
+    x[0, 1, 2, 3], x[1, 0, 0, 0], x[1, 5, 6, 8] = math.inf, math.nan, -math.inf
+
+    def pooled(x):
+        return (
+            F.adaptive_avg_pool1d(x[0], 4),
+            F.adaptive_avg_pool2d(x, (5, 9)),
+            F.adaptive_avg_pool2d(x, (3, 11)),
+            F.adaptive_avg_pool3d(x, (4, 1, 2)),
+        )
+
+    ours = tilewright.compile(pooled, (x,))(x)
+    tolerance = {torch.float16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
+    for found, wanted in zip(ours, pooled(x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (8, 11), (7, 2)])
+def test_gradients_of_windows_stay_where_the_windows_are(size):
+    x, grad = torch.randn(2, 7, 9), torch.randn(2, *size)
+    grad[0, 1, 1], grad[1, 2, 0] = math.inf, math.nan
+
+    def backward(x, grad):
+        return torch.func.vjp(lambda x: F.adaptive_avg_pool2d(x, size), x)[1](grad)[0]
+
+    found = tilewright.compile(backward, (x, grad))(x, grad)
+    torch.testing.assert_close(found, backward(x, grad), equal_nan=True)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_what_is_not_finite_stays_in_its_bag(mode):
+    weight, rows = torch.randn(4, 3), torch.tensor([0, 1, 2, 3, 1])
+    weight[0, 1], weight[3, 0] = math.inf, math.nan
+
+    def bags(rows, weight):
+        return F.embedding_bag(rows, weight, torch.tensor([0, 2, 4]), mode=mode)
+
+    found = tilewright.compile(bags, (rows, weight))(rows, weight)
+    torch.testing.assert_close(found, bags(rows, weight), equal_nan=True)
