@@ -121,6 +121,27 @@ def view_of(x):
     return x.view(x.shape)
 
 
+def _unless_repeated(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function`, which broadcasts a tensor, as a view where it repeats nothing.
+
+    What is written into an expanded tensor PyTorch adds to its source as a difference, which rounds and makes NaN of
+    infinities; what is written into a view it takes as it is.
+    """
+
+    def broadcast(x, *args, **kwargs):
+        found = function(x, *args, **kwargs)
+        return x.view(found.shape) if found.numel() == x.numel() else found
+
+    return broadcast
+
+
+def broadcast_tensors(*tensors):
+    """Views of tensors in one shape."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    found = torch.broadcast_tensors(*given)
+    return type(found)(_unless_repeated(torch.Tensor.expand)(x, y.shape) for x, y in zip(given, found))
+
+
 def combinations(x, r=2, with_replacement=False):
     """Rows of `r` elements in order, looked up by number: which ones depends on the length alone."""
     if x.dim() != 1 or r < 0:
@@ -132,6 +153,8 @@ def combinations(x, r=2, with_replacement=False):
     return x.index_select(0, torch.tensor(rows, device=x.device).reshape(-1)).reshape(-1, r)
 
 
+_BROADCASTS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
+
 FUNCTIONS: dict[Any, Any] = {
     functional.one_hot: one_hot,
     torch.Tensor.__getitem__: getitem,
@@ -141,6 +164,8 @@ FUNCTIONS: dict[Any, Any] = {
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
+    torch.broadcast_tensors: broadcast_tensors,
+    **{function: _unless_repeated(function) for function in _BROADCASTS},
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
@@ -214,6 +239,8 @@ def replace_functions(module: GraphModule) -> None:
             node.target = getitem
         elif node.target is operator.setitem and _has_number(node.args[1]):
             node.target = setitem
+        elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _BROADCASTS:
+            node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
         else:
             node.target = FUNCTIONS.get(node.target, node.target)
     module.recompile()

@@ -75,6 +75,36 @@ def moving(tensor: torch.Tensor) -> list[int]:
     return [step for step, extent in zip(tensor.stride(), tensor.shape) if extent > 1 and tensor.numel()]
 
 
+@pytest.mark.parametrize("compiler", ["compile", "torch.compile"])
+def test_writes_through_broadcast_views_that_repeat_nothing_are_exact(compiler):
+    """A difference that is added to 1e10 leaves nothing of 1, and one of infinities is NaN."""
+
+    def every(*tensors):
+        a, b, c, d, e, f = tensors
+        like = torch.ones(1, 2, 3)
+        a.expand(2, 3).fill_(1)
+        b.expand(1, *b.shape)[0].mul_(-1e-10)
+        c.expand_as(like)[:, 1:].mul_(2)
+        torch.broadcast_to(d, (1, 2, 3)).transpose(1, 2)[0, 1].mul_(0.5)
+        torch.broadcast_tensors(e, like)[0].add_(1)
+        f.unsqueeze(1).expand(-1, 1, -1)[0].zero_()
+        return a + f
+
+    def made():
+        values = torch.tensor([[1e10, 3e38, -float("inf")], [float("inf"), -0.0, float("nan")]])
+        return [values.clone() for _ in range(6)]
+
+    torch._dynamo.reset()
+    compiled = (
+        tilewright.compile(every, tuple(made()))
+        if compiler == "compile"
+        else torch.compile(every, backend="tilewright")
+    )
+    wanted, found = made(), made()
+    results = every(*wanted), compiled(*found)
+    torch.testing.assert_close([*found, results[1]], [*wanted, results[0]], rtol=0, atol=0, equal_nan=True)
+
+
 def test_what_needs_contiguous_memory_is_copied_as_for_the_example():
     """`reshape` and `contiguous` decide by the example's strides; called on others, values stay right."""
 
