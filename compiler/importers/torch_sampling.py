@@ -52,6 +52,47 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
     return _weighted(lines, down)
 
 
+def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, align_corners, output_mask):
+    """Each gradient added to the elements that its place was sampled from, and the slopes of the image there."""
+    if interpolation_mode == _BICUBIC or padding_mode == _REFLECTION or not x.numel() or not grad.numel():
+        return NotImplemented
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    sizes = x.shape[3], x.shape[2]
+    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
+    located = [_located(place, size, padding_mode, align_corners) for place, size in zip(places, sizes)]
+    image, channel = (
+        torch.arange(n).reshape(shape)
+        for n, shape in ((x.shape[0], (-1, 1, 1, 1)), (x.shape[1], (1, -1, 1, 1)))
+    )
+    nearest = interpolation_mode == _NEAREST
+    first = [torch.round(place) if nearest else torch.floor(place) for place in located]
+    shares = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
+    to_image: Any = torch.zeros_like(x)
+    slopes: list[Any] = [0.0, 0.0]
+    for right, below in [(0, 0)] if nearest else [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        column, row = (_whole(floor) + side for floor, side in zip(first, (right, below)))
+        inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
+        index = [image, channel, *(torch.where(inside, n, 0) for n in (row, column))]
+        across, down = shares[0][right], shares[1][below]
+        part = grad if nearest else grad * (across * down)
+        to_image = aten.index_put(to_image, index, torch.where(inside, part, 0), True)
+        if not nearest:
+            value = torch.where(inside, aten.index(x, index) * grad, 0)
+            slopes[0] = slopes[0] + value * (down if right else -down)
+            slopes[1] = slopes[1] + value * (across if below else -across)
+    if nearest:
+        return to_image, torch.zeros_like(grid)
+    found = []
+    for slope, place, size in zip(slopes, places, sizes):
+        slope = torch.sum(slope, 1) * ((size - 1) / 2 if align_corners else size / 2)
+        if padding_mode == _BORDER:
+            moves = ((place > 0) & (place < size - 1)).squeeze(1)
+            slope = torch.where(moves, slope, 0)
+        found.append(slope)
+    return to_image, torch.stack(found, -1)
+
+
 def _in_elements(place, size: int, align_corners: bool):
     """From [-1, 1] to [0, size - 1], or to [-1/2, size - 1/2]."""
     return (place + 1) * ((size - 1) / 2) if align_corners else (place + 1) * (size / 2) - 0.5
@@ -105,5 +146,8 @@ def _weighted(values: list[Any], weights: list[Any]):
     return total
 
 
-TABLE: dict[Any, Any] = {aten.grid_sampler_2d.default: grid_sampler_2d}
+TABLE: dict[Any, Any] = {
+    aten.grid_sampler_2d.default: grid_sampler_2d,
+    aten.grid_sampler_2d_backward.default: grid_sampler_2d_backward,
+}
 """Operator -> decomposition."""

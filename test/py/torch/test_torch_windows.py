@@ -135,3 +135,18 @@ def test_what_is_not_finite_stays_in_its_bag(mode):
 
     found = tilewright.compile(bags, (rows, weight))(rows, weight)
     torch.testing.assert_close(found, bags(rows, weight), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_samples(dtype):
+    x, grid = torch.randn(2, 3, 4, 5, dtype=dtype), torch.randn(2, 3, 6, 2, dtype=dtype)
+    grad = torch.randn(2, 3, 3, 6, dtype=dtype)
+    grid[0, 0, 0] = torch.tensor([1.0, -1.0])
+    modes = list(itertools.product((0, 1), (0, 1), (False, True)))
+
+    def backward(x, grid, grad):
+        return [torch.ops.aten.grid_sampler_2d_backward(grad, x, grid, *m, [True, True]) for m in modes]
+
+    ours = tilewright.compile(backward, (x, grid, grad))(x, grid, grad)
+    for found, wanted in zip(ours, backward(x, grid, grad), strict=True):
+        torch.testing.assert_close(found, wanted)
