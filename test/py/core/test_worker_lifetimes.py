@@ -61,7 +61,8 @@ check(10)
 """
 
 INTERRUPTED = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # those started in the background inherit that it is ignored
 from tilewright.compiler.workers.pool import Job, pool, run
 
 print(run(Job("os:getpid", (), "")), run(Job("os:getppid", (), "")), flush=True)
