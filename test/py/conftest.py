@@ -1,8 +1,7 @@
-"""What all tests share: they never read or fill the user's own compile cache, and draw the same numbers each time."""
+"""What all tests share: they never read or fill the user's own compile cache."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,10 +17,3 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE"):
             patch.delenv(name, raising=False)
         yield
-
-
-@pytest.fixture(autouse=True)
-def same_numbers() -> None:
-    """PyTorch's generator begins alike in every test, where it is loaded: what fails once fails again."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
