@@ -170,6 +170,8 @@ def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tu
         v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
     )
     tasks = lowered.attributes["tilewright.tasks"].value
+    if schedule is not None:
+        schedule_attribute.check_register_tile(lowered, schedule, name)
     scratch = lowered.attributes["tilewright.scratch_bytes"].value
     asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
     text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
 from tilewright.compiler.kernels.dot_product import (
@@ -88,9 +89,10 @@ class VectorizeDots(Pass):
             dots = Dots.read(generic)
             if dots is None or not taken[dots.product.element]:
                 continue
-            tile = self.tile(dots)
+            unrolled, unroll, vector = self.tile(dots)
+            schedule_attribute.write_register_tile(op, 1 if unrolled is None else unroll, vector)
             with ir.InsertionPoint(generic), generic.location:
-                _Emitter(dots, *tile, self.vector_bits // 32, take_fill(generic)).emit()
+                _Emitter(dots, unrolled, unroll, vector, self.vector_bits // 32, take_fill(generic)).emit()
             generic.erase()
 
     def tile(self, dots: Dots) -> tuple[int | None, int, int]:

@@ -46,6 +46,7 @@ from tilewright.compiler.affine_access import (
     packing,
     stride_along,
 )
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.kernels.broadcast_loops import BroadcastLoops, BroadcastPlan
@@ -130,7 +131,7 @@ class VectorizeReductions(Pass):
         if self.vector and block is not None and block % self.vector:
             raise ScheduleError(
                 f"`{self.name()}`: vector {self.vector} crosses the blocks of {block} of a packed operand of "
-                f"dispatch @{_function_name(reduction.op)}; use a divisor",
+                f"dispatch @{ir.StringAttr(_function(reduction.op).attributes['sym_name']).value}; use a divisor",
                 reduction.op.location,
             )
         widths = None if block is None else packed_widths(block, lanes)
@@ -202,6 +203,8 @@ def _emit(reduction: Structure, plan: BroadcastPlan) -> None:
     epilogue = Epilogue.after(reduction.op)
     if epilogue is not None and not epilogue.is_short:
         epilogue = None
+    unroll = 1 if plan.unroll_dim is None else plan.unroll
+    schedule_attribute.write_register_tile(_function(reduction.op), unroll, plan.vector)
     last = epilogue.op if epilogue else reduction.op
     with ir.InsertionPoint(last), last.location:
         store = epilogue.store if epilogue else None
@@ -211,7 +214,7 @@ def _emit(reduction: Structure, plan: BroadcastPlan) -> None:
     reduction.op.erase()
 
 
-def _function_name(op: ir.Operation) -> str:
+def _function(op: ir.Operation) -> ir.Operation:
     while op.name != "func.func":
         op = op.parent.operation
-    return ir.StringAttr(op.attributes["sym_name"]).value
+    return op

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import phases
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import parse
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import resolve
@@ -307,8 +308,12 @@ def test_every_schedule_computes_the_same(kind, data, tmp_path, monkeypatch):
     dispatch = data.draw(KINDS[kind], label="dispatch")
     schedule = data.draw(schedules(dispatch), label="schedule")
     target = data.draw(st.sampled_from(TARGETS))
-    module = parse(dispatch.module(schedule))
-    package = phases.package_module(module, target, phases.Report())
+    try:
+        package = phases.package_module(parse(dispatch.module(schedule)), target, phases.Report())
+    except ScheduleError as refusal:
+        assert "its reduction has" in str(refusal) or "nothing in it has a register tile" in str(refusal)
+        schedule = Schedule(schedule.tile)
+        package = phases.package_module(parse(dispatch.module(schedule)), target, phases.Report())
     (step,) = package.main.steps
     assert step.tasks == schedule.num_tasks(dispatch.output)
     rng = np.random.default_rng(0)
