@@ -1,14 +1,5 @@
 """Families of kernels: the one that a schedule names writes the dispatch's kernel, as the schedule says, or it is refused.
 
-| kernel | written by |
-| --- | --- |
-| wgmma | `hopper_gemm`, and `attention` for one |
-| simt, mma, skinny | `contraction` |
-| attention | `attention` |
-| elementwise, windows, transpose, scatter | `parallel` |
-| rows, sort, scan | `rows` |
-| fallback | `fallback` |
-
 A kernel says what it is made of (`builder.kernel(made=...)`); whatever a schedule asks for must be among that.
 """
 

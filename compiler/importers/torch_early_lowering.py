@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.compiler.generics import elementwise
 from tilewright.compiler.ir import arith, cf, ir, math, scf, walk
@@ -12,16 +13,8 @@ def lower_early(module: ir.Module) -> None:
     """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`."""
     for op in list(walk(module.operation)):
         with module.context, op.location, ir.InsertionPoint(op):
-            if op.name == "torch.aten.view.dtype":
-                lowered = _bits(op)
-            elif op.name == "torch.operator" and _operator(op) == "torch.tilewright.checked":
-                lowered = _check(op)
-            elif op.name == "torch.operator" and _operator(op) == "torch.aten.erfc":
-                lowered = _erfc(op)
-            elif op.name == "torch.operator" and _operator(op) == "torch.tilewright.gcd":
-                lowered = _gcd(op)
-            else:
-                continue
+            lowering = _LOWERINGS.get(_operator(op))
+            lowered = lowering(op) if lowering is not None else None
             if lowered is None:
                 continue
             result = op.results[0]
@@ -31,7 +24,8 @@ def lower_early(module: ir.Module) -> None:
 
 
 def _operator(op: ir.Operation) -> str:
-    return ir.StringAttr(op.attributes["name"]).value
+    """The name of an operation, or of the operator that one without a form of its own stands for."""
+    return ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else op.name
 
 
 def _bits(op: ir.Operation) -> ir.Operation | None:
@@ -96,3 +90,12 @@ def _builtin_type(type_: ir.Type) -> ir.RankedTensorType:
     assert match is not None, type_
     shape = [int(extent) for extent in match[1].split(",") if extent]
     return ir.RankedTensorType.get(shape, ir.Type.parse(match[2]))
+
+
+_LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
+    "torch.aten.view.dtype": _bits,
+    "torch.aten.erfc": _erfc,
+    "torch.tilewright.checked": _check,
+    "torch.tilewright.gcd": _gcd,
+}
+"""Operator -> what lowers it, None where torch-mlir may."""

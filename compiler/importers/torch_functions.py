@@ -169,7 +169,7 @@ FUNCTIONS: dict[Any, Any] = {
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
-    **dict.fromkeys((torch.combinations,), combinations),
+    torch.combinations: combinations,
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
 

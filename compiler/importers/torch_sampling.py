@@ -18,13 +18,8 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
     As in eager PyTorch: what lies outside counts as 0, but its weight is that of its place, so that a place that is
     infinite or NaN makes NaN; coordinates that are brought inside start with NaN as 0.
     """
-    sizes = x.shape[3], x.shape[2]
-    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
-    located = [_located(place, size, padding_mode, align_corners) for place, size in zip(places, sizes)]
-    image, channel = (
-        torch.arange(n).reshape(shape)
-        for n, shape in ((x.shape[0], (-1, 1, 1, 1)), (x.shape[1], (1, -1, 1, 1)))
-    )
+    sizes, image, channel = (x.shape[3], x.shape[2]), *_planes(x)
+    places, located = _places(grid, sizes, padding_mode, align_corners)
 
     def value(column, row):
         inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
@@ -58,13 +53,8 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
         return NotImplemented
     if x.dtype not in (torch.float32, torch.float64):
         return NotImplemented
-    sizes = x.shape[3], x.shape[2]
-    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
-    located = [_located(place, size, padding_mode, align_corners) for place, size in zip(places, sizes)]
-    image, channel = (
-        torch.arange(n).reshape(shape)
-        for n, shape in ((x.shape[0], (-1, 1, 1, 1)), (x.shape[1], (1, -1, 1, 1)))
-    )
+    sizes, image, channel = (x.shape[3], x.shape[2]), *_planes(x)
+    places, located = _places(grid, sizes, padding_mode, align_corners)
     nearest = interpolation_mode == _NEAREST
     first = [torch.round(place) if nearest else torch.floor(place) for place in located]
     shares = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
@@ -91,6 +81,17 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
             slope = torch.where(moves, slope, 0)
         found.append(slope)
     return to_image, torch.stack(found, -1)
+
+
+def _planes(x):
+    """Numbers of images and of channels, to index `x` beside rows and columns."""
+    return torch.arange(x.shape[0]).reshape(-1, 1, 1, 1), torch.arange(x.shape[1]).reshape(1, -1, 1, 1)
+
+
+def _places(grid, sizes: tuple[int, int], padding_mode: int, align_corners: bool):
+    """The columns and the rows of a grid in elements, as they are and as they are sampled."""
+    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
+    return places, [_located(p, size, padding_mode, align_corners) for p, size in zip(places, sizes)]
 
 
 def _in_elements(place, size: int, align_corners: bool):

@@ -136,7 +136,11 @@ def _given(shape: RowShape, asked: GpuTile) -> RowLayout:
     whole = columns * split >= shape.columns
     meets = split > 1 and not shape.splittable
     looped = not whole or (split > 1 and not meets)
-    if (lanes * slots * group > KEPT_BYTES // shape.bytes) or (meets and shape.columns < split):
+    if split > shape.columns:
+        raise ScheduleError(
+            f"rows: gpu.split_k is {split}, expected at most the {shape.columns} columns of a row"
+        )
+    if lanes * slots * group > KEPT_BYTES // shape.bytes:
         raise ScheduleError(
             f"rows: a thread keeps {lanes * slots * group} elements of {shape.bytes} B, the most are "
             f"{KEPT_BYTES // shape.bytes}; use more threads or fewer columns"
