@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.importers.torch_functions import replace_functions
 from tilewright.compiler.torch_options import Options
-from tilewright.compiler.torch_partition import build
+from tilewright.compiler.torch_partition import Parameters, build
 from tilewright.compiler.torch_random import drawn_apart
 from tilewright.compiler.torch_specialise import Specialising, is_dynamic
 from tilewright.compiler.workers.pool import prepare
@@ -44,9 +44,9 @@ def tilewright_backend(
     replace_functions(graph_module)
     prepare()
     compiled = aot_autograd(
-        fw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
-        bw_compiler=lambda gm, inputs: _compiled(gm, settings, ()),
-        inference_compiler=lambda gm, inputs: _compiled(gm, settings, _static_inputs()),
+        fw_compiler=lambda gm, inputs: _compiled(gm, settings, _parameters(kept=False)),
+        bw_compiler=lambda gm, inputs: _compiled(gm, settings, Parameters(kept=False)),
+        inference_compiler=lambda gm, inputs: _compiled(gm, settings, _parameters(kept=True)),
         decompositions=decomposition_table(),
         partition_fn=_partition,
     )
@@ -61,26 +61,28 @@ def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
-def _static_inputs() -> tuple[int, ...]:
-    """Numbers of the graph's inputs that are parameters and buffers of the model."""
+def _parameters(kept: bool) -> Parameters:
+    """The graph's inputs that are parameters and buffers of the model, without those that it writes itself."""
     context = torch._guards.TracingContext.try_get()
     metadata = context.fw_metadata if context is not None else None
-    return tuple(metadata.static_input_indices or ()) if metadata is not None else ()
+    if metadata is None:
+        return Parameters(kept=kept)
+    written = set(metadata.mutated_inp_runtime_indices)
+    return Parameters(frozenset(metadata.static_input_indices or ()) - written, kept)
 
 
-def _compiled(module: GraphModule, options: Options, static: tuple[int, ...]) -> Callable[..., Any]:
-    """A boxed function for a flat graph; the work is done at the first call, when weights are at hand.
-
-    In graphs for training, parameters change between calls and are plain inputs (`static` is empty).
-    """
+def _compiled(module: GraphModule, options: Options, parameters: Parameters) -> Callable[..., Any]:
+    """A boxed function for a flat graph; the work is done at the first call, when parameters are at hand."""
     built: list[Callable[[list[Any]], list[Any]]] = []
 
     def call(arguments: list[Any]) -> list[Any]:
         given = list(arguments)
         arguments.clear()
         if not built:
-            dynamic = is_dynamic(module)
-            built.append(Specialising(module, options) if dynamic else build(module, options, static, given))
+            if is_dynamic(module):
+                built.append(Specialising(module, options, parameters))
+            else:
+                built.append(build(module, options, parameters, given))
         return built[0](given)
 
     call._boxed_call = True  # type: ignore[attr-defined]

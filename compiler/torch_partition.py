@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -53,17 +54,33 @@ _VIEWS = {
 Run = Callable[[list[Any]], list[Any]]
 
 
-def build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:
+@dataclass(frozen=True)
+class Parameters:
+    """Which arguments of a graph are its model's parameters and buffers, by number.
+
+    `kept` ones are laid out for their kernels once, and again when they change; others at every call, as in training.
+    """
+
+    numbers: frozenset[int] = frozenset()
+    kept: bool = True
+
+    def among(self, nodes: Sequence[Any], placeholders: Sequence[Node]) -> Parameters:
+        """Those that a part of the graph is given, whose arguments are `nodes`."""
+        chosen = {placeholders[i] for i in self.numbers}
+        return Parameters(frozenset(i for i, node in enumerate(nodes) if node in chosen), self.kept)
+
+
+def build(module: GraphModule, options: Options, parameters: Parameters, arguments: Sequence[Any]) -> Run:
     """A function of the flat arguments that runs the graph, compiled as far as possible.
 
-    `static` numbers the arguments that are weights. In strict mode raises what cannot be compiled.
+    In strict mode raises what cannot be compiled.
     """
     draws = hoist_draws(module)
-    run = _build(module, options, static, [*arguments, *(draw.example() for draw in draws)])
+    run = _build(module, options, parameters, [*arguments, *(draw.example() for draw in draws)])
     return (lambda given: run([*given, *(draw() for draw in draws)])) if draws else run
 
 
-def _build(module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]) -> Run:
+def _build(module: GraphModule, options: Options, parameters: Parameters, arguments: Sequence[Any]) -> Run:
     if not any(node.op == "call_function" for node in module.graph.nodes):
         return lambda given: run_graph(module, given)
     simplify(module)
@@ -72,7 +89,7 @@ def _build(module: GraphModule, options: Options, static: Sequence[int], argumen
     is_whole = not any(is_random(node) for node in module.graph.nodes) and not strays(module.graph, device)
     if is_whole:
         try:
-            return Part(copy.deepcopy(module), options, static, arguments)
+            return Part(copy.deepcopy(module), options, parameters, arguments)
         except UnsupportedError as error:  # the operators are found again below, and cut out of the graph
             debug.log(1, f"the graph is split: {error}")
         except Exception as error:  # whatever is wrong inside, the user's model runs
@@ -90,7 +107,7 @@ def _build(module: GraphModule, options: Options, static: Sequence[int], argumen
     if options.strict and refused.operators:
         raise refused
     fallback.warn(refused.operators)
-    return Split(module, options, device)
+    return Split(module, options, parameters, device)
 
 
 def _across_devices(node: Node) -> UnsupportedOperator:
@@ -148,18 +165,18 @@ class Part:
     """A compiled graph with its weights: bound once, and again when one of them changed."""
 
     def __init__(
-        self, module: GraphModule, options: Options, static: Sequence[int], arguments: Sequence[Any]
+        self, module: GraphModule, options: Options, parameters: Parameters, arguments: Sequence[Any]
     ):
         from tilewright.compiler.driver import compile_imported
 
-        chosen = set(static)
+        chosen = parameters.numbers if parameters.kept else frozenset()
         weights = [
             a.detach() if i in chosen and isinstance(a, torch.Tensor) else None
             for i, a in enumerate(arguments)
         ]
         self._device = device_of(module.graph, arguments)
         target = target_of(options.target, self._device)
-        imported = import_graph(module, weights)
+        imported = import_graph(module, weights, parameters.numbers)
         on = self._device if self._device.type == "cuda" else None
         self._model = compile_imported(imported, target, dict(options.compiler), on)
         used = {id(weight) for weight in imported.weights}
@@ -206,10 +223,11 @@ class Part:
 class _Compiled(torch.nn.Module):
     """A part of a split graph: compiled, or in eager PyTorch when the compiler failed on it."""
 
-    def __init__(self, module: GraphModule, options: Options):
+    def __init__(self, module: GraphModule, options: Options, parameters: Parameters):
         super().__init__()
         self.eager = module
         self.options = options
+        self.parameters = parameters
         self.run: Run | None = None
         self.single = not isinstance(_result(module), (list, tuple))
 
@@ -227,7 +245,7 @@ class _Compiled(torch.nn.Module):
             module.recompile()
         eager = copy.deepcopy(module)
         try:
-            return Part(module, self.options, (), arguments)
+            return Part(module, self.options, self.model_parameters, arguments)
         except Exception as error:
             if self.options.strict:
                 raise
@@ -254,16 +272,18 @@ class _Supported(OperatorSupportBase):
 class Split:
     """A graph whose supported regions are compiled, each at its first call."""
 
-    def __init__(self, module: GraphModule, options: Options, device: torch.device):
+    def __init__(self, module: GraphModule, options: Options, parameters: Parameters, device: torch.device):
         supported = _Supported(strays(module.graph, device))
         keep_order(module.graph)
         partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
         self._module = partitioner.fuse_partitions(partitions)
+        placeholders = [node for node in self._module.graph.nodes if node.op == "placeholder"]
         for node in self._module.graph.nodes:
             if node.op == "call_module":
                 inner = self._module.get_submodule(str(node.target))
-                setattr(self._module, str(node.target), _Compiled(inner, options))  # type: ignore[arg-type]
+                part = _Compiled(inner, options, parameters.among(node.args, placeholders))  # type: ignore[arg-type]
+                setattr(self._module, str(node.target), part)
         self._eager = _operators(self._module)
 
     def __call__(self, arguments: list[Any]) -> list[Any]:

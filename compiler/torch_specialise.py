@@ -14,10 +14,13 @@ from tilewright.compiler import fallback
 from tilewright.compiler.errors import UnsupportedOperator
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.torch_options import Options
-from tilewright.compiler.torch_partition import build, run_eagerly
+from tilewright.compiler.torch_partition import Parameters, build, run_eagerly
 
 LARGEST_CACHE = 64
 """Shapes of one graph that are compiled; further ones run in eager PyTorch."""
+
+MOST_KEPT = 8
+"""Shapes of one graph that parameters are kept for as their kernels read them."""
 
 
 def is_dynamic(module: GraphModule) -> bool:
@@ -34,11 +37,16 @@ def _symbolic(value: Any) -> bool:
 
 
 class Specialising:
-    """Runs a graph with symbolic shapes by compiling it for each concrete set of shapes."""
+    """Runs a graph with symbolic shapes by compiling it for each concrete set of shapes.
 
-    def __init__(self, module: GraphModule, options: Options):
+    Only the first `MOST_KEPT` keep copies of the parameters laid out for them: copies of a large model for
+    dozens of lengths of text would fill the memory.
+    """
+
+    def __init__(self, module: GraphModule, options: Options, parameters: Parameters):
         self.module = module
         self.options = options
+        self.parameters = parameters
         self._runs: dict[Any, Any] = {}
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
@@ -55,7 +63,9 @@ class Specialising:
                 )
                 fallback.warn([place])
                 return run_eagerly(self.module, arguments)
-            run = self._runs[key] = build(self._specialised(arguments), self.options, (), arguments)
+            kept = self.parameters.kept and len(self._runs) < MOST_KEPT
+            parameters = Parameters(self.parameters.numbers, kept)
+            run = self._runs[key] = build(self._specialised(arguments), self.options, parameters, arguments)
         return run(arguments)
 
     def _specialised(self, arguments: list[Any]) -> GraphModule:

@@ -15,12 +15,19 @@ PURE_DIALECTS = frozenset(
 ROLE = "tilewright.role"
 
 
-def argument_roles(function: ir.Operation) -> list[str]:
-    """The `tilewright.role` of every argument, empty where there is none."""
+PARAMETER = "tilewright.parameter"
+"""On inputs that are parameters of a model, but given at every call."""
+
+
+def argument_roles(function: ir.Operation, parameters: str = "input") -> list[str]:
+    """The `tilewright.role` of every argument, empty where there is none; `parameters` for inputs marked as such."""
     if "arg_attrs" not in function.attributes:
         return [""] * len(function.regions[0].blocks[0].arguments)
     attributes = function.attributes["arg_attrs"]
-    return [ir.StringAttr(entry[ROLE]).value if ROLE in entry else "" for entry in attributes]
+    return [
+        parameters if PARAMETER in entry else ir.StringAttr(entry[ROLE]).value if ROLE in entry else ""
+        for entry in attributes
+    ]
 
 
 @dataclass

@@ -3,6 +3,7 @@
 | attribute | on | holds |
 | --- | --- | --- |
 | `tilewright.role`, `.name` | arguments | "weight", "input" or "packed"; the name that a caller uses |
+| `tilewright.parameter` | inputs | nothing: it is a parameter of the model that is given at every call |
 | `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
@@ -61,6 +62,7 @@ _FUNCTION: dict[str, _Check] = {
 _ARGUMENT: dict[str, _Check] = {
     "role": (_is_role, f"one of {', '.join(_ROLES)}"),
     "name": _TEXT,
+    "parameter": (lambda attribute: isinstance(attribute, ir.UnitAttr), "a unit attribute"),
     "index": _COUNT,
     "offset": _COUNT,
 }

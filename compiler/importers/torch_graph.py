@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch.fx import GraphModule, Node
@@ -17,8 +17,14 @@ from tilewright.runtime.program import TensorSpec
 from tilewright.runtime.signature import Output, Signature, Tree
 
 
-def import_graph(module: GraphModule, weights: Sequence[torch.Tensor | None]) -> Imported:
+def import_graph(
+    module: GraphModule,
+    weights: Sequence[torch.Tensor | None],
+    parameters: Collection[int] = (),
+) -> Imported:
     """Lowers `module`, whose placeholder i is a weight when `weights[i]` is a tensor, else an input.
+
+    Inputs that are `parameters` of a model, given at every call, are marked as such.
 
     The signature takes the tensors among the inputs in order and returns a list as long as the graph's
     outputs. The graph is rewritten. Raises UnsupportedError.
@@ -26,6 +32,7 @@ def import_graph(module: GraphModule, weights: Sequence[torch.Tensor | None]) ->
     graph = module.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in graph.nodes if node.op == "output")
+    marked = {placeholders[i].name for i in parameters}
     inputs = [node for node, weight in zip(placeholders, weights) if weight is None]
     tensors = [node for node in inputs if isinstance(node.meta.get("val"), torch.Tensor)]
     outputs, leaves, results = _outputs(module, output, tensors, placeholders, weights)
@@ -52,7 +59,11 @@ def import_graph(module: GraphModule, weights: Sequence[torch.Tensor | None]) ->
         if node is not first:
             first.prepend(node)
     lowered = lower_graph(module)
-    annotate(lowered, [("weight", node.name) for node, _ in bound] + [("input", n.name) for n in tensors])
+    annotate(
+        lowered,
+        [("weight", node.name) for node, _ in bound] + [("input", node.name) for node in tensors],
+        marked,
+    )
     results = list(output.args[0])
     signature = Signature(
         positional=tuple(node.name for node in tensors),

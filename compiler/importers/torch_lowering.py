@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from tilewright.compiler.importers.torch_promotion import converted
 from tilewright.compiler.importers.torch_tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch_types import TORCH_FOLDER
 from tilewright.compiler.ir import context, ir
+from tilewright.compiler.weight_flow import PARAMETER
 from tilewright.compiler.workers.modules import run_upstream
 
 TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
@@ -258,18 +259,20 @@ def _graph_of(node: Node) -> Graph:
     return graph
 
 
-def annotate(module: ir.Module, arguments: list[tuple[str, str]]) -> None:
-    """Sets `tilewright.role` and `tilewright.name` on the arguments of `@main`: (role, name) in order."""
+def annotate(module: ir.Module, arguments: list[tuple[str, str]], parameters: Collection[str] = ()) -> None:
+    """Sets `tilewright.role` and `tilewright.name` on the arguments of `@main`: (role, name) in order.
+
+    Inputs named in `parameters` get `tilewright.parameter` too.
+    """
     function = next(op for op in module.body.operations if op.operation.name == "func.func")
     with context():
-        function.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get(
-                    {"tilewright.role": ir.StringAttr.get(role), "tilewright.name": ir.StringAttr.get(name)}
-                )
-                for role, name in arguments
-            ]
-        )
+        entries = []
+        for role, name in arguments:
+            entry = {"tilewright.role": ir.StringAttr.get(role), "tilewright.name": ir.StringAttr.get(name)}
+            if role == "input" and name in parameters:
+                entry[PARAMETER] = ir.UnitAttr.get()
+            entries.append(ir.DictAttr.get(entry))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
 
 
 def second_chance(graph: Graph, table: dict[Any, Any]) -> dict[Any, Any]:

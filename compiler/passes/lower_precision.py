@@ -42,7 +42,8 @@ class LowerPrecision(Pass):
     what depends on weights alone and what comes out of a normalisation keep their f32 for others: the residual
     stream of a transformer, rounded at every layer, would double the error. Moves of elements (pads, reshapes, slices,
     transposes) carry bf16. Contractions of two activations stay f32, and so do depthwise convolutions, which have
-    no reduction to pair up, and everything in a module that does not ask.
+    no reduction to pair up, and everything in a module that does not ask. Inputs marked `tilewright.parameter` are
+    weights here that are rounded at every call: in training, and where one graph runs in many shapes.
 
     Source: Kalamkar et al., "A Study of BFLOAT16 for Deep Learning Training", 2019, §3, for what rounding to
     bf16 with sums in f32 does to networks.
@@ -77,7 +78,7 @@ class _Lowering:
 
     def __init__(self, function: ir.Operation):
         self.block = function.regions[0].blocks[0]
-        self.static = WeightFlow.of(function, argument_roles(function)).values
+        self.static = WeightFlow.of(function, argument_roles(function, parameters="weight")).values
         self.rounded: dict[ir.Value, ir.Value] = {}
         self.bf16 = ir.BF16Type.get()
 

@@ -149,3 +149,15 @@ module attributes {tilewright.precision = "tf32"} {
     return %y : tensor<3x8xf32>
   }
 }
+
+// -----
+
+// A parameter that is given at every call is rounded at every call.
+// CHECK-LABEL: func.func @lower_parameters_that_are_given
+// CHECK: linalg.matmul ins({{.*}} : tensor<3x4xbf16>, tensor<4x8xbf16>)
+module attributes {tilewright.precision = "bf16"} {
+  func.func @lower_parameters_that_are_given(%a: tensor<3x4xf32> {tilewright.role = "input"}, %b: tensor<4x8xf32> {tilewright.role = "input", tilewright.parameter}, %c: tensor<3x8xf32> {tilewright.role = "input"}) -> tensor<3x8xf32> {
+    %y = linalg.matmul ins(%a, %b : tensor<3x4xf32>, tensor<4x8xf32>) outs(%c : tensor<3x8xf32>) -> tensor<3x8xf32>
+    return %y : tensor<3x8xf32>
+  }
+}
