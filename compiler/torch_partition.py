@@ -227,7 +227,7 @@ class _Compiled(torch.nn.Module):
         super().__init__()
         self.eager = module
         self.options = options
-        self.parameters = parameters
+        self.model_parameters = parameters
         self.run: Run | None = None
         self.single = not isinstance(_result(module), (list, tuple))
 
