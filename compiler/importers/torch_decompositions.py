@@ -84,6 +84,19 @@ def _saved(x, *parameters) -> torch.dtype:
     return next((parameter.dtype for parameter in parameters if parameter is not None), x.dtype)
 
 
+def _mean(x, axes, keepdim=False):
+    """The mean, whose sum does not overflow single precision."""
+    if x.dtype != torch.float32:
+        return torch.mean(x, axes, keepdim=keepdim)
+    return torch.mean(x, axes, keepdim=keepdim, dtype=torch.float64).to(torch.float32)
+
+
+def _is_packed(x) -> bool:
+    """Whether elements lie side by side in an order that PyTorch has a name for."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim(), torch.contiguous_format)
+    return x.is_contiguous() or x.is_contiguous(memory_format=last)
+
+
 def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps):
     """Batch statistics, the normalised tensor, and the running statistics that follow from them."""
     dtype = compute_dtype(x)
@@ -95,14 +108,16 @@ def batch_norm_training(x, weight, bias, mean, variance, training, momentum, eps
     axes = [d for d in range(x.dim()) if d != 1]
     saved = _saved(x, weight, bias, mean, variance)
     wide = x.to(dtype)
-    batch_mean = torch.mean(wide, axes)
-    centred = wide - batch_mean.reshape(per_channel)
+    # Eager adds up in double precision, and squares in it too where it does not know the tensor's strides.
+    precise = wide if _is_packed(x) or dtype != torch.float32 else x.to(torch.float64)
+    batch_mean = _mean(precise, axes)
+    centred = precise - batch_mean.reshape(per_channel)
     batch_variance = torch.mean(centred * centred, axes)
     saved_mean, saved_rstd = batch_mean.to(saved), torch.rsqrt(batch_variance + eps).to(saved)
-    if saved != dtype:  # eager normalises by what it saves
-        centred = wide - saved_mean.to(dtype).reshape(per_channel)
-    rstd = saved_rstd.to(dtype)
-    scale = rstd if weight is None else rstd * weight.to(dtype)
+    # Eager normalises by what it saves. Halves have a finite difference where numbers have none.
+    centred = wide * 0.5 - saved_mean.to(dtype).reshape(per_channel) * 0.5
+    scale = saved_rstd.to(dtype) * 2
+    scale = scale if weight is None else scale * weight.to(dtype)
     y = centred * scale.reshape(per_channel)
     if bias is not None:
         y = y + bias.to(dtype).reshape(per_channel)
@@ -132,7 +147,7 @@ def var_mean(x, dim=None, *, correction=None, keepdim=False):
         return NotImplemented
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
     wide = x.to(compute_dtype(x))
-    mean = torch.mean(wide, axes, keepdim=True)
+    mean = _mean(wide, axes, keepdim=True)
     centred = wide - mean
     count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
     degrees = max(count - (1 if correction is None else correction), 0)
@@ -160,6 +175,21 @@ def var(x, dim=None, *, correction=None, keepdim=False):
     """The variance of `var_mean`."""
     found = var_mean(x, dim, correction=correction, keepdim=keepdim)
     return found if found is NotImplemented else found[0]
+
+
+def std(x, dim=None, *, correction=None, keepdim=False):
+    """The square root of the variance, whose squares eager PyTorch adds up in double precision."""
+    if x.dtype != torch.float32:
+        return NotImplemented
+    return torch.sqrt(var(x.to(torch.float64), dim, correction=correction, keepdim=keepdim)).to(x.dtype)
+
+
+def std_mean(x, dim=None, *, correction=None, keepdim=False):
+    """`std` beside the mean of `var_mean`."""
+    if x.dtype != torch.float32:
+        return NotImplemented
+    variance, mean = var_mean(x.to(torch.float64), dim, correction=correction, keepdim=keepdim)
+    return torch.sqrt(variance).to(x.dtype), mean.to(x.dtype)
 
 
 def native_layer_norm(x, normalized_shape, weight, bias, eps):
@@ -226,6 +256,8 @@ _OURS: Table = {
     aten.native_batch_norm.default: native_batch_norm,
     aten.var_mean.correction: var_mean,
     aten.var.correction: var,
+    aten.std.correction: std,
+    aten.std_mean.correction: std_mean,
     aten.native_layer_norm.default: native_layer_norm,
     aten.native_group_norm.default: native_group_norm,
 }
