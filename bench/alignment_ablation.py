@@ -57,6 +57,7 @@ def ablate(case, threads: int) -> Row:
     from tilewright.compiler.passes.construct_schedules import ConstructSchedules
     from tilewright.compiler.profiler.selection import ProfilerOptions, profile
     from tilewright.compiler.target import resolve
+    from tilewright.compiler.tuning.record_store import RecordStore
 
     target = resolve("cpu")
     module = driver.import_model(*case.build()).module
@@ -88,12 +89,15 @@ def ablate(case, threads: int) -> Row:
             if ir.StringAttr(function.attributes["sym_name"]).value == name:
                 schedule_attribute.write(function, offers[name][0].schedule)
         options = ProfilerOptions(threads=threads, seconds=1.0)
-        decisions = profile(
-            module,
-            target,
-            lambda f: offers[name] if ir.StringAttr(f.attributes["sym_name"]).value == name else [],
-            options,
-        )
+        # Times are compared with each other, so all are measured now: earlier records are not read.
+        with RecordStore(None) as store:
+            decisions = profile(
+                module,
+                target,
+                lambda f: offers[name] if ir.StringAttr(f.attributes["sym_name"]).value == name else [],
+                options,
+                store=store,
+            )
     # Rules that change nothing give one candidate for several sets.
     measured = {c.schedule: c for c in decisions[name].candidates} if name in decisions else {}
     chosen = [measured.get(offer.schedule) for offer in reversed(offers[name])]

@@ -18,6 +18,7 @@ from tilewright.compiler.precision import PRECISIONS
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.target_host import processor
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
@@ -129,7 +130,7 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 def profiler_options(target: Target) -> ProfilerOptions | None:
     """How candidates for a target are measured here; None, with a warning, when nothing here runs them."""
-    compiled = ProfilerOptions(threads=num_threads())
+    compiled = ProfilerOptions(threads=num_threads(), device=processor())
     if not target.is_cuda:
         return compiled
     from tilewright.runtime import cuda

@@ -60,5 +60,9 @@ class ScheduleError(TilewrightError):
         self.reason, self.location = reason, location
 
 
+class RecordError(TilewrightError):
+    """A record of a measurement is malformed, or the file of records cannot be read or written."""
+
+
 class ModelImportError(TilewrightError):
     """A model file or object cannot be imported."""

@@ -104,6 +104,11 @@ def compiler_digest() -> str:
     return digest.hexdigest()
 
 
+def compiler_version() -> str:
+    """The version with the beginning of the sources' digest, for people and for records."""
+    return f"{__version__}+{compiler_digest()[:16]}"
+
+
 def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     """The dispatch's text without what its code does not depend on: name, locations, reasons, tiles of memory levels.
 
@@ -122,14 +127,18 @@ def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     return text
 
 
-def kernel_key(function: ir.Operation, target: Target) -> str:
-    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
+def code_key(target: Target) -> str:
+    """What all code depends on beside its dispatch, hashed: the compiler, and what it reads of the target."""
     if target.kind == "cpu":
         facts = (target.llvm_cpu, target.llvm_features, str(target.vector_bits), pipeline(target))
     else:
         facts = (json.dumps(target.to_json(), sort_keys=True),)
-    facts = (bare_text(function), compiler_digest(), *facts)
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+    return hashlib.sha256("\n".join((compiler_digest(), *facts)).encode()).hexdigest()
+
+
+def kernel_key(function: ir.Operation, target: Target) -> str:
+    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
+    return hashlib.sha256(f"{bare_text(function)}\n{code_key(target)}".encode()).hexdigest()
 
 
 def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None) -> tuple[str, LoweredKernel]:

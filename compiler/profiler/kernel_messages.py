@@ -1,8 +1,10 @@
-"""Kernels as they travel between the profiler and its children, in JSON."""
+"""Kernels as they travel between the profiler and its children, in JSON, and as they are told apart."""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 from dataclasses import asdict
 
 from tilewright.compiler.profiler.processes import Message
@@ -20,6 +22,19 @@ def to_message(kernel: Kernel, tasks: int) -> Message:
         "tasks": tasks,
         "launch": launch and {**asdict(launch), "ptx": base64.b64encode(launch.ptx).decode()},
     }
+
+
+def object_digest(kernel: Kernel, tasks: int) -> str:
+    """SHA-256 of a kernel's code and of what the runtime needs to run so many rTasks of it, but for its names.
+
+    Symbols of GPU kernels carry a hash of the compiler's sources; kernels that differ in that alone are the same.
+    """
+    symbol = kernel.symbol.encode()
+    launch = kernel.launch and {**asdict(kernel.launch), "ptx": ""}
+    facts = json.dumps(
+        {"scratch_bytes": kernel.scratch_bytes, "tasks": tasks, "launch": launch}, sort_keys=True
+    )
+    return hashlib.sha256(kernel.object.replace(symbol, b"_" * len(symbol)) + facts.encode()).hexdigest()
 
 
 def from_message(name: str, message: Message) -> Kernel:

@@ -34,7 +34,7 @@ _EPSILON = {
 }
 _KEPT = ((2, 1.25), (4, 1.08))
 """After so many rounds, candidates slower than the best by more than the factor are not timed further."""
-_MOST_ROUNDS, _DUEL_ROUNDS = 12, 5
+_MOST_ROUNDS, DUEL_ROUNDS = 12, 5
 _MOST_COPIES = 64
 
 
@@ -174,6 +174,7 @@ class Bench:
         self.arguments = [self._copies(i) for i in range(len(self.inputs))]
         self.turn = 0
         self.executables: dict[int, Any] = {}
+        self.right: list[int] = []
 
     def _copies(self, number: int) -> list[Buffer]:
         """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
@@ -241,9 +242,8 @@ class Bench:
             raise WildWrite("it wrote between the rows of its result")
         return [result.array.copy() for result in self.results]
 
-    def check(self, say: Callable[[Message], None]) -> list[int]:
-        """Numbers of the candidates that compute what the first one does."""
-        right: list[int] = []
+    def check(self, say: Callable[[Message], None]) -> None:
+        """Puts the numbers of the candidates that compute what the first one does into `right`."""
         expected: list[np.ndarray] = []
         for number in range(len(self.request["kernels"])):
             say({"running": number})
@@ -264,7 +264,7 @@ class Bench:
                 if is_last:
                     raise
                 if number == 0:
-                    return []
+                    return
                 continue
             reasons = [
                 difference(a, b, spec.dtype, self.request["steps"])
@@ -273,8 +273,7 @@ class Bench:
             wrong = next((reason for reason in reasons if reason), None)
             say({"checked": number, "error": wrong and f"wrong result: {wrong}"})
             if wrong is None:
-                right.append(number)
-        return right
+                self.right.append(number)
 
     def reference(self) -> list[np.ndarray]:
         """What the first candidate computes, on positive values where signed ones give mostly no numbers."""
@@ -287,7 +286,10 @@ class Bench:
         return expected
 
     def time(self, alive: Sequence[int], say: Callable[[Message], None]) -> dict[int, list[float]]:
-        """Microseconds of each candidate per round; rounds go on until `seconds` are used up."""
+        """Microseconds of each candidate per round; rounds go on until `seconds` are used up.
+
+        `best_us` is the best that was measured before, which they race against as well.
+        """
         times: dict[int, list[float]] = {number: [] for number in alive}
         racing = list(alive)
         deadline = time.perf_counter() + self.request["seconds"]
@@ -295,25 +297,34 @@ class Bench:
             for number in racing:
                 say({"running": number})
                 times[number].append(self.visit(number))
-            best = min(min(values) for values in times.values())
+            best = min(
+                [*filter(None, [self.request["best_us"]]), *(min(v) for v in times.values() if v)],
+                default=0.0,
+            )
             for rounds, factor in _KEPT:
                 if done + 1 >= rounds:
                     racing = [n for n in racing if min(times[n]) <= factor * best]
-            if len(racing) < 2 or (done >= 1 and time.perf_counter() > deadline):
+            if done >= 1 and (len(racing) < 2 or time.perf_counter() > deadline):
                 break
         return times
 
     def duel(self, times: dict[int, list[float]], say: Callable[[Message], None]) -> dict[int, list[float]]:
-        """Microseconds of the first and of the fastest candidate, in turns: what a race of many found may be luck."""
-        best = min(times, key=lambda number: (min(times[number]), number))
-        rounds: dict[int, list[float]] = {0: [], best: []}
-        if best == 0:
+        """Microseconds of the first and of the fastest candidate, in turns: what a race of many found may be luck.
+
+        None where the fastest is the first, or is not here: it has been through that.
+        """
+        found = {int(number): us for number, us in self.request["known_us"].items()}
+        found |= {number: min(values) for number, values in times.items()}
+        found = {number: us for number, us in found.items() if number in self.right}
+        best = min(found, key=lambda number: (found[number], number), default=0)
+        before = self.request["best_us"]
+        if best == 0 or 0 not in self.right or (before is not None and before < found[best]):
             return {}
-        for _ in range(_DUEL_ROUNDS):
+        rounds: dict[int, list[float]] = {0: [], best: []}
+        for _ in range(DUEL_ROUNDS):
             for number, values in rounds.items():
                 say({"running": number})
                 values.append(self.visit(number))
-                times[number].append(values[-1])
         return rounds
 
     def visit(self, number: int) -> float:
@@ -334,9 +345,9 @@ def measure(
 ) -> dict[str, Any]:
     """Checks and times the candidates of one request."""
     bench = make(request)
-    alive = bench.check(say)
-    times = bench.time(alive, say) if len(alive) > 1 else {}
-    duel = bench.duel(times, say) if times else {}
+    bench.check(say)
+    times = bench.time([number for number in request["timed"] if number in bench.right], say)
+    duel = bench.duel(times, say)
     return {
         "done": True,
         "times_us": {str(number): values for number, values in times.items()},

@@ -24,6 +24,7 @@ NOUNS = (
     "workload",
     "schedule",
     "layout",
+    "record",
 )
 MAX_LINES = 500
 BANNED_NAMES = re.compile(r"(^|_)(util|utils|helper|helpers|manager|misc|common)(_|$)")

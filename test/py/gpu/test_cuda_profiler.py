@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import driver
+from tilewright.compiler import driver, lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.profiler.compile import compile_candidate
 from tilewright.compiler.profiler.decisions import Decision
-from tilewright.compiler.profiler.kernel_messages import from_message, to_message
+from tilewright.compiler.profiler.kernel_messages import from_message, object_digest, to_message
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions, profile
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import resolve
+from tilewright.compiler.target_host import processor
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.runtime.program import Kernel, Launch, TensorMap
 
@@ -114,6 +115,41 @@ def test_decisions_belong_to_a_device(mock):
     )  # its kernels are cached
 
 
+def test_objects_are_told_apart_by_code_and_launch_but_not_by_name():
+    """A kernel's symbol holds a hash of the compiler, and PTX beside machine code is not what runs."""
+    launch = Launch("cubin", 6, 64, ptx=b"ptx of kernel_1234")
+    kernel = Kernel("k", "kernel_1234", b"code of kernel_1234", 0, launch=launch)
+    renamed = replace(
+        kernel,
+        name="another",
+        symbol="kernel_5678",
+        object=b"code of kernel_5678",
+        launch=replace(launch, ptx=b"ptx of kernel_5678"),
+    )
+    assert object_digest(kernel, 6) == object_digest(renamed, 6)
+    others = [
+        object_digest(kernel, 7),
+        object_digest(replace(kernel, object=b"other code"), 6),
+        object_digest(replace(kernel, scratch_bytes=64), 6),
+        object_digest(replace(kernel, launch=replace(launch, block=128)), 6),
+        object_digest(replace(kernel, launch=None), 6),
+    ]
+    assert len({object_digest(kernel, 6), *others}) == 6
+
+
+def test_an_edit_of_the_compiler_keeps_the_objects_of_gpus(monkeypatch):
+    """What another version of the compiler makes of the same dispatch is called differently, and is the same."""
+    target = resolve("cuda:sm_80")
+    module = parse(TEXT)
+    with module.context:
+        text = next(str(f) for f in functions(module) if "double" in str(f.attributes["sym_name"]))
+    made = compile_candidate(text, Schedule().as_dict(), target)
+    monkeypatch.setattr(lower, "compiler_digest", lambda: "edited")
+    again = compile_candidate(text, Schedule().as_dict(), target)
+    assert made.kernel.symbol != again.kernel.symbol
+    assert object_digest(made.kernel, made.tasks) == object_digest(again.kernel, again.tasks)
+
+
 def test_kernels_travel_whole():
     launch = Launch(
         "cubin",
@@ -169,9 +205,9 @@ class TestOptions:
         with pytest.warns(UserWarning, match=f"opt O1: {why}; the constructed schedules are kept unmeasured"):
             assert driver.profiler_options(resolve(target)) is None
 
-    def test_of_cpus_are_what_they_were(self):
+    def test_of_cpus_name_the_processor(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             found = driver.profiler_options(resolve("cpu"))
         assert found is not None
-        assert (found.device, found.measuring) == ("", ProfilerOptions().measuring)
+        assert (found.device, found.measuring) == (processor(), ProfilerOptions().measuring)

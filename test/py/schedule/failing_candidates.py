@@ -22,6 +22,7 @@ DEEDS = {
     905: "compiler dies",
     906: "compiler refuses",
     907: "compiler hangs",
+    908: "fine",
     909: "part",
     910: "slow",
     911: "nan",
@@ -29,6 +30,7 @@ DEEDS = {
 _NUMBERS = 64
 
 _AT_ENTRY = {
+    "fine": "%unused = load volatile float, ptr %in, align 4",
     "crash": "store volatile i32 1, ptr inttoptr (i64 8 to ptr), align 4",
     "outside": f"%beyond = getelementptr float, ptr %out, i64 {_NUMBERS}\nstore float 0.0, ptr %beyond, align 4",
 }
@@ -81,3 +83,9 @@ def compile_candidate(dispatch: str, schedule: dict, target: Target) -> LoweredK
         time.sleep(1000)
     code, _ = emit_object(kernel_text(deed), cpu_code(resolve("cpu")))
     return LoweredKernel(Kernel("candidate", SYMBOL, code, 0), 1)
+
+
+def compile_better_candidate(dispatch: str, schedule: dict, target: Target) -> LoweredKernel:
+    """As a later compiler might: what was slow or refused is fine."""
+    changed = {910: 908, 906: 908}.get(schedule["unroll"], schedule["unroll"])
+    return compile_candidate(dispatch, {**schedule, "unroll": changed}, target)

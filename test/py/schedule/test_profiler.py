@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+import warnings
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,26 +18,29 @@ from failing_candidates import DEEDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import driver, phases
+from tilewright.compiler import driver, lower, phases
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.profiler.decisions import Decision, DecisionStore, Measured
-from tilewright.compiler.profiler.measure import difference, tolerance
+from tilewright.compiler.profiler import recording, selection
+from tilewright.compiler.profiler.decisions import Decision
+from tilewright.compiler.profiler.measure import DUEL_ROUNDS, difference, tolerance
 from tilewright.compiler.profiler.processes import Child, ChildLost
+from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.profiler.selection import (
     COMPILING,
     MeasuringChild,
     ProfilerOptions,
     profile,
-    winner_of,
 )
+from tilewright.compiler.record import Record
 from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.target import Target, resolve
 from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.tuning.record_store import RecordStore
 
 UNROLL = {deed: unroll for unroll, deed in DEEDS.items()}
-TEXT = """
+MODEL = """
 func.func @main(%x: tensor<64xf32> {tilewright.role = "input", tilewright.name = "x"}) -> tensor<64xf32> {
   %r = call @double(%x) : (tensor<64xf32>) -> tensor<64xf32>
   return %r : tensor<64xf32>
@@ -70,16 +76,25 @@ def options(**changed) -> ProfilerOptions:
     return ProfilerOptions(**{**given, **changed})
 
 
-def decide(deeds: list[str], **changed) -> tuple[Decision, list[str], ir.Module]:
+def recorded() -> list[Record]:
+    with RecordStore(record_path()) as store:
+        return store.find()
+
+
+def decide(
+    deeds: list[str], target: Target | None = None, text: str = MODEL, **changed
+) -> tuple[Decision, list[str], ir.Module]:
     """The decision about a first candidate and one per deed, with what progress was told."""
-    module = parse(TEXT)
+    module = parse(text)
     candidates = [Candidate(Schedule(), 1.0, "compute")]
-    candidates += [Candidate(Schedule(unroll=UNROLL.get(deed, 1000)), 1.0, "L1") for deed in deeds]
+    candidates += [
+        Candidate(Schedule((n,), UNROLL.get(deed, 1000)), 1.0, "L1") for n, deed in enumerate(deeds)
+    ]
     said: list[str] = []
     with module.context, ir.Location.unknown(module.context):
         decisions = profile(
             module,
-            resolve("cpu"),
+            target or resolve("cpu"),
             lambda function: candidates,
             options(**changed),
             lambda done, total, text: said.append(text),
@@ -125,7 +140,7 @@ def test_several_bad_candidates_leave_the_first():
 
 
 def test_a_first_candidate_that_fails_leaves_nothing_to_trust():
-    module = parse(TEXT.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['crash']}}}"))
+    module = parse(MODEL.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['crash']}}}"))
     bad = Candidate(Schedule(unroll=UNROLL["crash"]), 1.0, "compute")
     fine = Candidate(Schedule(), 1.0, "compute")
     with module.context, ir.Location.unknown(module.context):
@@ -135,7 +150,7 @@ def test_a_first_candidate_that_fails_leaves_nothing_to_trust():
 
 
 def test_the_fastest_is_kept():
-    slow = parse(TEXT.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['slow']}}}"))
+    slow = parse(MODEL.replace("{tile = []}", f"{{tile = [], unroll = {UNROLL['slow']}}}"))
     candidates = [
         Candidate(Schedule(unroll=UNROLL["slow"]), 9.0, "L1"),
         Candidate(Schedule(), 1.0, "compute"),
@@ -151,42 +166,204 @@ def test_the_fastest_is_kept():
     assert schedule_attribute.read_prediction(function) == (1.0, "compute")
 
 
-@pytest.mark.parametrize(
-    "duel, winner",
-    [
-        ({0: [10.0, 11.0, 10.0], 3: [9.0, 9.5, 9.0]}, 3),
-        ({0: [10.0, 11.0, 10.0], 3: [9.9, 9.9, 9.9]}, 0),
-        ({0: [10.0, 11.0, 10.0], 3: [8.0, 12.0, 12.0]}, 0),
-        ({0: [10.0, 20.0, 20.0], 3: [10.0, 10.0, 10.0]}, 0),
-        ({}, 0),
-    ],
-)
-def test_the_first_is_beaten_by_the_best_and_by_the_median_round(duel, winner):
-    assert winner_of(duel, 1.02) == winner
-
-
 def schedule_of(module: ir.Module) -> Schedule | None:
     return next(
         schedule_attribute.read(f) for f in functions(module) if "tilewright.operator" in f.attributes
     )
 
 
-def test_nothing_is_measured_twice():
-    first, said, _ = decide(["slow"])
+def test_nothing_is_measured_or_compiled_twice():
+    first, said, _ = decide(["slow", "wrong", "crash", "compiler refuses"])
     assert any("measuring" in text for text in said)
-    again, said, _ = decide(["slow"], measuring="no.such.module")
+    kept = recorded()
+    again, said, _ = decide(
+        ["slow", "wrong", "crash", "compiler refuses"],
+        measuring="no.such.module",
+        compiling="no.such:function",
+    )
     assert again == first
+    assert said == []
+    assert recorded() == kept
+
+
+def test_a_new_candidate_is_measured_alone():
+    decide(["slow"])
+    before = recorded()
+    decision, said, _ = decide(["slow", "wrong", "fine"])
+    assert any("measuring" in text for text in said)
+    assert [bool(candidate.error) for candidate in decision.candidates] == [False, False, True, False]
+    added = [record for record in recorded() if record not in before]
+    assert {record.schedule.unroll for record in added if record.error} == {UNROLL["wrong"]}
+    assert UNROLL["slow"] not in {record.schedule.unroll for record in added}
+
+
+def test_equal_objects_are_measured_once():
+    """Schedules 1001, 1002 and the first one give the same kernel."""
+    decision, _, _ = decide(["as the first", "fine", "fine"])
+    timed = [record for record in recorded() if len(record.rounds_us) != DUEL_ROUNDS]
+    assert len({record.object for record in timed}) == len(timed) == 2
+    times = [candidate.time_us for candidate in decision.candidates]
+    assert times[0] == times[1] and times[2] == times[3]
+
+
+def test_failures_are_records():
+    deeds = ["crash", "wrong", "compiler refuses", "compiler dies"]
+    decide(deeds)
+    errors = {record.schedule.unroll: record for record in recorded() if record.error}
+    assert set(errors) == {UNROLL[deed] for deed in deeds}
+    assert "signal 11" in errors[UNROLL["crash"]].error
+    assert "wrong result" in errors[UNROLL["wrong"]].error
+    assert all(bool(errors[UNROLL[deed]].object) == ("compiler" not in deed) for deed in deeds)
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Makes the profiler believe that the compiler's sources have changed."""
+
+    def edited(name: str = "edited") -> None:
+        monkeypatch.setattr(selection, "code_key", lambda target: name)
+        monkeypatch.setattr(selection, "compiler_version", lambda: name)
+        plain = lower.kernel_key
+        monkeypatch.setattr(selection, "kernel_key", lambda function, target: name + plain(function, target))
+
+    return edited
+
+
+def test_an_edit_of_the_compiler_keeps_what_it_does_not_change(edit):
+    first, _, _ = decide(["slow", "wrong", "fine"])
+    kept = recorded()
+    edit()
+    again, said, _ = decide(["slow", "wrong", "fine"], measuring="no.such.module")
+    assert again == first
+    assert set(said) == {"compiling candidates"}
+    assert recorded() == kept
+
+
+def test_an_edit_of_the_compiler_measures_what_it_changes(edit):
+    """`slow` is a fine kernel now: it alone is measured, and what its old object took no longer counts."""
+    before, _, _ = decide(["slow", "wrong"])
+    kept = recorded()
+    edit()
+    after, _, _ = decide(["slow", "wrong"], compiling="failing_candidates:compile_better_candidate")
+    assert after.candidates[1].time_us < before.candidates[1].time_us / 4
+    assert after.candidates[2].error == before.candidates[2].error
+    added = [record for record in recorded() if record not in kept]
+    assert UNROLL["slow"] in {record.schedule.unroll for record in added}
+    assert not any(record.error for record in added)
+    assert {record.compiler for record in added} == {"edited"}
+
+
+def test_another_compiler_may_compile_what_this_one_could_not(edit):
+    before, _, _ = decide(["compiler refuses", "fine"])
+    assert "no such tile" in before.candidates[1].error
+    edit()
+    after, _, _ = decide(
+        ["compiler refuses", "fine"], compiling="failing_candidates:compile_better_candidate"
+    )
+    assert after.candidates[1].error == ""
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"threads": 2},
+        {"device": "another"},
+        {"target": replace(resolve("cpu"), num_cores=9)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_records_belong_to_a_target_a_device_and_threads(changed):
+    decide(["fine"])
+    before = recorded()
+    _, said, _ = decide(["fine"], **changed)
+    assert any("measuring" in text for text in said)
+    added = [record for record in recorded() if record not in before]
+    keys = {(record.target, record.device, record.threads) for record in added}
+    assert len(keys) == 1
+    assert not keys & {(record.target, record.device, record.threads) for record in before}
+
+
+def test_a_machine_that_was_measured_is_the_same_machine():
+    decide(["fine"])
+    cpu = resolve("cpu")
+    measured = replace(
+        cpu,
+        name="mine",
+        measured="abc",
+        start_us=3.0,
+        peak_gflops={**cpu.peak_gflops, "f32": 1.0},
+        clock_ghz=9.0,
+    )
+    _, said, _ = decide(["fine"], target=measured)
     assert said == []
 
 
-def test_other_candidates_are_another_question():
-    decide(["slow"])
-    _, said, _ = decide(["slow", "wrong"])
-    assert any("measuring" in text for text in said)
+def test_weights_that_come_from_afar_are_another_measurement():
+    """In a model whose weights are no longer in any cache, the same dispatch reads its own from memory."""
+    weighty = MODEL.replace('"input", tilewright.name = "x"', '"weight", tilewright.name = "x"')
+    other = weighty.replace(
+        "@main(", '@main(%w: tensor<100000000xf32> {tilewright.role = "weight", tilewright.name = "w"}, '
+    )
+    levels = []
+    for text in (MODEL, weighty, other):
+        before = recorded()
+        _, said, _ = decide(["fine"], text=text)
+        assert any("measuring" in text for text in said)
+        levels.append({record.residence for record in recorded() if record not in before})
+    assert levels == [{("",)}, {("L1",)}, {("DRAM",)}]
+
+
+def test_a_measuring_process_that_does_not_start_is_no_kernels_failure():
+    decision, _, _ = decide(["fine"], measuring="no.such.module")
+    assert decision.chosen == 0
+    assert "No module named" in decision.candidates[0].error
+    assert recorded() == []
+    decision, _, _ = decide(["fine"])
+    assert all(candidate.time_us for candidate in decision.candidates)
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database" * 999, None], ids=["emptied", "overwritten", "torn"])
+def test_a_damaged_store_does_not_stop_a_compilation(damage):
+    first, _, _ = decide(["fine", "wrong"])
+    path = record_path()
+    data = path.read_bytes()
+    damaged = data[: len(data) // 2 - 99] + b"\xa5" * 99 if damage is None else damage
+    path.write_bytes(damaged)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        again, said, _ = decide(["fine", "wrong"])
+    assert said
+    assert [c.schedule for c in again.candidates] == [c.schedule for c in first.candidates]
+    assert "wrong result" in again.candidates[2].error
+    if damage != b"":  # an empty file is a database without tables
+        (told,) = {str(warning.message) for warning in caught}
+        assert str(path) in told and "move the file away" in told and "is not kept" in told
+        assert path.read_bytes() == damaged
+
+
+def test_malformed_rows_are_told_of_and_kept():
+    decide(["fine"])
+    with closing(sqlite3.connect(record_path())) as connection, connection:
+        connection.execute(
+            "INSERT INTO records SELECT 'strange', workload, target, device, threads, '{}' FROM records LIMIT 1"
+        )
+    with pytest.warns(UserWarning, match="row `strange` is malformed"):
+        _, said, _ = decide(["fine"])
+    assert said == []
+    with closing(sqlite3.connect(record_path())) as connection:
+        assert connection.execute("SELECT record FROM records WHERE id = 'strange'").fetchone() == ("{}",)
+
+
+def test_a_store_that_cannot_be_written_costs_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(recording, "record_path", lambda: tmp_path / "file" / "records.sqlite")
+    with pytest.warns(UserWarning, match="TILEWRIGHT_CACHE_DIR.*is not kept"):
+        decision, _, _ = decide(["fine"])
+    assert all(candidate.time_us for candidate in decision.candidates)
 
 
 def test_a_schedule_written_by_hand_is_left_alone():
-    module = parse(TEXT.replace("{tile = []}", "{tile = [8]}"))
+    module = parse(MODEL.replace("{tile = []}", "{tile = [8]}"))
     with module.context, ir.Location.unknown(module.context):
         found = profile(
             module,
@@ -196,41 +373,6 @@ def test_a_schedule_written_by_hand_is_left_alone():
         )
     assert found == {}
     assert schedule_of(module) == Schedule((8,))
-
-
-def test_damaged_decisions_are_measured_anew(tmp_path):
-    first, _, _ = decide(["slow"])
-    (path,) = (tmp_path / "cache" / "decisions").rglob("*.json")
-    for damage in ("", "[]", "{}", '{"version": 1, "chosen": 7, "candidates": []}', "\x00", '{"version": 1}'):
-        path.write_text(damage)
-        again, said, _ = decide(["slow"])
-        assert said
-        assert [c.schedule for c in again.candidates] == [c.schedule for c in first.candidates]
-    assert Decision.from_json(json.loads(path.read_text())) == again
-
-
-@given(
-    st.lists(
-        st.builds(
-            Measured,
-            st.builds(Schedule, st.lists(st.integers(0, 99), max_size=3).map(tuple), st.integers(0, 9)),
-            st.none() | st.floats(0, 1e9),
-            st.text(max_size=9),
-        ),
-        min_size=1,
-    ),
-    st.data(),
-)
-def test_decisions_round_trip(rows, data):
-    decision = Decision(tuple(rows), data.draw(st.integers(0, len(rows) - 1)))
-    assert Decision.from_json(json.loads(json.dumps(decision.to_json()))) == decision
-
-
-def test_a_store_that_cannot_be_written_costs_nothing_else(tmp_path):
-    (tmp_path / "file").write_text("")
-    store = DecisionStore(tmp_path / "file")
-    store.store("ab" * 32, Decision((Measured(Schedule()),), 0))
-    assert store.find("ab" * 32) is None
 
 
 def test_interrupting_keeps_what_was_decided(tmp_path):
@@ -243,7 +385,7 @@ from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.profiler.selection import profile
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.schedule import Schedule
-two = t.TEXT.replace("  return %r : tensor<64xf32>", "  %s = call @again(%r) : (tensor<64xf32>) -> tensor<64xf32>\\n  return %s : tensor<64xf32>", 1)
+two = t.MODEL.replace("  return %r : tensor<64xf32>", "  %s = call @again(%r) : (tensor<64xf32>) -> tensor<64xf32>\\n  return %s : tensor<64xf32>", 1)
 private = two[two.index("func.func private"):].replace("@double", "@again").replace("arith.addf", "arith.mulf")
 module = parse(two + private)
 def say(done, total, text):
@@ -251,7 +393,7 @@ def say(done, total, text):
     if text == "measuring again" and len(sys.argv) > 1:
         raise KeyboardInterrupt
 with module.context, ir.Location.unknown(module.context):
-    offer = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=1000), 1.0, "")]
+    offer = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=908), 1.0, "")]
     profile(module, t.resolve("cpu"), offer, t.options(), say)
 """
     run = [sys.executable, "-c", script]

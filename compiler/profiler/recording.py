@@ -1,0 +1,90 @@
+"""Records as the profiler reads and writes them: in the cache folder, or in memory where that cannot be used."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from tilewright.compiler.errors import RecordError
+from tilewright.compiler.record import Record
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.settings import settings
+from tilewright.compiler.tuning.record_store import RecordStore
+
+_T = TypeVar("_T")
+
+
+def record_path() -> Path:
+    """Where records are kept."""
+    return settings().cache_dir / "records.sqlite"
+
+
+def now() -> str:
+    """The time in UTC, as records have it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class Recording:
+    """The records of one compilation, on one target by one device: a store that fails is warned of once, and left.
+
+    What was read of it stays, what is measured from then on is kept in memory, and the compilation goes on.
+    """
+
+    def __init__(
+        self, target: str, device: str, threads: int, compiler: str, store: RecordStore | None = None
+    ):
+        self.target, self.device, self.threads, self.compiler = target, device, threads, compiler
+        self._owned = store is None
+        self._store = store or self._opened()
+
+    def close(self) -> None:
+        if self._owned:
+            self._store.close()
+
+    def find(self, workload: str, residence: Sequence[str]) -> list[Record]:
+        """What is recorded of a workload whose arguments come from there; malformed rows are warned of."""
+        return self._with_store(
+            lambda store: store.find(
+                workload, self.target, self.device, self.threads, residence=residence, malformed=_warn
+            )
+        )
+
+    def objects(self, workload: str, schedules: Sequence[Schedule]) -> list[str]:
+        """The objects that this compiler makes of schedules, "" where that is not known."""
+        return self._with_store(lambda store: store.objects(workload, self.compiler, schedules))
+
+    def keep_objects(self, workload: str, objects: Iterable[tuple[Schedule, str]]) -> None:
+        rows = list(objects)
+        self._with_store(lambda store: store.keep_objects(workload, self.compiler, rows))
+
+    def append(self, records: Sequence[Record], texts: Iterable[str]) -> None:
+        """Adds records, with the texts that their keys stand for."""
+        explained = list(texts)
+        self._with_store(lambda store: store.append(records, explained))
+
+    def _with_store(self, act: Callable[[RecordStore], _T]) -> _T:
+        try:
+            return act(self._store)
+        except RecordError as error:
+            self._store.close()
+            self._store = self._in_memory(error)
+            self._owned = True
+            return act(self._store)
+
+    def _opened(self) -> RecordStore:
+        try:
+            return RecordStore(record_path())
+        except RecordError as error:
+            return self._in_memory(error)
+
+    @staticmethod
+    def _in_memory(error: RecordError) -> RecordStore:
+        warnings.warn(f"{error}; what this compilation measures is not kept", stacklevel=2)
+        return RecordStore(None)
+
+
+def _warn(error: RecordError) -> None:
+    warnings.warn(str(error), stacklevel=2)
