@@ -17,7 +17,7 @@ from tilewright.compiler.settings import settings
 from tilewright.compiler.target import UnknownTargetError
 from tilewright.runtime.errors import TilewrightError as RuntimeRefusal
 
-COMMANDS = ("compile", "run", "bench", "explain", "targets")
+COMMANDS = ("compile", "run", "bench", "explain", "records", "targets")
 """In the order of the help text; each lives in `cli_<name>.py` and is imported when it is used."""
 
 

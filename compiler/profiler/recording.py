@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -36,7 +36,7 @@ class Recording:
     def __init__(
         self, target: str, device: str, threads: int, compiler: str, store: RecordStore | None = None
     ):
-        self.target, self.device, self.threads, self.compiler = target, device, threads, compiler
+        self.target, self.device, self.threads = target, device, threads
         self._owned = store is None
         self._store = store or self._opened()
 
@@ -44,21 +44,34 @@ class Recording:
         if self._owned:
             self._store.close()
 
-    def find(self, workload: str, residence: Sequence[str]) -> list[Record]:
-        """What is recorded of a workload whose arguments come from there; malformed rows are warned of."""
+    def find(self, workload: str, residence: Sequence[str], objects: Collection[str]) -> list[Record]:
+        """What is recorded of objects of a workload whose arguments come from there; malformed rows are warned of."""
         return self._with_store(
             lambda store: store.find(
-                workload, self.target, self.device, self.threads, residence=residence, malformed=_warn
+                *(workload, self.target, self.device, self.threads),
+                objects=objects,
+                residence=residence,
+                malformed=_warn,
             )
         )
 
-    def objects(self, workload: str, schedules: Sequence[Schedule]) -> list[str]:
-        """The objects that this compiler makes of schedules, "" where that is not known."""
-        return self._with_store(lambda store: store.objects(workload, self.compiler, schedules))
+    def refusals(self, workload: str, compiler: str) -> list[Record]:
+        """The schedules of a workload that this version of the compiler did not compile."""
+        return self._with_store(
+            lambda store: store.find(
+                *(workload, self.target, self.device, self.threads),
+                objects=[""],
+                compiler=compiler,
+                malformed=_warn,
+            )
+        )
 
-    def keep_objects(self, workload: str, objects: Iterable[tuple[Schedule, str]]) -> None:
-        rows = list(objects)
-        self._with_store(lambda store: store.keep_objects(workload, self.compiler, rows))
+    def objects(self, workload: str, compiler: str, schedules: Sequence[Schedule]) -> list[str]:
+        """The objects that a compiler makes of schedules, "" where that is not known."""
+        return self._with_store(lambda store: store.objects(workload, compiler, schedules))
+
+    def keep_objects(self, workload: str, compiler: str, objects: Sequence[tuple[Schedule, str]]) -> None:
+        self._with_store(lambda store: store.keep_objects(workload, compiler, objects))
 
     def append(self, records: Sequence[Record], texts: Iterable[str]) -> None:
         """Adds records, with the texts that their keys stand for."""

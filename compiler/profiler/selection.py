@@ -109,9 +109,8 @@ class _Profiler:
     def __init__(self, target: Target, options: ProfilerOptions, say: Say, store: RecordStore | None):
         self.target, self.options, self.say = target, options, say
         self.target_text = target_text(target)
-        self.recording = Recording(
-            key_of(self.target_text), options.device, options.threads, code_key(target), store
-        )
+        self.code = code_key(target)
+        self.recording = Recording(key_of(self.target_text), options.device, options.threads, store)
         self.bench = MeasuringChild(options.measuring)
 
     def close(self) -> None:
@@ -123,6 +122,8 @@ class _Profiler:
         for question in asked:
             self.recall(question)
         self.compile([(question, question.unknown()) for question in asked])
+        for question in asked:
+            self.look_up(question)
         open_ = [question for question in asked if question.unmeasured()]
         if not open_:
             return
@@ -134,20 +135,24 @@ class _Profiler:
         self.say(len(open_), len(open_), "measured")
 
     def recall(self, question: Question) -> None:
-        """Takes in what is on record of a question's workload, and what this compiler makes of its candidates."""
+        """Takes in what this compiler made of the candidates when it met them before."""
         schedules = [candidate.schedule for candidate in question.candidates]
-        objects = self.recording.objects(question.key, schedules)
+        objects = self.recording.objects(question.key, self.code, schedules)
         question.objects = {number: digest for number, digest in enumerate(objects) if digest}
-        question.learn(self.recording.find(question.key, question.residence))
         refused = {
             replace(record.schedule, levels=()): record.error
-            for record in question.records
-            if not record.object and record.compiler == compiler_version()
+            for record in self.recording.refusals(question.key, compiler_version())
         }
         for number in question.unknown():
             schedule = replace(schedules[number], levels=())
             if schedule in refused:
                 question.errors[number] = refused[schedule]
+
+    def look_up(self, question: Question) -> None:
+        """Takes in what is on record of the candidates' objects."""
+        found = self.recording.find(question.key, question.residence, set(question.objects.values()))
+        known = set(question.records)
+        question.learn([record for record in found if record not in known])
 
     def compile(self, wanted: Sequence[tuple[Question, Sequence[int]]]) -> None:
         """Gives candidates their kernels and objects, from the cache or from a worker."""
@@ -195,7 +200,7 @@ class _Profiler:
                 if n in question.kernels
             ]
             if made:
-                self.recording.keep_objects(question.key, made)
+                self.recording.keep_objects(question.key, self.code, made)
 
     @staticmethod
     def take(question: Question, number: int, kernel: LoweredKernel) -> None:
@@ -210,9 +215,7 @@ class _Profiler:
         The child says what it is about to run; where it dies or hangs, that object is blamed and the rest start anew.
         """
         # Another dispatch may have been the same workload, and another process may have met it.
-        known = set(question.records)
-        found = self.recording.find(question.key, question.residence)
-        question.learn([record for record in found if record not in known])
+        self.look_up(question)
         while question.unmeasured():
             if missing := question.missing():
                 self.compile([(question, missing)])

@@ -2,7 +2,7 @@
 
 | table | holds |
 | --- | --- |
-| `records` | every `Record` as its JSON, once, with the four things it is looked up by |
+| `records` | every `Record` as its JSON, once, with the four things it is looked up by, and its object |
 | `texts` | what the keys of workloads and targets stand for: the key is the text's SHA-256 |
 | `objects` | which object a version of the compiler makes of a schedule, so that known candidates need not be compiled |
 
@@ -15,7 +15,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +29,14 @@ _WAIT_S = 30.0
 _TABLES = {
     "records": """(
         id TEXT PRIMARY KEY, workload TEXT NOT NULL, target TEXT NOT NULL, device TEXT NOT NULL,
-        threads INTEGER NOT NULL, record TEXT NOT NULL)""",
+        threads INTEGER NOT NULL, object TEXT NOT NULL, record TEXT NOT NULL)""",
     "texts": "(key TEXT PRIMARY KEY, text TEXT NOT NULL)",
     "objects": """(
         workload TEXT NOT NULL, compiler TEXT NOT NULL, schedule TEXT NOT NULL, object TEXT NOT NULL,
         PRIMARY KEY (workload, compiler, schedule)) WITHOUT ROWID""",
 }
 _KEYS = ("workload", "target", "device", "threads")
+_COLUMNS = (*_KEYS, "object")
 
 OnMalformed = Callable[[RecordError], None]
 """Told of every row that is no record, which is then passed over and stays where it is."""
@@ -82,17 +83,21 @@ class RecordStore:
         device: str | None = None,
         threads: int | None = None,
         *,
+        objects: Collection[str] | None = None,
         residence: Sequence[str] | None = None,
         compiler: str | None = None,
         malformed: OnMalformed = _refuse,
     ) -> list[Record]:
-        """The records that have what is given, oldest first, in an order that only they decide."""
+        """The records that have what is given, and one of `objects`, oldest first, in an order that only they decide."""
         asked = dict(zip(_KEYS, (workload, target, device, threads)))
         given = {name: value for name, value in asked.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        where = [f"{name} = ?" for name in given]
+        if objects is not None:
+            where.append(f"object IN ({', '.join('?' * len(objects))})")
         with self._told():
             rows = self._connection.execute(
-                f"SELECT id, {', '.join(_KEYS)}, record FROM records WHERE {where}", tuple(given.values())
+                f"SELECT id, {', '.join(_COLUMNS)}, record FROM records WHERE {' AND '.join(where) or '1'}",
+                (*given.values(), *(objects or ())),
             ).fetchall()
         found: list[tuple[str, str, Record]] = []
         for row in rows:
@@ -172,10 +177,10 @@ class RecordStore:
         rows = []
         for record in records:
             text = record.to_text()
-            rows.append((_id(text), *(getattr(record, name) for name in _KEYS), text))
+            rows.append((_id(text), *(getattr(record, name) for name in _COLUMNS), text))
         with self._told(), self._transaction():
             before = self._connection.total_changes
-            self._connection.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", rows)
+            self._connection.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             added = self._connection.total_changes - before
             self._connection.executemany("INSERT OR IGNORE INTO texts VALUES (?, ?)", texts.items())
         return added
@@ -187,7 +192,7 @@ class RecordStore:
             if not isinstance(text, str) or identity != _id(text):
                 raise RecordError("its text is not what was written")
             record = Record.from_text(text)
-            if keys != [getattr(record, name) for name in _KEYS]:
+            if keys != [getattr(record, name) for name in _COLUMNS]:
                 raise RecordError("its columns are not those of its record")
         except RecordError as error:
             raise RecordError(
@@ -217,7 +222,7 @@ class RecordStore:
                     f"CREATE TRIGGER no_{change.lower()}_of_{name} BEFORE {change} ON {name} "
                     "BEGIN SELECT RAISE(ABORT, 'records are only ever added'); END"
                 )
-        self._connection.execute(f"CREATE INDEX by_key ON records ({', '.join(_KEYS)})")
+        self._connection.execute(f"CREATE INDEX by_key ON records ({', '.join(_COLUMNS)})")
         self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def _version(self) -> int:

@@ -16,6 +16,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/schedules.md",
     "docs/adding-a-target.md",
+    "docs/records.md",
     "docs/roadmap.md",
 )
 

@@ -345,7 +345,7 @@ def test_malformed_rows_are_told_of_and_kept():
     decide(["fine"])
     with closing(sqlite3.connect(record_path())) as connection, connection:
         connection.execute(
-            "INSERT INTO records SELECT 'strange', workload, target, device, threads, '{}' FROM records LIMIT 1"
+            "INSERT INTO records SELECT 'strange', workload, target, device, threads, object, '{}' FROM records LIMIT 1"
         )
     with pytest.warns(UserWarning, match="row `strange` is malformed"):
         _, said, _ = decide(["fine"])

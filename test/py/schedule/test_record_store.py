@@ -80,6 +80,15 @@ def test_versions_and_places_filter_and_are_no_keys() -> None:
         assert store.find(*KEYS, residence=["", "L2"]) == [near]
 
 
+def test_records_are_found_by_their_objects() -> None:
+    refused = replace(RECORD, object="", rounds_us=(), error="no such tile")
+    with RecordStore(None) as store:
+        store.append([*(measured(digit, 1.0) for digit in "123"), refused])
+        assert {record.object[:1] for record in store.find(*KEYS, objects={"1" * 64, "3" * 64})} == {"1", "3"}
+        assert store.find(*KEYS, objects=[""]) == [refused]
+        assert store.find(*KEYS, objects=[]) == store.find(*KEYS, objects=["9" * 64]) == []
+
+
 def test_the_best_has_the_fastest_round_and_no_error() -> None:
     with RecordStore(None) as store:
         assert store.best(*KEYS) is None

@@ -1,0 +1,173 @@
+"""`tilewright records`: what was measured is listed and shown, goes to another store, and what is no record is told."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from tilewright.compiler.profiler.recording import record_path
+from tilewright.compiler.record import Record, key_of, target_text
+from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.target import resolve
+from tilewright.compiler.tuning.record_store import RecordStore
+
+Tool = Callable[..., Result]
+TEXTS = [
+    f"func.func private @dispatch(%arg0: tensor<2x{size}xf32>, %arg1: tensor<{size}x4xf32>) -> "
+    f'tensor<2x4xf32> attributes {{tilewright.operator = "matmul"}} {{\n}}'
+    for size in (8, 16)
+]
+MACHINE = target_text(resolve("x86-64-v3"))
+
+
+def record(text: str, digit: str, *rounds_us: float, **changed) -> Record:
+    return Record(
+        workload=key_of(text),
+        target=key_of(MACHINE),
+        device="a processor",
+        threads=2,
+        residence=("", "DRAM"),
+        schedule=Schedule((0, int(digit))),
+        object=digit * 64,
+        rounds_us=rounds_us,
+        error=changed.pop("error", ""),
+        compiler="0.1.0",
+        host="here",
+        at="2026-01-31T23:59:59.000000+00:00",
+        **changed,
+    )
+
+
+@pytest.fixture
+def store(folder: Path) -> RecordStore:
+    """The tool's store, with two workloads in it."""
+    made = RecordStore(record_path())
+    made.append(
+        [
+            record(TEXTS[0], "1", 12.5, 11.5),
+            record(TEXTS[0], "1", 10.5),
+            record(TEXTS[0], "2", 9.25, 9.5),
+            record(TEXTS[0], "3", error="died of signal 11"),
+            record(TEXTS[1], "4", error="no such tile"),
+        ],
+        [*TEXTS, MACHINE],
+    )
+    return made
+
+
+def test_workloads_are_listed_with_their_best(store: RecordStore, tool: Tool) -> None:
+    result = tool("records", "list", "--json")
+    assert result.exit_code == 0, result.output
+    second, first = (json.loads(line) for line in result.output.splitlines())
+    assert (first["operator"], first["shapes"]) == ("matmul", "2x8xf32, 8x4xf32 -> 2x4xf32")
+    assert (first["kernels"], first["failed"], first["best_us"]) == (2, 1, 9.25)
+    assert first["schedule"] == Schedule((0, 2)).text()
+    assert (first["weights"], first["threads"], first["device"]) == ("DRAM", 2, "a processor")
+    assert (second["kernels"], second["failed"], second["best_us"]) == (0, 1, None)
+    shown = tool("records", "list").output
+    assert "workloads measured: 2" in shown and "2x8xf32, 8x4xf32 -> 2x4xf32" in shown
+    assert first["workload"][:12] in shown and "9.2" in shown
+
+
+def test_threads_devices_and_places_of_weights_are_listed_apart(store: RecordStore, tool: Tool) -> None:
+    one = record(TEXTS[0], "2", 9.0)
+    store.append([replace(one, threads=1), replace(one, device="b"), replace(one, residence=("", "L2"))])
+    assert len(tool("records", "list", "--json").output.splitlines()) == 2 + 3
+
+
+def test_operators_filter_the_list(store: RecordStore, tool: Tool) -> None:
+    assert len(tool("records", "list", "--operator", "matmul", "--json").output.splitlines()) == 2
+    assert tool("records", "list", "--operator", "conv", "--json").output == ""
+
+
+def test_one_workload_is_shown_in_full(store: RecordStore, tool: Tool) -> None:
+    key = key_of(TEXTS[0])
+    result = tool("records", "show", key[:9])
+    assert result.exit_code == 0, result.output
+    assert TEXTS[0] in result.output
+    assert "records: 4" in result.output and "died of signal 11" in result.output
+    assert "no such tile" not in result.output
+    lines = tool("records", "show", key, "--json").output.splitlines()
+    assert [Record.from_text(line).us for line in lines][:3] == [9.25, 10.5, 11.5]
+
+
+@pytest.mark.parametrize(("named", "why"), [("", "several do"), ("x", "none does")])
+def test_a_workload_is_named_by_the_beginning_of_one_key(store, tool: Tool, named: str, why: str) -> None:
+    result = tool("records", "show", named)
+    assert result.exit_code == 1
+    assert f"expected the beginning of one workload's key, found `{named}`; {why}" in result.output
+
+
+def test_stores_merge(store: RecordStore, tool: Tool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tool("records", "export", "mine.jsonl").exit_code == 0
+    printed = tool("records", "export").output
+    assert printed == (folder / "mine.jsonl").read_text()
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(folder / "other"))
+    with RecordStore(record_path()) as other:
+        other.append([record(TEXTS[0], "2", 9.25, 9.5), record(TEXTS[0], "5", 3.5)])
+        assert tool("records", "import", "mine.jsonl").output == "mine.jsonl: 5 records, 4 of them new\n"
+        assert tool("records", "import", "mine.jsonl").output == "mine.jsonl: 5 records, 0 of them new\n"
+        assert len(other.find()) == 6
+    lines = tool("records", "list", "--json").output.splitlines()
+    assert {json.loads(line)["best_us"] for line in lines} == {3.5, None}
+    assert TEXTS[1] in tool("records", "show", key_of(TEXTS[1])).output
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"version": 1}\n', "bad.jsonl:1: at: a field that is missing of a record; nothing was imported"),
+        (b"\xff\xfe\n", "cannot read `bad.jsonl`: it is not UTF-8"),
+        (None, "cannot read `bad.jsonl`: No such file"),
+    ],
+    ids=["incomplete", "binary", "absent"],
+)
+def test_a_file_of_no_records_is_refused_whole(
+    store: RecordStore, tool: Tool, folder: Path, data: bytes | None, why: str
+) -> None:
+    if data is not None:
+        line = record(TEXTS[0], "6", 1.0).to_text().encode()
+        (folder / "bad.jsonl").write_bytes(data + line)
+    before = store.find()
+    result = tool("records", "import", "bad.jsonl")
+    assert result.exit_code == 1 and why in result.output
+    assert store.find() == before
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("show", "a"), ("export",)])
+def test_without_records_the_tool_says_how_to_come_by_some(tool: Tool, arguments: tuple[str, ...]) -> None:
+    result = tool("records", *arguments)
+    assert result.exit_code == 1
+    assert "there are no records in" in result.output and "--opt O1" in result.output
+    assert not record_path().exists()
+
+
+@pytest.mark.parametrize("arguments", [("list", "--json"), ("show", "--json"), ("export",)])
+def test_a_malformed_row_is_told_and_the_rest_is_there(
+    store: RecordStore, tool: Tool, arguments: tuple[str, ...]
+) -> None:
+    with closing(sqlite3.connect(record_path())) as connection, connection:
+        connection.execute(
+            "INSERT INTO records SELECT 'strange', workload, target, device, threads, object, '{}' FROM records LIMIT 1"
+        )
+    named = [key_of(TEXTS[0])] if arguments[0] == "show" else []
+    result = tool("records", *arguments, *named)
+    assert result.exit_code == 1
+    assert "row `strange` is malformed" in result.output
+    assert "matmul" in result.output or '"workload"' in result.output
+
+
+def test_a_model_at_o1_leaves_records(folder: Path, tool: Tool) -> None:
+    assert tool("compile", "tiny_models:tiny", "--opt", "O1").exit_code == 0
+    result = tool("records", "list", "--json")
+    rows = [json.loads(line) for line in result.output.splitlines()]
+    assert rows and all(row["operator"] == "matmul" for row in rows)
+    assert all(row["kernels"] >= 2 and row["best_us"] > 0 for row in rows)
+    assert all(row["machine"].startswith(resolve("cpu").llvm_cpu) for row in rows)
