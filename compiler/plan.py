@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.compiler.accesses import Accesses, Memory
+from tilewright.compiler.call_accesses import read_calls
 from tilewright.compiler.dense_constants import dense_bytes
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.placement import Place, is_dense, is_inserted, own, places, shape_of
+from tilewright.compiler.placement import is_dense, is_inserted, shape_of
 from tilewright.compiler.views import is_view
 from tilewright.runtime.program import (
     ALIGNMENT_BYTES,
@@ -37,10 +39,6 @@ def tensor_spec(type_: ir.Type, name: str) -> TensorSpec:
     if not shaped.has_static_shape:
         raise PassError(f"`{name}`: expected a static shape, found {type_}")
     return TensorSpec(name, dtype_name(shaped.element_type), tuple(shaped.shape))
-
-
-def _nbytes(type_: ir.Type) -> int:
-    return tensor_spec(type_, "").nbytes
 
 
 @dataclass
@@ -107,6 +105,22 @@ class CallStep:
     location: str
 
 
+def plan_arena(steps: Sequence[Accesses], memories: Sequence[Memory]) -> tuple[dict[int, int], int]:
+    """Offsets of the temporary memories, and the bytes of arena they take; a place is free after its last access."""
+    last = {
+        region.memory: number for number, step in enumerate(steps) for region in (*step.reads, *step.writes)
+    }
+    arena, offsets = Arena(), {}
+    for number, step in enumerate(steps):
+        for region in step.writes:
+            if memories[region.memory].is_temporary and region.memory not in offsets:
+                offsets[region.memory] = arena.take(memories[region.memory].nbytes)
+        for memory in dict.fromkeys(region.memory for region in (*step.reads, *step.writes)):
+            if memory in offsets and last[memory] == number:
+                arena.give(offsets[memory], memories[memory].nbytes)
+    return offsets, arena.peak
+
+
 def plan_function(
     function: ir.Operation, constants: Constants, outputs: Mapping[int, BufferRef] | None = None
 ):
@@ -116,21 +130,9 @@ def plan_function(
     """
     block = function.regions[0].blocks[0]
     *ops, terminator = (view.operation for view in block.operations)
-    placed = places(ops, is_view)
-
-    def place_of(value: ir.Value) -> Place:
-        return placed[value] if value in placed else own(value)
-
-    last_use: dict[ir.Value, int] = {}
-    for number, op in enumerate(ops):
-        for value in (*op.operands, *op.results):
-            if isinstance(value.type, ir.RankedTensorType):
-                last_use[place_of(value).root] = number
-    ends: dict[int, list[ir.Value]] = {}
-    for root, number in last_use.items():
-        ends.setdefault(number, []).append(root)
-
-    memory: dict[ir.Value, BufferRef] = {}
+    calls = read_calls(function)
+    offsets, arena_bytes = plan_arena(calls.steps, calls.memories)
+    memory = {calls.roots[number]: BufferRef("arena", 0, offset) for number, offset in offsets.items()}
     producer: dict[ir.Value, int | str] = {}
     counters = {"weight": 0, "input": 0, "packed": 0}
     for position, argument in enumerate(block.arguments):
@@ -142,42 +144,32 @@ def plan_function(
         else:
             memory[argument] = BufferRef(role, counters[role])
             counters[role] += 1
-    returned = set()
     for i, value in enumerate(terminator.operands):
-        place = place_of(value)
+        place = calls.place(value)
         if place.offset or not is_dense(shape_of(value), place.strides):
             raise PassError(f"{terminator.location}: result {i} lies inside of another tensor; return a copy")
         memory[place.root] = (outputs or {}).get(i, BufferRef("output", i))
-        returned.add(place.root)
 
     def buffer(value: ir.Value) -> BufferRef:
-        place = place_of(value)
+        place = calls.place(value)
         base = memory[place.root]
         item = ITEM_BYTES[dtype_name(ir.RankedTensorType(value.type).element_type)]
         return BufferRef(base.space, base.index, base.offset + place.offset * item)
 
-    arena = Arena()
     steps: list[CallStep] = []
-    for number, op in enumerate(ops):
+    for op in ops:
         if op.name == "arith.constant":
             memory[op.results[0]] = constants.place(op)
             producer[op.results[0]] = "constant"
         elif op.name == "func.call":
-            sources = tuple(producer.get(place_of(value).root, "") for value in op.operands)
-            for result in op.results:
-                root = place_of(result).root
-                if root not in memory:
-                    memory[root] = BufferRef("arena", 0, arena.take(_nbytes(root.type)))
-                producer[root] = len(steps)
+            sources = tuple(producer.get(calls.place(value).root, "") for value in op.operands)
+            producer.update((calls.place(result).root, len(steps)) for result in op.results)
             buffers = tuple(buffer(value) for value in (*op.operands, *op.results))
             callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             steps.append(CallStep(callee, buffers, sources, location_text(op.location)))
         elif not (is_view(op) or is_inserted(op) or op.name == "tensor.empty"):
             raise PassError(f"{op.location}: `{op.name}` is left outside of all dispatches")
-        for root in ends.get(number, ()):
-            if root in memory and memory[root].space == "arena" and root not in returned:
-                arena.give(memory[root].offset, _nbytes(root.type))
-    return steps, arena.peak
+    return steps, arena_bytes
 
 
 def location_text(location: ir.Location) -> str:

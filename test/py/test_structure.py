@@ -16,6 +16,7 @@ from tilewright.compiler.passes.base import Pass
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", "tilewright": "tilewright"}
 NOUNS = (
+    "accesses",
     "target",
     "target_cpus",
     "target_file",
