@@ -110,6 +110,7 @@ def _dispatch(target: Target) -> list[str]:
         "materialize-returns",
         "outline-dispatches",
         "place-inserts",
+        "share-borders",
         # Inside of dispatches only: before, it would pull element-wise producers into contractions.
         "linalg-fuse-elementwise-ops",
         "erase-unread-generics",

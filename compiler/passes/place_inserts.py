@@ -6,17 +6,15 @@
     %y = call @depthwise(%p)
       =>
     %x = call @conv(%a)          // @conv's result: tilewright.strides = array<i64: 215296, 3712, 64, 1>
-    %p = tensor.insert_slice %x into %packed0[0, 1, 1, 0] ... {tilewright.in_place}
-    %y = call @depthwise(%p)     // %packed0: the fill, computed by @prepack
+    %f = linalg.fill ...
+    %p = tensor.insert_slice %x into %f[0, 1, 1, 0] ... {tilewright.in_place}
+    %y = call @depthwise(%p)
 
 A dispatch's result is claimed for the place where it is inserted unless something needs it elsewhere or dense: it
 is returned, inserted twice, reshaped in a way that strides cannot express, read by a dispatch that is more than
 linalg, or made of pieces shorter than a cache line. Then a dispatch copies it; so it does a slice that some reader
 cannot read where it lies. Insertions that several tensors begin with are one operation after CSE, and one per tensor
-here.
-
-A filled border is written once, when weights are bound: nothing ever writes there again. Tensors with the same
-border share memory as soon as the one before is read for the last time.
+here. What the borders are, `share-borders` says once the order of the dispatches is known.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tilewright.compiler.ir import func, functions, ir, linalg, tensor
+from tilewright.compiler.ir import func, functions, ir
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.join_in_place import root_of
 from tilewright.compiler.passes.materialize_returns import copy_of
@@ -47,9 +45,7 @@ from tilewright.compiler.placement import (
     shape_of,
     unreshaped,
 )
-from tilewright.compiler.prepack import empty_prepack, function_type, packed_attributes, return_values, retype
 from tilewright.compiler.views import is_view
-from tilewright.compiler.weight_flow import argument_roles
 
 _STRIDED_OPS = {"linalg.generic", "linalg.fill", "arith.constant", "tensor.empty", "func.return"}
 """What a dispatch consists of that may read and write memory with gaps: loops over indices, and nothing else."""
@@ -69,7 +65,6 @@ class PlaceInserts(Pass):
             return
         for function in marked:
             _Claims(function, named, self.shortest_bytes).run()
-        _share_borders(main, prepack)
         _tell_dispatches(op.opview)
 
 
@@ -91,7 +86,7 @@ class _Claims:
         _separate_chains(self.function)
         *ops, terminator = (view.operation for view in self.function.regions[0].blocks[0].operations)
         for number, value in enumerate(terminator.operands):
-            if _is_bordered(root_of(value)):
+            if is_bordered(root_of(value)):
                 terminator.operands[number] = self.copied(value, ir.InsertionPoint(terminator))
         self.returned = {root_of(value) for value in terminator.operands}
         # Slices of slices first: what reads their copies reads no slice.
@@ -181,7 +176,9 @@ class _Claims:
         return True
 
     def is_strided(self, call: ir.Operation) -> bool:
-        callee = self.named[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+        callee = self.named.get(ir.FlatSymbolRefAttr(call.attributes["callee"]).value)
+        if callee is None:  # Of a declaration nothing is known.
+            return False
         return all(v.operation.name in _STRIDED_OPS for v in callee.regions[0].blocks[0].operations)
 
     def copied(self, source: ir.Value, where: ir.InsertionPoint) -> ir.Value:
@@ -190,7 +187,7 @@ class _Claims:
         if name is None:
             shape = "x".join(map(str, shape_of(source)))
             name = f"copy_{shape}_{len(self.named)}"
-            dispatch = _dispatch(
+            dispatch = new_dispatch(
                 self.function, name, [source.type], source.type, lambda arguments: copy_of(*arguments)
             )
             self.copies[source.type], self.named[name] = name, dispatch
@@ -214,7 +211,7 @@ def _separate_chains(main: ir.Operation) -> None:
             user.operands[1] = op.clone(ip=ir.InsertionPoint(op)).operation.results[0]
 
 
-def _is_bordered(value: ir.Value) -> bool:
+def is_bordered(value: ir.Value) -> bool:
     """Whether `value` is inserted into a fill, which @prepack computes: its memory is none of the call's own."""
     if isinstance(value.owner, ir.Block) or not is_inserted(value.owner.operation):
         return False
@@ -222,7 +219,7 @@ def _is_bordered(value: ir.Value) -> bool:
     return not isinstance(base.owner, ir.Block) and base.owner.name == "linalg.fill"
 
 
-def _dispatch(main: ir.Operation, name: str, inputs: list, result: ir.Type, body) -> ir.Operation:
+def new_dispatch(main: ir.Operation, name: str, inputs: list, result: ir.Type, body) -> ir.Operation:
     """A dispatch of one element-wise operation, `body(arguments)`, behind @main."""
     with main.location:
         type_ = ir.FunctionType.get(inputs, [result])
@@ -233,87 +230,6 @@ def _dispatch(main: ir.Operation, name: str, inputs: list, result: ir.Type, body
             func.return_([body(list(block.arguments))])
     dispatch.attributes[OPERATOR] = ir.StringAttr.get("elementwise")
     return dispatch
-
-
-@dataclass
-class _Border:
-    """A chain of insertions into a fill: its operations, first to last use, and what distinguishes its border."""
-
-    chain: list[ir.Operation]
-    first: int
-    last: int
-
-    @property
-    def fill(self) -> ir.Operation:
-        return self.chain[-1].operands[1].owner.operation
-
-    def key(self) -> tuple:
-        value = self.fill.operands[0].owner.operation.attributes["value"]
-        boxes = [
-            (tuple(op.attributes["static_offsets"]), tuple(op.attributes["static_sizes"]))
-            for op in self.chain
-        ]
-        return str(self.chain[0].results[0].type), str(value), str(boxes)
-
-
-def _share_borders(main: ir.Operation, known: ir.Operation | None) -> None:
-    """Makes the fills that are inserted into arguments of @main, results of @prepack; as few as lifetimes allow."""
-    borders = _borders(main)
-    if not borders:
-        return
-    block = main.regions[0].blocks[0]
-    roles = argument_roles(main)
-    prepack = empty_prepack(main, roles) if known is None else known
-    *_, terminator = (view.operation for view in prepack.regions[0].blocks[0].operations)
-    kept = list(terminator.operands)
-    types, attributes = list(function_type(main).inputs), list(main.attributes["arg_attrs"])
-    free: dict[tuple, list[tuple[int, ir.Value]]] = defaultdict(list)
-    for border in sorted(borders, key=lambda b: b.first):
-        key = border.key()
-        shared = free[key]
-        slot = next((i for i, (last, _) in enumerate(shared) if last < border.first), None)
-        if slot is None:
-            type_ = border.chain[0].results[0].type
-            value = border.fill.operands[0].owner.operation
-            name = f"border_{'x'.join(map(str, ir.RankedTensorType(type_).shape))}_{len(kept)}"
-            _dispatch(prepack, name, [], type_, lambda _, value=value, type_=type_: _filled(value, type_))
-            with ir.InsertionPoint(terminator), terminator.location:
-                result = func.CallOp([type_], name, []).results[0]
-            argument = block.add_argument(type_, border.fill.location)
-            types.append(type_)
-            attributes.append(packed_attributes(len(kept)))
-            kept.append(result)
-            shared.append((border.last, argument))
-        else:
-            argument = shared[slot][1]
-            shared[slot] = (border.last, argument)
-        border.chain[-1].operands[1] = argument
-    retype(main, types, list(function_type(main).results), attributes)
-    return_values(prepack, terminator, kept)
-
-
-def _filled(constant: ir.Operation, type_: ir.Type) -> ir.Value:
-    value = constant.clone().operation.results[0]
-    shaped = ir.RankedTensorType(type_)
-    return linalg.fill(value, outs=[tensor.empty(list(shaped.shape), shaped.element_type)])
-
-
-def _borders(main: ir.Operation) -> list[_Border]:
-    *ops, _ = (view.operation for view in main.regions[0].blocks[0].operations)
-    placed = places(ops, is_view)
-    first: dict[ir.Value, int] = {}
-    last: dict[ir.Value, int] = {}
-    for number, op in enumerate(ops):
-        if op.name == "func.call":
-            for value in (*op.operands, *op.results):
-                root = placed[value].root if value in placed else value
-                first.setdefault(root, number)
-                last[root] = number
-    found = []
-    for op in ops:
-        if is_inserted(op) and op.results[0] in first and _is_bordered(op.results[0]):
-            found.append(_Border(chain_of(op), first[op.results[0]], last[op.results[0]]))
-    return found
 
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -335,6 +251,8 @@ def _tell_dispatches(module) -> None:
                 variants[callee][signature].append(op)
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
     for name, signatures in variants.items():
+        if name not in named:
+            continue
         function = named[name]
         clones = [function]
         for _ in range(len(signatures) - 1):
