@@ -20,6 +20,7 @@ from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.fuse_attention import FuseAttention
 from tilewright.compiler.passes.narrow_integers import NarrowIntegers
+from tilewright.compiler.passes.order_dispatches import OrderDispatches
 from tilewright.compiler.passes.orient_contractions import OrientContractions
 from tilewright.compiler.passes.pack_contractions import PackContractions
 from tilewright.compiler.passes.pack_dots import PackDots
@@ -110,6 +111,7 @@ def _dispatch(target: Target) -> list[str]:
         "materialize-returns",
         "outline-dispatches",
         "place-inserts",
+        OrderDispatches.for_target(target).spec(),
         "share-borders",
         # Inside of dispatches only: before, it would pull element-wise producers into contractions.
         "linalg-fuse-elementwise-ops",

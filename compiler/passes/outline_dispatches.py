@@ -10,7 +10,9 @@ rTasks still costs no recomputation:
   - an element-wise producer joins element-wise ops and reductions, never a contraction, which reads each
     element many times;
   - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
-  - a contraction joins a purely element-wise group that covers all of its output (its epilogue).
+  - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
+    could, one that follows a product with the same weight goes before one that does not: a recurrent product waits
+    for the step before anyway, while all steps' products of inputs can run at once while they are on their own.
 Edges that stay cut are recorded on the dispatch as `tilewright.unfused`. Reshapes and contiguous slices stay
 outside as views of buffers, insertions in place do too (see `join-in-place`). Identical groups become one
 function, called several times.
@@ -20,20 +22,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilewright.compiler.dense_constants import is_splat
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.passes.join_in_place import root_of
 from tilewright.compiler.placement import chain_of, is_inserted
 from tilewright.compiler.structure import Structured, tileable_loops, volume
 from tilewright.compiler.views import is_view
+from tilewright.compiler.weight_flow import argument_roles
 
 OPERATOR = "tilewright.operator"
 UNFUSED = "tilewright.unfused"
 _CLONED = {"arith.constant", "tensor.empty", "linalg.fill"}
 _SMALL_ELEMENTS = 4096
+_ANOTHER = "the group holds a reduction already"
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class _Group:
 
     members: list[int]
     reasons: list[str]
+    passed_over: list[int] = field(default_factory=list)
+    """Contractions that stayed out because another one was there first."""
 
 
 class _Outliner:
@@ -62,6 +70,11 @@ class _Outliner:
 
     def __init__(self, module, function: ir.Operation, outlined: dict[str, str], min_rows: int):
         self.module, self.outlined, self.min_rows = module, outlined, min_rows
+        self.fixed = {
+            argument
+            for argument, role in zip(function.regions[0].blocks[0].arguments, argument_roles(function))
+            if role in ("weight", "packed")
+        }
         self.is_main = ir.StringAttr(function.attributes["sym_name"]).value == "main"
         self.ops = [view.operation for view in function.regions[0].blocks[0].operations][:-1]
         self.structured: dict[int, Structured | None] = {}
@@ -89,7 +102,7 @@ class _Outliner:
         }
         for number in range(len(self.ops) - 1, -1, -1):
             if number not in taken and number not in kept:
-                group = self.grow(number, taken)
+                group = self.recurrent_first(self.grow(number, taken), taken)
                 taken.update(group.members)
                 groups.append(group)
         for group in reversed(groups):
@@ -114,7 +127,40 @@ class _Outliner:
             self.structured[number] = Structured.read(self.ops[number])
         return self.structured[number]
 
-    def grow(self, sink: int, taken: set[int]) -> _Group:
+    def recurrent_first(self, group: _Group, taken: set[int]) -> _Group:
+        """The group, or another one of the same sink that holds a recurrent contraction where this holds none."""
+        inside = [n for n in group.members if (s := self.read(n)) is not None and s.is_contraction]
+        wanted = [n for n in group.passed_over if n in self.recurrent]
+        if not wanted or not inside or any(n in self.recurrent for n in inside):
+            return group
+        other = self.grow(group.members[0], taken, left_out=frozenset(inside))
+        return other if any(n in other.members for n in wanted) else group
+
+    @cached_property
+    def recurrent(self) -> set[int]:
+        """Contractions that need the result of another one with the same weight."""
+        products = [n for n in range(len(self.ops)) if (s := self.read(n)) is not None and s.is_contraction]
+        weights = {
+            n: {root for v in self.operands[n] if (root := root_of(v)) in self.fixed} for n in products
+        }
+        uses = Counter(weight for found in weights.values() for weight in found)
+        bits = {weight: 1 << i for i, weight in enumerate(w for w, count in uses.items() if count > 1)}
+        # One bit per weight: which of them each value was computed with.
+        behind: dict[ir.Value, int] = {}
+        found = set()
+        for number, op in enumerate(self.ops):
+            before, own = 0, 0
+            for value in self.operands[number]:
+                before |= behind.get(value, 0)
+            for weight in weights.get(number, ()):
+                own |= bits.get(weight, 0)
+            if before & own:
+                found.add(number)
+            if before | own:
+                behind.update((result, before | own) for result in op.results)
+        return found
+
+    def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> _Group:
         group = _Group([sink], [])
         if self.read(sink) is None:
             return group
@@ -130,7 +176,13 @@ class _Outliner:
                     or producer in self.cloned
                 ):
                     continue
-                reason = self.refusal(producer, consumer, group)
+                reason = (
+                    "a recurrent product is fused instead"
+                    if producer in left_out
+                    else self.refusal(producer, consumer, group)
+                )
+                if reason == _ANOTHER and (s := self.read(producer)) is not None and s.is_contraction:
+                    group.passed_over.append(producer)
                 if reason is None:
                     group.members.append(producer)
                     frontier.append(producer)
@@ -161,7 +213,7 @@ class _Outliner:
         loops = tileable_loops(root, self.in_order([*group.members, producer]))
         if structured.is_contraction:
             if any(not other.is_elementwise for other in others):
-                return "the group holds a reduction already"
+                return _ANOTHER
             if volume(root.extents, loops) < root.points:
                 return "the consumer does not cover its output"
             return None

@@ -249,3 +249,125 @@ func.func @main(%x: tensor<8xf32>, %y: tensor<4xf32>) -> tensor<8xf32> {
   %r = tensor.insert_slice %y into %s[2] [4] [1] {tilewright.in_place} : tensor<4xf32> into tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// -----
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// Of two products that could take the sum along, the recurrent one does: with the same weight as the one before, it
+// waits for that anyway. The products with %w need nothing and can follow one another.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[H0:.+]] = call @[[ALONE:matmul[a-z0-9_]*]](%arg2, %arg4)
+// CHECK: %[[H1:.+]] = call @[[SUM:matmul[a-z0-9_]*]](%arg0, %arg3, %[[H0]])
+// CHECK: %[[X1:.+]] = call @[[ALONE]](%arg1, %arg3)
+// CHECK: call @[[OTHER:matmul[a-z0-9_]*]](%[[H1]], %arg4, %[[X1]])
+// CHECK: func.func private @[[OTHER]]{{.*}}"matmul: a recurrent product is fused instead"]
+func.func @main(%x0: tensor<64x32xf32> {tilewright.name = "x0", tilewright.role = "input"}, %x1: tensor<64x32xf32> {tilewright.name = "x1", tilewright.role = "input"}, %h0: tensor<64x32xf32> {tilewright.name = "h0", tilewright.role = "input"}, %w: tensor<32x32xf32> {tilewright.name = "w", tilewright.role = "weight"}, %u: tensor<32x32xf32> {tilewright.name = "u", tilewright.role = "weight"}, %v: tensor<32x32xf32> {tilewright.name = "v", tilewright.role = "weight"}) -> tensor<64x32xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x32xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<64x32xf32>) -> tensor<64x32xf32>
+  %xw0 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x0, %w : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %hu0 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%h0, %u : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %h1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%xw0, %hu0 : tensor<64x32xf32>, tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %s = arith.addf %a, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %xw1 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x1, %w : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %hu1 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%h1, %u : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %h2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%xw1, %hu1 : tensor<64x32xf32>, tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %s = arith.addf %a, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  return %h2 : tensor<64x32xf32>
+}
+
+// -----
+
+#left = affine_map<(d0, d1, d2) -> (d0, d2)>
+#right = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// With weights of their own, no product is recurrent: the first one takes the sum along.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[H0:.+]] = call @[[ALONE:matmul[a-z0-9_]*]](%arg2, %arg4)
+// CHECK: %[[H1:.+]] = call @[[SUM:matmul[a-z0-9_]*]](%arg0, %arg3, %[[H0]])
+// CHECK: %[[H2:.+]] = call @[[ALONE]](%[[H1]], %arg5)
+// CHECK: call @[[SUM]](%arg1, %arg3, %[[H2]])
+func.func @main(%x0: tensor<64x32xf32> {tilewright.name = "x0", tilewright.role = "input"}, %x1: tensor<64x32xf32> {tilewright.name = "x1", tilewright.role = "input"}, %h0: tensor<64x32xf32> {tilewright.name = "h0", tilewright.role = "input"}, %w: tensor<32x32xf32> {tilewright.name = "w", tilewright.role = "weight"}, %u: tensor<32x32xf32> {tilewright.name = "u", tilewright.role = "weight"}, %v: tensor<32x32xf32> {tilewright.name = "v", tilewright.role = "weight"}) -> tensor<64x32xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x32xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<64x32xf32>) -> tensor<64x32xf32>
+  %xw0 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x0, %w : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %hu0 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%h0, %u : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %h1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%xw0, %hu0 : tensor<64x32xf32>, tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %s = arith.addf %a, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %xw1 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x1, %w : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %hu1 = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%h1, %v : tensor<64x32xf32>, tensor<32x32xf32>) outs(%i : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %p = arith.mulf %a, %c : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  %h2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%xw1, %hu1 : tensor<64x32xf32>, tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
+  ^bb0(%a: f32, %c: f32, %o: f32):
+    %s = arith.addf %a, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<64x32xf32>
+  return %h2 : tensor<64x32xf32>
+}
