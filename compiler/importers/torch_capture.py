@@ -364,7 +364,10 @@ def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]
     broadcast = [d for d in range(len(shape)) if eager[d] == 0 and shape[d] > 1]
     for d in broadcast:
         value = value.narrow(d, 0, 1)
-    order = sorted(range(len(shape)), key=lambda d: -eager[d] if shape[d] > 1 else 0)
+    order = list(range(len(shape)))  # dimensions of size 1 stay where they are
+    places = [d for d in order if shape[d] > 1]
+    for place, d in zip(places, sorted(places, key=lambda d: -eager[d])):
+        order[place] = d
     strides, step = [0] * len(shape), 1
     for d in reversed(order):
         strides[d] = 0 if d in broadcast else step if shape[d] > 1 else eager[d]

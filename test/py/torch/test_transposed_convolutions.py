@@ -1,0 +1,118 @@
+"""Transposed convolutions and gradients of strided ones, with elements that are not finite, against eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tilewright
+from tilewright.compiler.importers.torch_windows import _phases
+
+CASES = [
+    (1, 3, 2, 1, 1, "plain"),
+    (1, 1, 3, 0, 1, "plain"),
+    (1, 4, 2, 1, 3, "grouped"),
+    (2, 3, 2, 1, 1, "plain"),
+    (2, 3, 2, 1, 1, "grouped"),
+    (2, 3, 2, 0, 1, "depthwise"),
+    (2, 3, 2, 1, 2, "plain"),
+    (2, (1, 5), (2, 3), (0, 2), (1, 2), "plain"),
+    (2, (2, 4), (3, 2), (1, 1), (3, 1), "depthwise"),
+    (3, (2, 3, 1), (2, 2, 2), 0, 1, "plain"),
+]
+"""Rank, kernel, stride, padding, dilation, channels."""
+_SHAPES = {"plain": (3, 2, 1), "grouped": (4, 3, 2), "depthwise": (3, 1, 3)}
+
+
+def _operands(rank, kernel, kind, dtype):
+    inside, outside, groups = _SHAPES[kind]
+    kernel = kernel if isinstance(kernel, tuple) else (kernel,) * rank
+    # Whole numbers: sums are exact, and in every order.
+    x = torch.randint(-8, 8, (2, inside, *(5, 4, 3)[:rank])).to(dtype)
+    return x, torch.randint(-8, 8, (inside, outside, *kernel)).to(dtype), groups
+
+
+def _equal(found, wanted):
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_what_is_not_finite_meets_its_own_taps_only(dtype):
+    args, functions = [], []
+    for rank, kernel, stride, padding, dilation, kind in CASES if dtype == torch.float32 else CASES[2:5:2]:
+        x, weight, groups = _operands(rank, kernel, kind, dtype)
+        x[0].flatten()[3], x[1].flatten()[-1], x[1].flatten()[0] = math.inf, -math.inf, math.nan
+        transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+        options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        functions.append(lambda x, w, f=transposed, o=options: f(x, w, **o))
+        args.append((x, weight))
+
+    def all_of_them(args):
+        return [function(*pair) for function, pair in zip(functions, args, strict=True)]
+
+    _equal(tilewright.compile(all_of_them, (args,))(args), all_of_them(args))
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_gradients_of_strided_convolutions(rank):
+    torch.manual_seed(0)
+    cases = [case for case in CASES if case[0] == rank]
+    args = []
+    for _, kernel, stride, padding, dilation, kind in cases:
+        _, weight, groups = _operands(rank, kernel, kind, torch.float32)
+        x = torch.randint(-8, 8, (2, weight.shape[1] * groups, *(9, 8)[:rank])).float()
+        convolution = (F.conv1d, F.conv2d)[rank - 1]
+        grad = torch.randint_like(convolution(x, weight, None, stride, padding, dilation, groups), -8, 8)
+        grad[0].flatten()[1] = math.inf
+        args.append((x, weight, grad, (stride, padding, dilation, groups)))
+
+    def gradient(x, weight, grad, options):
+        f = (F.conv1d, F.conv2d)[rank - 1]
+        return torch.func.vjp(lambda x: f(x, weight, None, *options), x)[1](grad)[0]
+
+    def gradients(args):
+        return [gradient(*each) for each in args]
+
+    _equal(tilewright.compile(gradients, (args,))(args), gradients(args))
+
+
+def test_phases_take_every_tap_once():
+    draw = random.Random(0)
+    for _ in range(300):
+        kernel, stride, dilation = draw.randint(1, 7), draw.randint(1, 5), draw.randint(1, 5)
+        step = stride // math.gcd(stride, dilation)
+        runs = _phases(kernel, stride, dilation, draw.random() < 0.5)
+        places, phase = [], 0
+        for firsts, taps, shift in runs:
+            for first in firsts:
+                for tap in range(taps):
+                    assert dilation * first == stride * shift + phase
+                    places.append(first + step * tap)
+                phase += 1
+        assert phase == stride
+        assert sorted(places) == list(range(kernel))
+
+
+@pytest.mark.slow
+def test_drawn_transposed_convolutions():
+    draw = random.Random(0)
+    for _ in range(60):
+        rank = draw.randint(1, 3)
+        kernel, stride, dilation = (tuple(draw.randint(1, 4) for _ in range(rank)) for _ in range(3))
+        extra = tuple(draw.randrange(max(s, d)) for s, d in zip(stride, dilation))
+        kind = draw.choice(list(_SHAPES))
+        x, weight, groups = _operands(rank, kernel, kind, torch.float64)
+        padding = tuple(draw.randint(0, d * (k - 1) // 2) for k, d in zip(kernel, dilation))
+        transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+        bias = torch.randint(-8, 8, (weight.shape[1] * groups,)).double() if draw.random() < 0.5 else None
+        options = (stride, padding, extra, groups, dilation)
+
+        def convolved(x, weight, f=transposed, bias=bias, options=options):
+            return [f(x, weight, bias, *options)]
+
+        _equal(tilewright.compile(convolved, (x, weight))(x, weight), convolved(x, weight))
