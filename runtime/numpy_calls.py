@@ -65,9 +65,9 @@ class NumpyCalls:
         if output.source == "empty":
             return np.empty(output.shape, numpy_dtype(output.dtype))
         if output.source == "input":
-            base = arrays[output.index]
+            base = _as_dtype(arrays[output.index], self._signature.inputs[output.index], output)
         elif output.source == "state":
-            base = self._state[output.index]
+            base = _as_dtype(self._state[output.index], self._signature.state[output.index], output)
         else:
             weight = self._weights[output.index]
             of_torch = hasattr(weight, "data_ptr")
@@ -80,6 +80,11 @@ class NumpyCalls:
             order, *placed = over_a_copy(output, base.shape)
             return _strided(np.ascontiguousarray(base.transpose(order)), output.shape, *placed)
         return _strided(base, output.shape, *actual)
+
+
+def _as_dtype(base: np.ndarray, spec: TensorSpec, output: Output) -> np.ndarray:
+    """The memory of `base` as elements of the type that `output` has; both are as long."""
+    return base if spec.dtype == output.dtype else base.view(numpy_dtype(output.dtype))
 
 
 def _refuse_unwritable(name: str, array: Any) -> None:

@@ -162,7 +162,8 @@ class Tree:
 class Output:
     """One tensor that the model returns: where it comes from and how its elements lie.
 
-    `source` is "result" (number `index` of the program's results), "input" (a view of an input, same memory),
+    `source` is "result" (number `index` of the program's results), "input" (a view of an input, same memory, where
+    `dtype` may be another of the same size),
     "weight", "state", or "empty" (no elements). `strides` in elements, None for dense row-major; `offset` in
     elements. Those of a view hold over a source with strides `base` (None for row-major), which no two elements
     share a place in. `whole` says that the input object itself is returned.

@@ -114,7 +114,9 @@ def _output(output: Output, signature: Signature, package: Package) -> Iterator[
 
 
 def _fits(output: Output, source: TensorSpec) -> bool:
-    """Whether every element of the view lies in the source, as it is laid out."""
+    """Whether every element of the view lies in the source, as it is laid out, and is as long as those there."""
+    if ITEM_BYTES[output.dtype] != ITEM_BYTES[source.dtype]:
+        return False
     strides, base = output.strides, output.base
     for given, rank in ((strides, len(output.shape)), (base, len(source.shape))):
         if given is not None and not (
@@ -125,7 +127,7 @@ def _fits(output: Output, source: TensorSpec) -> bool:
         return True
     held = math.prod(source.shape) if base is None else _span(source.shape, base)
     wanted = math.prod(output.shape) if strides is None else _span(output.shape, strides)
-    return (output.offset + wanted) * ITEM_BYTES[output.dtype] <= held * ITEM_BYTES[source.dtype]
+    return output.offset + wanted <= held
 
 
 def _span(shape: Sequence[int], strides: Sequence[int]) -> int:

@@ -105,6 +105,8 @@ class TorchCalls:
         base, spec = self._source(output, tensors, state)
         if output.whole:
             return base
+        if base.dtype != dtype:
+            base = base.view(dtype)
         actual = rebased(output, spec.shape, tuple(base.stride()))
         if actual is None:
             order, *placed = over_a_copy(output, spec.shape)

@@ -150,7 +150,7 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
-            with substituted(model, replacement), lines, OwnFunctions(_here):
+            with substituted(model, replacement), lines, _traced_parameters(), OwnFunctions(_here):
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)
@@ -318,7 +318,9 @@ class _Results:
         if number is not None:
             base = self.wrapped[number]
             # Functionalisation does not tell a conjugate, which is a view in eager PyTorch, from a slice.
-            if value.dtype == base.dtype and (whole is not None or not value.dtype.is_complex):
+            if value.dtype.itemsize == base.dtype.itemsize and (
+                whole is not None or not value.dtype.is_complex
+            ):
                 kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
                 # A view is made anew of what was written, which may be dense where the input is not.
                 _functional._sync(base)
@@ -375,6 +377,25 @@ def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]
     if order != list(range(len(shape))):
         value = value.permute(order)
     return value, tuple(strides)
+
+
+@contextlib.contextmanager
+def _traced_parameters() -> Iterator[None]:
+    """Parameters that a model makes while it is traced are traced, where PyTorch's class would cut them off."""
+    made = torch.nn.Parameter.__dict__["__new__"]
+
+    def make(cls: type, data: torch.Tensor | None = None, requires_grad: bool = True) -> torch.Tensor:
+        if data is None or not _functional._is_functional_tensor(data):
+            return made(cls, data, requires_grad)
+        parameter: Any = data.detach().requires_grad_(requires_grad)
+        parameter._is_param = True  # what `isinstance` asks for where tensors are of another class
+        return parameter
+
+    torch.nn.Parameter.__new__ = make  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Parameter.__new__ = made  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

@@ -27,8 +27,21 @@ _MOVES = {
         "alias",
         "t",
     ]
-} | {aten.squeeze.dim, aten.squeeze.dims, aten.transpose.int, aten.slice.Tensor, aten.select.int}
+} | {
+    torch.ops.prims.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.transpose.int,
+    aten.slice.Tensor,
+    aten.select.int,
+}
 """Operators that only move elements: of a tensor of one number they make another."""
+
+_INSERTIONS: dict[Any, OpOverload] = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+}
+"""What reads a part of a tensor -> what writes the part at the same arguments."""
 
 
 def fold_constants(module: GraphModule) -> None:
@@ -47,9 +60,12 @@ def fold_constants(module: GraphModule) -> None:
             if isinstance(number, (bool, int, float)):
                 numbers[node] = torch.full(_one(value), number, dtype=value.dtype)
             continue
-        if not all(source in numbers for source in node.all_input_nodes):
+        written = _written(node)
+        if written in numbers:
+            result = numbers[written].to(value.dtype).reshape(_one(value))
+        elif not all(source in numbers for source in node.all_input_nodes):
             continue
-        if node.target in _MOVES:
+        elif node.target in _MOVES:
             result = numbers[node.all_input_nodes[0]].reshape(_one(value))
         elif _is_elementwise(node):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: numbers[n])
@@ -72,6 +88,20 @@ def fold_constants(module: GraphModule) -> None:
         numbers[folded] = result
         node.replace_all_uses_with(folded)
         module.graph.erase_node(node)
+
+
+def _written(node: Node) -> Node | None:
+    """What a copy was made of, or the part that is read of a tensor where it was written; None for other nodes."""
+    if node.target is aten.copy.default:
+        return node.args[1]  # type: ignore[return-value]
+    whole = node.args[0] if node.target in _INSERTIONS else None
+    if (
+        isinstance(whole, Node)
+        and whole.target is _INSERTIONS[node.target]
+        and whole.args[2:] == node.args[1:]
+    ):
+        return whole.args[1]  # type: ignore[return-value]
+    return None
 
 
 def _one(value: torch.Tensor) -> list[int]:

@@ -186,7 +186,7 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
         elif node.target is aten.cat.default:
             full = [part for part in node.args[0] if not _empty(part.meta["val"])]  # type: ignore[union-attr]
             if len(full) == 1:
-                replacement = full[0]
+                replacement = _copy(module, full[0], value)
             elif len(full) < len(node.args[0]):  # type: ignore[arg-type]
                 node.args = (full, *node.args[1:])
         elif sources and all(map(_empty, sources)):
@@ -196,6 +196,13 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
             replacement.meta = _meta(node, value)
         node.replace_all_uses_with(replacement)
         module.graph.erase_node(node)
+
+
+def _copy(module: GraphModule, source: Node, value: torch.Tensor) -> Node:
+    """`source` in memory of its own and of the type of `value`: never the caller's tensor itself."""
+    if source.meta["val"].dtype == value.dtype:
+        return module.graph.call_function(aten.clone.default, (source,))
+    return module.graph.call_function(torch.ops.prims.convert_element_type.default, (source, value.dtype))
 
 
 def _evaluated(module: GraphModule, node: Node, value: torch.Tensor) -> Node:

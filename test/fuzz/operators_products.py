@@ -206,7 +206,7 @@ def attention(g: Growth) -> None:
     form = g.choose.choice(("", "", ", is_causal=True", ", attn_mask={m}", ", scale=0.5"))
     mask = g.new((queries, keys), g.choose.choice((kind, "bool"))) if "{m}" in form else ""
     if g.choose.random() < 0.5:
-        g.emit(f"F.scaled_dot_product_attention({q}, {k}, {v}{form.format(m=mask)})", "sum")
+        g.emit(f"F.scaled_dot_product_attention({q}, {k}, {v}{form.format(m=mask)})", "window")
     else:
         scores = g.emit(f"{q} @ {k}.transpose(-2, -1) * {width**-0.5}", "sum")
         if mask and dtype_of(g.values[mask]) == "bool":

@@ -440,3 +440,15 @@ def test_copies_share_code_and_pickles_are_saved_models():
     assert float(module.count[0, 0]) == 4 and float(model.count[0, 0]) == 3
     with pytest.raises(TypeError, match="pickle the compiled model"):
         pickle.dumps(f.executable)
+
+
+@pytest.mark.parametrize("compiler", ["compile", "torch.compile"])
+def test_what_is_joined_with_nothing_is_a_copy(compiler):
+    def joined(x):
+        return torch.cat((torch.empty(2, 0), x, x[:, :0]), 1)
+
+    x = torch.randn(2, 3)
+    torch._dynamo.reset()
+    made = torch.compile(joined, backend="tilewright") if compiler == "torch.compile" else None
+    found = (made or tilewright.compile(joined, (x,)))(x)
+    assert torch.equal(found, x) and found.data_ptr() != x.data_ptr()

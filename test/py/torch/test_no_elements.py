@@ -10,6 +10,10 @@ import tilewright
 
 NOTHING = torch.zeros(0, dtype=torch.int64)
 FUNCTIONS = {
+    "joined with nothing": (
+        lambda x: (torch.cat((x, x[:0])), torch.cat((torch.empty(0, 3, dtype=torch.float64), x))),
+        [(2, 3), (0, 3)],
+    ),
     "spread": (
         lambda x: (x.std(), x.var(0), x.std(1, correction=0), torch.var_mean(x, (0, 1), keepdim=True)),
         [(0, 3), (2, 0)],

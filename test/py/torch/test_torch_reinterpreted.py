@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError
+from tilewright.compiler.importers.torch_types import dtype_name
+from tilewright.runtime.arrays import numpy_dtype
 
 PAIRS = [
     *((torch.float32, torch.int32), (torch.float64, torch.int64), (torch.int8, torch.uint8)),
@@ -40,6 +43,30 @@ def test_writes_through_bits():
         return y, bits * 1
 
     agree(written, torch.tensor([[1.0, -2.0], [-0.0, 3.5]]))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_bits_of_an_argument_are_its_memory(pair, tmp_path):
+    def views(x):
+        bits = x.view(pair[1])
+        return bits, bits.t(), bits[1:, 2], x
+
+    example = torch.arange(12).to(pair[0]).reshape(3, 4)
+    compiled = tilewright.compile(views, (example,))
+    compiled.save(tmp_path / "views.twm")
+    for x in (
+        example,
+        torch.arange(12).to(pair[0]).reshape(4, 3).t(),
+        torch.ones(6, 8, dtype=pair[0])[::2, ::2],
+    ):
+        for found, wanted in zip(compiled(x), views(x)):
+            assert found.dtype == wanted.dtype and found.stride() == wanted.stride()
+            assert found.data_ptr() == wanted.data_ptr() and torch.equal(found, wanted)
+    array = np.arange(12, dtype=np.int16).reshape(3, 4).astype(numpy_dtype(dtype_name(pair[0])))
+    loaded = tilewright.load(tmp_path / "views.twm")
+    for found in (*compiled(array), *loaded(array)):
+        assert np.shares_memory(found, array)
+    assert loaded(array)[0].dtype == numpy_dtype(dtype_name(pair[1]))
 
 
 OTHERS = (torch.uint8, torch.int16, torch.bfloat16, torch.float32, torch.int64, torch.float64)

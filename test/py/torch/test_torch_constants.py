@@ -1,0 +1,73 @@
+"""Tensors that a model makes itself: numbers written into copies, and parameters of modules made in `forward`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import tilewright
+
+
+def agree(function, *args):
+    found, wanted = tilewright.compile(function, args)(*args), function(*args)
+    for left, right in zip(found, wanted):
+        assert left.dtype == right.dtype and left.shape == right.shape
+        torch.testing.assert_close(left, right)
+
+
+def whole(x):
+    y = x.clone()
+    y[:] = 100
+    return y, y.t()
+
+
+def row(x):
+    y = x.clone()
+    part, other = y[1:], y[1]
+    y[1:] = -56 if x.dtype == torch.int8 else 200
+    return part, other, y, y[1, 2]
+
+
+def turned(x):
+    flat = x.clone().view(-1)
+    view = flat.unsqueeze(0)
+    view.zero_()
+    return flat, view.squeeze(0)
+
+
+def copied(x):
+    y = x.clone()
+    return y.copy_(torch.tensor(3.75)), y.transpose(0, 1).fill_(7)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.int8, torch.bool, torch.int64, torch.bfloat16, torch.float64], ids=str
+)
+@pytest.mark.parametrize("function", [whole, row, turned, copied])
+def test_numbers_written_over_copies(function, dtype):
+    agree(function, torch.arange(12).reshape(3, 4).to(dtype))
+
+
+def test_a_number_written_beside_another_is_not_what_is_read():
+    def beside(x):
+        y = x.clone()
+        y[1:] = 9
+        return y[:2], y[0], y[1:2]
+
+    agree(beside, torch.arange(12, dtype=torch.uint8).reshape(3, 4))
+
+
+def test_parameters_that_a_model_makes():
+    def model(x):
+        norm = nn.LayerNorm(4).requires_grad_(False)
+        assert [name for name, _ in norm.named_parameters()] == ["weight", "bias"]
+        scale = nn.Parameter(torch.full((4,), 0.25))
+        return nn.PReLU(init=0.5)(x), norm(x) * scale, F.prelu(x, nn.Parameter(x[0, :1])), scale + 1
+
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        agree(model, x)
+        torch.testing.assert_close(tilewright.compile(model, (x,))(-2 * x), model(-2 * x))
+    assert type(nn.Parameter(x)) is nn.Parameter
