@@ -89,3 +89,9 @@ def compile_better_candidate(dispatch: str, schedule: dict, target: Target) -> L
     """As a later compiler might: what was slow or refused is fine."""
     changed = {910: 908, 906: 908}.get(schedule["unroll"], schedule["unroll"])
     return compile_candidate(dispatch, {**schedule, "unroll": changed}, target)
+
+
+def compile_slow_first_candidate(dispatch: str, schedule: dict, target: Target) -> LoweredKernel:
+    """As a compiler might whose edit made the first candidate slow."""
+    changed = {0: 910}.get(schedule["unroll"], schedule["unroll"])
+    return compile_candidate(dispatch, {**schedule, "unroll": changed}, target)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler import driver, lower, phases
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.errors import RecordError, TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.profiler import recording, selection
 from tilewright.compiler.profiler.decisions import Decision
@@ -375,10 +375,13 @@ def test_a_schedule_written_by_hand_is_left_alone():
     assert schedule_of(module) == Schedule((8,))
 
 
-def test_interrupting_keeps_what_was_decided(tmp_path):
-    """Ctrl-C between two dispatches: no child is left, and the next run goes on with the second."""
+@pytest.mark.parametrize(
+    "end", ["raise KeyboardInterrupt", "os.kill(os.getpid(), 9)"], ids=["Ctrl-C", "killed"]
+)
+def test_interrupting_keeps_what_was_measured(end):
+    """Ended while the second dispatch is measured: the next run goes on there."""
     script = f"""
-import sys
+import os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_profiler as t
 from tilewright.compiler.ir import ir, parse
@@ -391,19 +394,68 @@ module = parse(two + private)
 def say(done, total, text):
     print(text, flush=True)
     if text == "measuring again" and len(sys.argv) > 1:
-        raise KeyboardInterrupt
+        {end}
 with module.context, ir.Location.unknown(module.context):
     offer = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=908), 1.0, "")]
     profile(module, t.resolve("cpu"), offer, t.options(), say)
 """
     run = [sys.executable, "-c", script]
     first = subprocess.run([*run, "interrupt"], capture_output=True, text=True, timeout=120)
-    assert "KeyboardInterrupt" in first.stderr
+    assert first.returncode in (-2, -9)
     assert "measuring double" in first.stdout
+    assert len({record.workload for record in recorded()}) == 1
     second = subprocess.run(run, capture_output=True, text=True, timeout=120)
     assert second.returncode == 0, second.stderr
     assert "measuring double" not in second.stdout
     assert "measuring again" in second.stdout
+
+
+def test_equal_dispatches_of_a_model_are_measured_once():
+    """The same work under two names, as where results lie at other strides that do not matter."""
+    call = "%r = call @double(%x) : (tensor<64xf32>) -> tensor<64xf32>"
+    again = call.replace("%r", "%s").replace("@double(%x)", "@again(%r)")
+    other = MODEL[MODEL.index("func.func private") :].replace("@double", "@again")
+    _, said, module = decide(
+        ["fine"], text=MODEL.replace(call, f"{call}\n  {again}").replace("return %r", "return %s", 1) + other
+    )
+    assert [text for text in said if "measuring" in text] == ["measuring double", "measuring again"]
+    timed = [record for record in recorded() if len(record.rounds_us) != DUEL_ROUNDS]
+    assert len({record.object for record in timed}) == len(timed) == 2
+    assert len({str(f.attributes["tilewright.schedule"]) for f in list(functions(module))[1:]}) == 1
+
+
+def test_a_new_first_candidate_takes_turns_with_the_best_on_record(edit):
+    """An edit makes the first candidate slow: the best of before is not timed alone, but in a duel with it."""
+    decide(["fine"])
+    kept = recorded()
+    edit()
+    decision, _, _ = decide(["fine"], compiling="failing_candidates:compile_slow_first_candidate")
+    assert decision.chosen == 1
+    added = [record for record in recorded() if record not in kept]
+    duel = [record for record in added if len(record.rounds_us) == DUEL_ROUNDS]
+    assert {record.schedule.unroll for record in duel} == {0, UNROLL["fine"]}
+    assert len({record.at for record in duel}) == 1
+    assert {record.schedule.unroll for record in added if record not in duel} == {0}
+
+
+def test_a_store_that_fails_in_the_middle_costs_nothing_else(monkeypatch):
+    """A disk that fills up while failures are recorded: told once, and the rest is decided from memory."""
+    written = RecordStore.append
+    calls = []
+
+    def append(store, records, texts=()):
+        calls.append(store.path)
+        if store.path is not None and len(calls) > 1:
+            raise RecordError("records in `here`: database or disk is full; make room")
+        return written(store, records, texts)
+
+    monkeypatch.setattr(RecordStore, "append", append)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        decision, _, _ = decide(["compiler refuses", "wrong", "fine"])
+    (told,) = {str(warning.message) for warning in caught}
+    assert "disk is full; make room; what this compilation measures is not kept" in told
+    assert [bool(candidate.time_us) for candidate in decision.candidates] == [True, False, False, True]
 
 
 def test_a_child_that_ends_is_told_apart():
@@ -495,5 +547,10 @@ def test_a_model_at_o1_computes_the_same_and_is_measured_once():
         assert sum(choice["used"] for choice in note["candidates"]) == 1
     decided = tilewright.compile(torch.nn.Sequential(*model), (x.clone(),), opt="O1")
     assert torch.allclose(decided(x), model(x), atol=1e-5)
+    kept = recorded()
+    larger = torch.nn.Sequential(model, torch.nn.Flatten(0)).eval()
+    compiled = tilewright.compile(larger, (x,), opt="O1")
+    assert torch.allclose(compiled(x), larger(x), atol=1e-5)
+    assert recorded() == kept
     plain = tilewright.compile(model, (x,), opt="O0")
     assert not any(note["candidates"] for note in plain.executable.package.notes["dispatches"])
