@@ -34,7 +34,7 @@ _EPSILON = {
 }
 _KEPT = ((2, 1.25), (4, 1.08))
 """After so many rounds, candidates slower than the best by more than the factor are not timed further."""
-_MOST_ROUNDS, DUEL_ROUNDS = 12, 5
+_MOST_ROUNDS, _DUEL_ROUNDS = 12, 5
 _MOST_COPIES = 64
 
 
@@ -321,7 +321,7 @@ class Bench:
         if best == 0 or 0 not in self.right or (before is not None and before < found[best]):
             return {}
         rounds: dict[int, list[float]] = {0: [], best: []}
-        for _ in range(DUEL_ROUNDS):
+        for _ in range(_DUEL_ROUNDS):
             for number, values in rounds.items():
                 say({"running": number})
                 values.append(self.visit(number))

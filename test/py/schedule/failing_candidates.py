@@ -26,6 +26,8 @@ DEEDS = {
     909: "part",
     910: "slow",
     911: "nan",
+    912: "slowish",
+    913: "as slow",
 }
 _NUMBERS = 64
 
@@ -40,7 +42,7 @@ def kernel_text(deed: str) -> str:
     """LLVM IR of a kernel that doubles `_NUMBERS` floats and does the deed."""
     factor = {"wrong": "2.5", "nan": "0x7FF8000000000000"}.get(deed, "2.0")
     count = _NUMBERS - 1 if deed == "part" else _NUMBERS
-    rounds = 3000 if deed == "slow" else 1
+    rounds = {"slow": 3000, "slowish": 1000, "as slow": 1001}.get(deed, 1)
     step = "0" if deed == "hang" else "1"
     return f"""
 define i32 @{SYMBOL}(ptr %buffers, i64 %first, i64 %end, ptr %scratch) {{

@@ -24,7 +24,7 @@ from tilewright.compiler.errors import RecordError, TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.profiler import recording, selection
 from tilewright.compiler.profiler.decisions import Decision
-from tilewright.compiler.profiler.measure import DUEL_ROUNDS, difference, tolerance
+from tilewright.compiler.profiler.measure import difference, tolerance
 from tilewright.compiler.profiler.processes import Child, ChildLost
 from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.profiler.selection import (
@@ -79,6 +79,12 @@ def options(**changed) -> ProfilerOptions:
 def recorded() -> list[Record]:
     with RecordStore(record_path()) as store:
         return store.find()
+
+
+def sittings(records: list[Record]) -> list[set[int]]:
+    """What took turns, oldest first, by the numbers that `DEEDS` has; 0 is the first candidate."""
+    moments = sorted({record.at for record in records if record.rounds_us})
+    return [{r.schedule.unroll for r in records if r.rounds_us and r.at == at} for at in moments]
 
 
 def decide(
@@ -198,10 +204,12 @@ def test_a_new_candidate_is_measured_alone():
 
 
 def test_equal_objects_are_measured_once():
-    """Schedules 1001, 1002 and the first one give the same kernel."""
+    """What `DEEDS` does not name gives the first candidate's kernel."""
     decision, _, _ = decide(["as the first", "fine", "fine"])
-    timed = [record for record in recorded() if len(record.rounds_us) != DUEL_ROUNDS]
-    assert len({record.object for record in timed}) == len(timed) == 2
+    race, *duel = sittings(recorded())
+    assert race == {0, UNROLL["fine"]}
+    assert duel in ([], [race])
+    assert len(recorded()) == 2 * (1 + len(duel))
     times = [candidate.time_us for candidate in decision.candidates]
     assert times[0] == times[1] and times[2] == times[3]
 
@@ -419,8 +427,9 @@ def test_equal_dispatches_of_a_model_are_measured_once():
         ["fine"], text=MODEL.replace(call, f"{call}\n  {again}").replace("return %r", "return %s", 1) + other
     )
     assert [text for text in said if "measuring" in text] == ["measuring double", "measuring again"]
-    timed = [record for record in recorded() if len(record.rounds_us) != DUEL_ROUNDS]
-    assert len({record.object for record in timed}) == len(timed) == 2
+    race, *duel = sittings(recorded())
+    assert race == {0, UNROLL["fine"]}
+    assert duel in ([], [race])
     assert len({str(f.attributes["tilewright.schedule"]) for f in list(functions(module))[1:]}) == 1
 
 
@@ -432,10 +441,19 @@ def test_a_new_first_candidate_takes_turns_with_the_best_on_record(edit):
     decision, _, _ = decide(["fine"], compiling="failing_candidates:compile_slow_first_candidate")
     assert decision.chosen == 1
     added = [record for record in recorded() if record not in kept]
-    duel = [record for record in added if len(record.rounds_us) == DUEL_ROUNDS]
-    assert {record.schedule.unroll for record in duel} == {0, UNROLL["fine"]}
-    assert len({record.at for record in duel}) == 1
-    assert {record.schedule.unroll for record in added if record not in duel} == {0}
+    assert sittings(added) == [{0}, {0, UNROLL["fine"]}]
+
+
+def test_candidates_behind_the_best_on_record_are_given_up():
+    """They beat the slow first one, but only the best of all is put to the test against that."""
+    slow_first = {"compiling": "failing_candidates:compile_slow_first_candidate"}
+    decide(["fine"], **slow_first)
+    before = recorded()
+    decision, _, _ = decide(["fine", "slowish", "as slow"], **slow_first)
+    assert decision.chosen == 1
+    added = [record for record in recorded() if record not in before]
+    assert {record.schedule.unroll for record in added} == {UNROLL["slowish"], UNROLL["as slow"]}
+    assert [len(record.rounds_us) for record in added] == [2, 2]
 
 
 def test_a_store_that_fails_in_the_middle_costs_nothing_else(monkeypatch):

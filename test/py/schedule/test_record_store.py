@@ -179,6 +179,29 @@ with RecordStore(Path(sys.argv[1])) as store:
         assert sum(record.host == f"host {n}" for record in found) == 120
 
 
+def test_many_processes_begin_the_same_file(tmp_path: Path) -> None:
+    """sqlite refuses at once, instead of waiting, where two processes make a new file's log together."""
+    script = """
+import multiprocessing, sys
+from pathlib import Path
+from tilewright.compiler.tuning.record_store import RecordStore
+processes, files = 5, 150
+barrier = multiprocessing.Barrier(processes)
+def begin():
+    for number in range(files):
+        barrier.wait()
+        RecordStore(Path(sys.argv[1]) / f"{number}.sqlite").close()
+context = multiprocessing.get_context("fork")
+children = [context.Process(target=begin) for _ in range(processes)]
+for child in children: child.start()
+for child in children: child.join(60)
+sys.exit(any(child.exitcode for child in children))
+"""
+    run = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_process_killed_in_the_middle_leaves_a_valid_store(path: Path) -> None:
     script = """
 import sys
