@@ -355,7 +355,7 @@ from tilewright.compiler.ir import functions, parse
 from tilewright.compiler.profiler.questions import workload_text
 from tilewright.compiler.record import key_of, target_text
 from tilewright.compiler.target import resolve
-from test_profiler import MODEL
+from profiled_dispatch import MODEL
 from test_record import RECORD
 text = MODEL.replace("@double", "@%s")
 module = parse(text)
