@@ -6,8 +6,8 @@ import math
 
 from tilewright.compiler.affine_access import is_dim, map_dims, packing
 from tilewright.compiler.ir import ir
+from tilewright.compiler.register_tiles import packed_widths
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
-from tilewright.compiler.tuning.register_tile import packed_widths
 from tilewright.compiler.tuning.rtask_tiles import CutSpace, RegisterLoops
 from tilewright.compiler.workload_of import DispatchWorkload
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tilewright import __version__
 from tilewright.compiler import codegen, debug
 from tilewright.compiler.codegen import CpuCode
+from tilewright.compiler.complete_schedule import complete
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
@@ -33,16 +34,9 @@ ONCE = "tilewright.once"
 """Marks a dispatch that runs when weights are bound and never again: its code need not be the fastest."""
 
 
-def pipeline(target: Target, schedule: Schedule | None = None) -> str:
+def pipeline(target: Target) -> str:
     """The passes that lower a module with one dispatch to the LLVM dialect."""
-    registers = VectorizeReductions(
-        vector_bits=target.vector_bits,
-        registers=target.registers_per_thread,
-        unroll=schedule.unroll if schedule else 0,
-        vector=schedule.vector if schedule else 0,
-    )
-    windows = VectorizeWindows(target.vector_bits, target.registers_per_thread)
-    dots = VectorizeDots.for_target(target, registers.unroll, registers.vector)
+    registers = (target.vector_bits, target.registers_per_thread)
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
         apply-schedule,canonicalize,cse,
@@ -52,12 +46,12 @@ def pipeline(target: Target, schedule: Schedule | None = None) -> str:
         canonicalize,cse,canonicalize,
         func.func(
             map-tasks,
-            {LowerWinograd(target.vector_bits).spec()},
+            {LowerWinograd(*registers).spec()},
             {TileDots.for_target(target).spec()},
-            {dots.spec()},
-            {windows.spec()},
+            {VectorizeDots.for_target(target).spec()},
+            {VectorizeWindows(*registers).spec()},
             {StreamStores(target.vector_bits, target.memory[1].capacity_bytes).spec()},
-            {registers.spec()},
+            {VectorizeReductions(*registers).spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
             lower-sorts,tm-tensor-to-loops,
@@ -157,7 +151,7 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
             raise
         debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
         whole = function.clone().operation
-        schedule_attribute.write(whole, replace(schedule, tile=()))
+        schedule_attribute.write(whole, replace(schedule, tile=(), reductions=()))
         try:
             text, lowered = _lower(whole, target, on_pass)
         finally:
@@ -173,14 +167,13 @@ def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tu
     module.body.append(clone)
     inputs = len(clone.attributes["function_type"].value.inputs)
     outputs = len(clone.attributes["function_type"].value.results)
-    schedule = schedule_attribute.read(clone)
-    run_pipeline(module.operation, pipeline(target, schedule), on_pass)
+    schedule = schedule_attribute.read(clone) or Schedule()
+    schedule_attribute.write(clone, complete(clone, schedule, target))
+    run_pipeline(module.operation, pipeline(target), on_pass)
     lowered = next(
         v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
     )
     tasks = lowered.attributes["tilewright.tasks"].value
-    if schedule is not None:
-        schedule_attribute.check_register_tile(lowered, schedule, name)
     scratch = lowered.attributes["tilewright.scratch_bytes"].value
     asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
     text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))

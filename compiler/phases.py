@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tilewright.compiler import debug, plan
 from tilewright.compiler.attention import ATTENTION, Attention
 from tilewright.compiler.compile_kernels import compile_kernels
+from tilewright.compiler.complete_schedule import complete
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir, walk
@@ -209,7 +210,7 @@ def profile_schedules(module: ir.Module, target: Target, report: Report, options
         decided = winograd.decide(function) if target.kind == "cpu" else None
         if decided is None:
             return constructed
-        schedule, choice = decided
+        schedule, choice = complete(function, decided[0], target), decided[1]
         first = Candidate(schedule, choice.us, "DRAM" if choice.streams else "compute")
         return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
 

@@ -2,7 +2,8 @@
 
 In the IR it is the attribute `tilewright.schedule` on the dispatch's function, a dictionary that prints as
 
-    tilewright.schedule = {levels = {L1 = [14, 64, 64], L2 = [112, 64, 256]}, tile = [1, 4, 0, 64], unroll = 14, vector = 32}
+    tilewright.schedule = {levels = {L1 = [14, 64, 64], L2 = [112, 64, 256]}, reductions = [{products = [14, 32]}],
+                           tile = [1, 4, 0, 64]}
 
 and for a GPU with what its kernel is built from
 
@@ -33,7 +34,64 @@ BLOCK_THREADS = 1024
 """Threads of a warp, and the most that one block has, on every NVIDIA GPU. Source: CUDA C Programming Guide,
 "Compute Capabilities"."""
 
-Value = int | str | list[int] | dict[str, "Value"]
+LOOPS: dict[str, tuple[str, ...]] = {
+    "products": ("unroll", "vector"),
+    "dots": ("unroll", "vector"),
+    "winograd": ("unroll", "vector"),
+    "windows": ("rows", "columns", "vectors"),
+    "along": ("rows", "columns", "chains"),
+    "groups": ("unroll",),
+    "tiles": (),
+    "scalar": (),
+}
+"""Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
+
+Value = int | str | list["Value"] | list[int] | dict[str, "Value"]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How one reduction of a dispatch is computed on a CPU.
+
+    `loops` is one of `LOOPS`, `sizes` are its sizes, all of them:
+
+    | loops | computes | sizes |
+    | --- | --- | --- |
+    | products | any reduction whose vectors run along its result | steps of the unrolled loop, elements of the vector loop |
+    | dots | products of pairs of bf16 and quads of bytes | the same |
+    | tiles | the same on AMX, whose tiles are one size | |
+    | winograd | a convolution stored with its filter's transforms | the same two of the products of transforms |
+    | windows | depthwise convolutions and poolings | rows, columns, and vectors of channels of the results in registers |
+    | along | reductions whose vectors run along themselves | rows and columns of results, accumulators for each |
+    | groups | convolutions of few channels per group | steps of the unrolled loop |
+    | scalar | any | |
+    """
+
+    loops: str
+    sizes: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Value]:
+        """One entry: the sizes by the kind of loops."""
+        return {self.loops: list(self.sizes)}
+
+    def text(self) -> str:
+        """`windows 2x5x1`."""
+        return f"{self.loops} {'x'.join(map(str, self.sizes))}".rstrip()
+
+    @classmethod
+    def from_dict(cls, value: object) -> Reduction:
+        """The inverse of `as_dict`; raises ValueError that names what is wrong."""
+        if not isinstance(value, dict) or len(value) != 1:
+            raise ValueError(f"an entry of reductions is one kind of loops with its sizes, found {value}")
+        ((loops, sizes),) = value.items()
+        if loops not in LOOPS:
+            raise ValueError(f"reductions are computed by {_listing(list(LOOPS))}, found `{loops}`")
+        names = LOOPS[loops]
+        if not isinstance(sizes, list) or not all(_is_size(size) and size for size in sizes):
+            raise ValueError(f"the sizes of {loops} are integers >= 1, found {sizes}")
+        if len(sizes) != len(names):
+            raise ValueError(f"{loops} has the sizes [{', '.join(names)}], found {sizes}")
+        return cls(loops, tuple(sizes))
 
 
 @dataclass(frozen=True)
@@ -133,8 +191,8 @@ class Schedule:
     """Tile sizes of one dispatch.
 
     `tile[i]` is the extent that one rTask takes of loop `i` of the dispatch's sink, the operation whose result
-    is returned; 0 leaves the loop whole. `unroll` x `vector` is the register tile of its reductions, 0 lets the
-    lowering choose. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
+    is returned; 0 leaves the loop whole. On CPUs `reductions` say how each of the dispatch's reductions is computed, in
+    their order; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
     each level of memory holds of the iteration space while it is worked on. Targets that code is generated for
     read the other fields, which follow from the levels. `gpu` is there for GPUs only.
     """
@@ -144,6 +202,7 @@ class Schedule:
     vector: int = 0
     levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
     gpu: GpuTile | None = None
+    reductions: tuple[Reduction, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(sorted(self.levels)))
@@ -158,7 +217,11 @@ class Schedule:
 
     def as_dict(self) -> dict[str, Value]:
         """Lists, integers and dictionaries of them; `levels` and `gpu` only where there are any."""
-        values: dict[str, Value] = {"tile": list(self.tile), "unroll": self.unroll, "vector": self.vector}
+        values: dict[str, Value] = {"tile": list(self.tile)}
+        if not self.reductions:
+            values |= {"unroll": self.unroll, "vector": self.vector}
+        else:
+            values["reductions"] = [reduction.as_dict() for reduction in self.reductions]
         if self.levels:
             values["levels"] = {name: list(tile) for name, tile in self.levels}
         if self.gpu is not None:
@@ -166,11 +229,12 @@ class Schedule:
         return values
 
     def text(self) -> str:
-        """The fields that code generation reads, in one line: `tile [0, 7, 0, 64], unroll 4, vector 64`."""
+        """The fields that code generation reads, in one line: `tile [0, 7, 0, 64], products 4x64`."""
         parts = [f"tile {list(self.tile)}"] if any(self.tile) else [] if self.gpu else ["whole"]
         parts += [
             f"{name} {size}" for name, size in (("unroll", self.unroll), ("vector", self.vector)) if size
         ]
+        parts += [reduction.text() for reduction in self.reductions]
         parts += [self.gpu.text()] if self.gpu else []
         return ", ".join(parts)
 
@@ -188,7 +252,13 @@ class Schedule:
             if not _is_size(size):
                 raise ValueError(f"{name} is an integer >= 0, found {size}")
         gpu = GpuTile.from_dict(values["gpu"]) if "gpu" in values else None
-        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu)
+        reductions = values.get("reductions", [])
+        if not isinstance(reductions, list):
+            raise ValueError(f"reductions is a list, found {reductions}")
+        if reductions and (unroll or vector):
+            raise ValueError("unroll and vector are short for what reductions say; use one of the two")
+        found = tuple(Reduction.from_dict(entry) for entry in reductions)
+        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu, found)
 
 
 def _levels(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -8,9 +8,6 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
 
-REGISTER_TILE = "tilewright.register_tile"
-"""Attribute of a kernel's function on a CPU: [unroll, vector] of its reduction."""
-
 
 def write(function: ir.Operation, schedule: Schedule) -> None:
     """Attaches `schedule` to the dispatch."""
@@ -36,25 +33,6 @@ def read_prediction(function: ir.Operation) -> tuple[float, str] | None:
         return None
     right = isinstance(us, ir.FloatAttr) and isinstance(bound, ir.StringAttr)
     return (us.value, bound.value) if right else None
-
-
-def write_register_tile(function: ir.Operation, unroll: int, vector: int) -> None:
-    """Keeps on a kernel's function the register tile of its reduction, for `check_register_tile`."""
-    i64 = ir.IntegerType.get_signless(64)
-    sizes = [ir.IntegerAttr.get(i64, size) for size in (unroll, vector)]
-    function.attributes[REGISTER_TILE] = ir.ArrayAttr.get(sizes)
-
-
-def check_register_tile(kernel: ir.Operation, schedule: Schedule, name: str) -> None:
-    """Raises ScheduleError unless a kernel has the register tile that its schedule says, where it says one."""
-    has: list[int] = []
-    if REGISTER_TILE in kernel.attributes:
-        has = [ir.IntegerAttr(size).value for size in ir.ArrayAttr(kernel.attributes[REGISTER_TILE])]
-    for field, asked, found in zip(("unroll", "vector"), (schedule.unroll, schedule.vector), has or (0, 0)):
-        if asked and asked != found:
-            tile = f"its reduction has {found}" if found else "nothing in it has a register tile to choose"
-            rule = f"illegal schedule: {field} is {asked}, but {tile}; use 0"
-            raise ScheduleError(f"dispatch @{name}: {rule}", kernel.location)
 
 
 def read(function: ir.Operation) -> Schedule | None:

@@ -11,25 +11,67 @@ scf.for n0 step 32 { scf.for m0 step 12 {
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import map_dims
+from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
 from tilewright.compiler.ir import ir, memref, vector
 from tilewright.compiler.kernels.loop_nest import LoopNest
 from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.kernels.vector_epilogue import Store
-from tilewright.compiler.tuning.register_tile import register_pieces
+from tilewright.compiler.register_tiles import RegisterTile, register_pieces
+
+_FEWEST_LANES = 4
 
 
 @dataclass(frozen=True)
-class BroadcastPlan:
-    """Which loops are kept in registers, and by how much."""
+class Broadcast:
+    """The loops of a reduction whose vectors run along its output: one to unroll, if there is one, and that of vectors.
+
+    `block` is what an operand is packed in along the vector loop, None where none is.
+    """
 
     unroll_dim: int | None
     vector_dim: int
-    unroll: int
-    vector: int
+    unroll_extent: int
+    vector_extent: int
+    block: int | None
     lanes: int
+
+    @classmethod
+    def read(cls, reduction: Structure, vector_bits: int) -> Broadcast | None:
+        """None when the output cannot be vectorised: every input moves along it with unit stride or not at all."""
+        output = reduction.maps[-1]
+        if not reduction.vectorizable or not output.results or not is_dim(output.results[-1]):
+            return None
+        vector_dim = output.results[-1].position
+        if len([r for r in output.results if vector_dim in dims(r)]) != 1:
+            return None
+        moving = [m for m in reduction.maps[:-1] if vector_dim in map_dims(m)]
+        block = next((b for m in moving if (b := packing(m, vector_dim)) is not None), None)
+        if not all(is_contiguous_along(m, vector_dim, block or 1) for m in moving):
+            return None
+        extent = reduction.extents[vector_dim]
+        if not moving or extent < _FEWEST_LANES or not all(reduction.unit_stride):
+            return None
+        # The loop to unroll re-uses the most vector operands; ties go to the inner loop.
+        candidates = [
+            (sum(d not in map_dims(m) for m in moving), min(reduction.extents[d], 8), d)
+            for d in reduction.parallel
+            if d != vector_dim
+        ]
+        unroll_dim = max(candidates)[2] if candidates else None
+        unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
+        lanes = max(1, vector_bits // reduction.accumulator_bits)
+        return cls(unroll_dim, vector_dim, unroll_extent, extent, block, lanes)
+
+    def most(self) -> tuple[int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        return self.unroll_extent, self.vector_extent
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return sizes[0] * len(register_pieces(sizes[1], self.lanes))
 
 
 Point = tuple[int, int, int]
@@ -40,10 +82,15 @@ class BroadcastLoops(LoopNest):
     """Writes the loops of one reduction at the current insertion point."""
 
     def __init__(
-        self, reduction: Structure, plan: BroadcastPlan, fill: ir.Value | None, store: Store | None = None
+        self,
+        reduction: Structure,
+        plan: Broadcast,
+        tile: RegisterTile,
+        fill: ir.Value | None,
+        store: Store | None = None,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.plan, self.fill = reduction, plan, fill
+        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
         self.operands = list(reduction.op.operands)
         self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
 
@@ -53,9 +100,9 @@ class BroadcastLoops(LoopNest):
 
     def _vector_tiles(self) -> None:
         def unrolled(width: int) -> None:
-            self.segments(self.plan.unroll_dim, self.plan.unroll, lambda count: self._tile(count, width))
+            self.segments(self.plan.unroll_dim, self.tile.unroll, lambda count: self._tile(count, width))
 
-        self.segments(self.plan.vector_dim, self.plan.vector, unrolled)
+        self.segments(self.plan.vector_dim, self.tile.vector, unrolled)
 
     def _tile(self, count: int, width: int) -> None:
         element = ir.ShapedType(self.operands[-1].type).element_type

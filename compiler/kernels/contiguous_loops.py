@@ -11,27 +11,92 @@ scf.for n0 step 8 {                                          // y[n] += W[n, k] 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import is_dim, map_dims
+from tilewright.compiler.affine_access import is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.ir import arith, ir, memref, vector
 from tilewright.compiler.kernels.loop_nest import LoopNest, index
 from tilewright.compiler.kernels.reduction import Combination, Structure, vectorize_values
+from tilewright.compiler.register_tiles import DotTile
+
+_FEWEST_LANES = 4
 
 
 @dataclass(frozen=True)
-class ContiguousPlan:
-    """`inner` is the reduction loop that runs along vectors of `lanes`; `rows` and `columns` steps of two output
-    loops share what they load; `chains` accumulators for each hide the latency of adding."""
+class Contiguous:
+    """The loops of a reduction whose inputs are contiguous along it, and how its terms are combined.
 
+    `inner` is the reduction loop of `extent` that runs along vectors of `lanes`; steps of `rows_dim` and `columns_dim`,
+    two loops of the output, share what they load where `reuses`.
+    """
+
+    combination: Combination
     inner: int
+    extent: int
     rows_dim: int | None
     columns_dim: int | None
     rows: int
     columns: int
-    chains: int
     lanes: int
+    reuses: bool
+    block: int | None = None
+
+    @classmethod
+    def read(cls, reduction: Structure, vector_bits: int) -> Contiguous | None:
+        """None where there is no such loop, or where terms must be combined in their order."""
+        combination = Combination.read(reduction.body)
+        if not reduction.vectorizable or combination is None:
+            return None
+        inputs = reduction.maps[:-1]
+        lanes = max(1, vector_bits // reduction.accumulator_bits)
+        fitting = []
+        for loop in reduction.reduction:
+            moving = [i for i, m in enumerate(inputs) if loop in map_dims(m)]
+            extent = reduction.extents[loop]
+            contiguous = all(
+                is_contiguous_along(inputs[i], loop, 1) and reduction.unit_stride[i] for i in moving
+            )
+            if contiguous and moving and extent >= _FEWEST_LANES and loop not in map_dims(reduction.maps[-1]):
+                fitting.append((extent, loop))
+        if not fitting:
+            return None
+        extent, inner = max(fitting)
+        lanes = min(lanes, 1 << (extent.bit_length() - 1))
+        moving = [m for m in inputs if inner in map_dims(m)]
+        # Loops along which some vector operand stays the same, those that re-use most first; two re-use different ones.
+        reusing = sorted(
+            (
+                (sum(d not in map_dims(m) for m in moving), reduction.extents[d], d)
+                for d in reduction.parallel
+            ),
+            reverse=True,
+        )
+        tiled = [d for reuse, size, d in reusing if reuse and size > 1][:2]
+        if len(tiled) == 2 and not any(
+            tiled[0] in map_dims(m) and tiled[1] not in map_dims(m) for m in moving
+        ):
+            tiled = tiled[:1]
+        rows_dim, columns_dim = min(tiled, default=None), max(tiled) if len(tiled) == 2 else None
+        if rows_dim is None:
+            rows_dim = max((d for d in reduction.parallel if reduction.extents[d] > 1), default=None)
+        rows = 1 if rows_dim is None else reduction.extents[rows_dim]
+        columns = 1 if columns_dim is None else reduction.extents[columns_dim]
+        return cls(combination, inner, extent, rows_dim, columns_dim, rows, columns, lanes, bool(tiled))
+
+    @property
+    def steps(self) -> int:
+        """Vectors along the reduction, of which chains of accumulators take turns."""
+        return self.extent // self.lanes
+
+    def most(self) -> tuple[int, int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        return self.rows, self.columns, max(1, self.steps)
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return math.prod(sizes)
 
 
 Point = tuple[int, int]
@@ -46,10 +111,14 @@ class ContiguousLoops(LoopNest):
     """
 
     def __init__(
-        self, reduction: Structure, combination: Combination, plan: ContiguousPlan, fill: ir.Value | None
+        self,
+        reduction: Structure,
+        plan: Contiguous,
+        tile: DotTile,
+        fill: ir.Value | None,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.combination, self.plan, self.fill = reduction, combination, plan, fill
+        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
         self.operands = list(reduction.op.operands)
         element = ir.ShapedType(self.operands[-1].type).element_type
         self.type = ir.VectorType.get([plan.lanes], element)
@@ -59,21 +128,21 @@ class ContiguousLoops(LoopNest):
         tiled = {plan.rows_dim, plan.columns_dim}
 
         def tiles() -> None:
-            self.segments(plan.rows_dim, plan.rows, columns)
+            self.segments(plan.rows_dim, self.tile.rows, columns)
 
         def columns(rows: int) -> None:
-            self.segments(plan.columns_dim, plan.columns, lambda width: self._tile(rows, width))
+            self.segments(plan.columns_dim, self.tile.columns, lambda width: self._tile(rows, width))
 
         self.nest([d for d in self.r.parallel if d not in tiled], tiles)
 
     def _tile(self, rows: int, columns: int) -> None:
         points = [(row, column) for row in range(rows) for column in range(columns)]
-        neutral = self.combination.neutral(self.type)
+        neutral = self.plan.combination.neutral(self.type)
         outer = [d for d in self.r.reduction if d != self.plan.inner]
-        partial = self._reduce(outer, [neutral] * (len(points) * self.plan.chains), points)
-        for chain in range(1, self.plan.chains):
+        partial = self._reduce(outer, [neutral] * (len(points) * self.tile.chains), points)
+        for chain in range(1, self.tile.chains):
             for i in range(len(points)):
-                partial[i] = self.combination.combine(partial[i], partial[chain * len(points) + i])
+                partial[i] = self.plan.combination.combine(partial[i], partial[chain * len(points) + i])
         self._store(points, partial[: len(points)])
 
     def _reduce(
@@ -85,7 +154,7 @@ class ContiguousLoops(LoopNest):
             return self.reduce(
                 first, 0, extent, 1, accumulators, lambda inner: self._reduce(rest, inner, points)
             )
-        inner, lanes, chains = self.plan.inner, self.plan.lanes, self.plan.chains
+        inner, lanes, chains = self.plan.inner, self.plan.lanes, self.tile.chains
         extent = self.extents[inner]
         main, full = extent - extent % (lanes * chains), extent - extent % lanes
 
@@ -119,10 +188,10 @@ class ContiguousLoops(LoopNest):
             values = {
                 body.arguments[i]: self._load(i, point, offset, loaded) for i in range(len(self.maps) - 1)
             }
-            (term,) = vectorize_values(body, values, self.plan.lanes, [self.combination.term])
+            (term,) = vectorize_values(body, values, self.plan.lanes, [self.plan.combination.term])
             if done is not None:
-                term = arith.select(self._mask(done), term, self.combination.neutral(self.type))
-            results.append(self.combination.combine(accumulator, term))
+                term = arith.select(self._mask(done), term, self.plan.combination.neutral(self.type))
+            results.append(self.plan.combination.combine(accumulator, term))
         return results
 
     def _load(self, operand: int, point: Point, offset: int, loaded: dict[tuple, ir.Value]) -> ir.Value:
@@ -192,7 +261,7 @@ class ContiguousLoops(LoopNest):
             own = [lane if not lane & bit else lanes + lane - bit for lane in range(lanes)]
             other = [lane + bit if not lane & bit else lanes + lane for lane in range(lanes)]
             vectors = [
-                self.combination.combine(vector.shuffle(a, b, own), vector.shuffle(a, b, other))
+                self.plan.combination.combine(vector.shuffle(a, b, own), vector.shuffle(a, b, other))
                 for a, b in zip(vectors[::2], vectors[1::2])
             ]
             bit *= 2
@@ -200,7 +269,7 @@ class ContiguousLoops(LoopNest):
         while lanes > bit:
             lanes //= 2
             low, high = (vector.shuffle(sums, sums, range(at, at + lanes)) for at in (0, lanes))
-            sums = self.combination.combine(low, high)
+            sums = self.plan.combination.combine(low, high)
         return sums
 
     def _store_group(self, group: list[Point], sums: ir.Value, together: bool) -> None:
@@ -210,13 +279,13 @@ class ContiguousLoops(LoopNest):
             start = (
                 vector.broadcast(sums.type, self.fill) if self.fill else vector.load(sums.type, output, place)
             )
-            vector.store(self.combination.combine(start, sums), output, place)
+            vector.store(self.plan.combination.combine(start, sums), output, place)
             return
         for lane, point in enumerate(group):
             place = self._place(point)
             start = self.fill if self.fill is not None else memref.load(output, place)
             total = vector.extract(sums, [], [lane])
-            memref.store(self.combination.combine(start, total), output, place)
+            memref.store(self.plan.combination.combine(start, total), output, place)
 
     def _place(self, point: Point) -> list[ir.Value]:
         dims = (self.plan.rows_dim, self.plan.columns_dim)

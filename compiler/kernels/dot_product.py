@@ -146,14 +146,13 @@ def _divides(expr: ir.AffineExpr, kind: type, loop: int) -> bool:
     return isinstance(expr, kind) and is_dim(expr.lhs, loop) and isinstance(expr.rhs, ir.AffineConstantExpr)
 
 
-def is_grouped_in_memory(type_: ir.MemRefType, group: int) -> bool:
-    """Whether columns of a packed operand lie `group` elements apart, however many of a group its type shows.
+def is_grouped_in_memory(shape: tuple[int, ...], strides: tuple[int, ...], group: int) -> bool:
+    """Whether columns of a packed operand lie `group` elements apart, however many of a group its shape shows.
 
     A tile of an operand whose depth ends within a group is cut short by tiling, which evaluates `k mod group` at the
     last `k`; the zeros that fill the group are in memory all the same.
     """
-    strides, _ = type_.get_strides_and_offset()
-    return strides[-2:] == [group, 1] and type_.shape[-1] <= group
+    return strides[-2:] == (group, 1) and shape[-1] <= group
 
 
 def flattened(packed: ir.Value, group: int) -> ir.Value:

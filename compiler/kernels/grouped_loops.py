@@ -13,22 +13,22 @@ vector side by side: (g floordiv 4, kh, kw, c, g mod 4, o).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import dims, evaluate, is_dim, map_dims, terms
 from tilewright.compiler.ir import affine, ir, memref, vector
 from tilewright.compiler.kernels.loop_nest import LoopNest, index
 from tilewright.compiler.kernels.reduction import Structure, vectorize_body
-from tilewright.compiler.tuning.register_tile import even_piece
 
 _LONGEST_WINDOW = 7
 
 
 @dataclass(frozen=True)
-class GroupedPlan:
+class Grouped:
     """Loops of a grouped contraction: `group` in blocks of `block`, `inner` channels in, `result` channels out.
 
-    `unroll` steps of the loop `row` are kept in registers; it slides with the loop `window` where there is one.
+    Steps of the loop `row` are kept in registers; it slides with the loop `window`, of `taps`, where there is one.
     `data` and `weight` are the numbers of the two operands.
     """
 
@@ -38,13 +38,14 @@ class GroupedPlan:
     row: int
     window: int | None
     block: int
-    unroll: int
+    steps: int
+    taps: int
     data: int
     weight: int
 
     @classmethod
-    def read(cls, structure: Structure, registers: int) -> GroupedPlan | None:
-        """The plan for a contraction whose weights are stored so; None for any other operation."""
+    def read(cls, structure: Structure, vector_bits: int) -> Grouped | None:
+        """None unless it is a contraction whose weights are stored so, in blocks as wide as vectors were."""
         if len(structure.maps) != 3 or not structure.vectorizable or not all(structure.unit_stride):
             return None
         output = list(structure.maps[2].results)
@@ -63,14 +64,21 @@ class GroupedPlan:
             if inner not in structure.reduction or result in map_dims(structure.maps[data]):
                 continue
             rows = [d for d in structure.parallel if d not in map_dims(structure.maps[weight])]
-            if not rows or not all(map(_is_joined, structure.op.operands)):
+            if not rows or not all(map(_is_joined, structure.shapes, structure.strides)):
                 continue
             row = max(rows, key=lambda d: (min(structure.extents[d], 8), d))
             window = _window(structure, data, row, inner)
             taps = 1 if window is None else structure.extents[window]
-            unroll = even_piece(structure.extents[row], max(1, registers - taps - 3))
-            return cls(group, result, inner, row, window, block, unroll, data, weight)
+            return cls(group, result, inner, row, window, block, structure.extents[row], taps, data, weight)
         return None
+
+    def most(self) -> tuple[int]:
+        """The largest sizes of a tile."""
+        return (self.steps,)
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return sizes[0]
 
 
 def _block(weights: ir.AffineMap, group: int, result: int) -> int | None:
@@ -81,10 +89,9 @@ def _block(weights: ir.AffineMap, group: int, result: int) -> int | None:
     return last[0].rhs.value if is_dim(last[0].lhs, group) else None
 
 
-def _is_joined(value: ir.Value) -> bool:
-    """Whether the last two dimensions of a memref lie in memory as one."""
-    strides, _ = ir.MemRefType(value.type).get_strides_and_offset()
-    return strides[-2] == ir.ShapedType(value.type).shape[-1]
+def _is_joined(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the last two dimensions of an operand lie in memory as one."""
+    return strides[-2] == shape[-1]
 
 
 def _window(structure: Structure, data: int, row: int, inner: int) -> int | None:
@@ -101,9 +108,9 @@ def _window(structure: Structure, data: int, row: int, inner: int) -> int | None
 class GroupedLoops(LoopNest):
     """Writes the loops of one grouped contraction at the current insertion point."""
 
-    def __init__(self, structure: Structure, plan: GroupedPlan, fill: ir.Value | None):
+    def __init__(self, structure: Structure, plan: Grouped, unroll: int, fill: ir.Value | None):
         super().__init__(structure.maps, structure.extents)
-        self.s, self.plan, self.fill = structure, plan, fill
+        self.s, self.plan, self.unroll, self.fill = structure, plan, unroll, fill
         self.joined = [_join(operand) for operand in structure.op.operands]
         elements = [ir.ShapedType(operand.type).element_type for operand in structure.op.operands]
         inputs, results = (plan.block * self.extents[d] for d in (plan.inner, plan.result))
@@ -117,7 +124,7 @@ class GroupedLoops(LoopNest):
         blocked = {plan.group, plan.result, plan.row}
 
         def rows() -> None:
-            self.segments(plan.row, plan.unroll, self._tile)
+            self.segments(plan.row, self.unroll, self._tile)
 
         self.ivs[plan.result] = self.ivs[plan.inner] = self.zero
         self.nest(

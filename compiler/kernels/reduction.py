@@ -31,7 +31,10 @@ _NEUTRAL = {
 
 @dataclass(frozen=True)
 class Structure:
-    """A `linalg.generic` on static memrefs with one output: index maps, extents, kinds of loops, what can be vectors."""
+    """A `linalg.generic` with one output: index maps, extents, kinds of loops, what can be vectors, where operands lie.
+
+    `strides` are those of each operand in memory, in elements.
+    """
 
     op: ir.Operation
     maps: list[ir.AffineMap]
@@ -40,24 +43,34 @@ class Structure:
     reduction: tuple[int, ...]
     vectorizable: bool
     element_bits: tuple[int, ...]
-    unit_stride: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[tuple[int, ...], ...]
 
     @classmethod
     def read(cls, op: ir.Operation) -> Structure | None:
         """Reads a generic on static memrefs with one output; None for anything else."""
-        operands = list(op.operands)
-        types = [operand.type for operand in operands]
+        types = [operand.type for operand in op.operands]
         if op.results or not all(
             isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types
         ):
             return None
+        shapes = tuple(tuple(t.shape) for t in types)
+        return cls.placed(op, shapes, tuple(tuple(t.get_strides_and_offset()[0]) for t in types))
+
+    @classmethod
+    def placed(
+        cls, op: ir.Operation, shapes: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]
+    ) -> Structure | None:
+        """The same of a generic whose operands have, or will have, these shapes and strides in memory."""
         body = op.regions[0].blocks[0]
         maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
         if len(list(body.operations)[-1].operands) != 1 or not maps[0].n_dims:
             return None
         kinds = [str(kind) for kind in op.attributes["iterator_types"]]
-        extents = loop_extents(maps, [tuple(ir.ShapedType(t).shape) for t in types])
-        elements = [ir.ShapedType(t).element_type for t in types]
+        extents = loop_extents(maps, list(shapes))
+        elements = [
+            t.element_type if isinstance(t, ir.ShapedType) else t for t in (o.type for o in op.operands)
+        ]
         return cls(
             op=op,
             maps=maps,
@@ -66,11 +79,14 @@ class Structure:
             reduction=tuple(i for i, kind in enumerate(kinds) if "reduction" in kind),
             vectorizable=min(extents) > 0 and all(map(_is_number, elements)) and _is_plain(body),
             element_bits=tuple(element.width if _is_number(element) else 0 for element in elements),
-            unit_stride=tuple(
-                ir.ShapedType(t).rank == 0 or ir.MemRefType(t).get_strides_and_offset()[0][-1] == 1
-                for t in types
-            ),
+            shapes=shapes,
+            strides=strides,
         )
+
+    @property
+    def unit_stride(self) -> tuple[bool, ...]:
+        """Whether the last dimension of each operand is contiguous."""
+        return tuple(not strides or strides[-1] == 1 for strides in self.strides)
 
     @property
     def body(self) -> ir.Block:

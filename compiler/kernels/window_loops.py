@@ -13,23 +13,29 @@ Channels run innermost: memory is read in the order in which it lies, and weight
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.affine_access import map_dims
+from tilewright.compiler.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing, terms
 from tilewright.compiler.ir import affine, ir, memref, vector
 from tilewright.compiler.kernels.loop_nest import LoopNest
 from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.kernels.vector_epilogue import Store
-from tilewright.compiler.tuning.register_tile import register_pieces
-from tilewright.compiler.tuning.window_tile import WindowTile
+from tilewright.compiler.register_tiles import Window, WindowTile, register_pieces
+
+_FEWEST_LANES = 4
+_MOST_TAPS = 64
+"""Taps of one window that are unrolled: beyond it, code grows and nothing else gains."""
 
 
 @dataclass(frozen=True)
-class WindowPlan:
-    """The loops of a windowed reduction: `rows_dim` and `columns_dim` of the output, `row_tap` and `column_tap` of
-    the window (None where there is none), and how many of the former `tile` takes; `row_step` is how far the input row moves per
-    output row and per tap."""
+class Windows:
+    """A reduction over windows of channels-last data, as its loops.
+
+    `rows_dim` and `columns_dim` are loops of the output, `row_tap` and `column_tap` of the window (None where there is
+    none); `row_step` is how far the input row moves per output row and per tap. `weights`: there is another operand.
+    """
 
     rows_dim: int | None
     columns_dim: int
@@ -37,8 +43,59 @@ class WindowPlan:
     column_tap: int
     row_step: tuple[int, int]
     vector_dim: int
-    tile: WindowTile
+    rows: Window
+    columns: Window
+    channels: int
     lanes: int
+    weights: bool
+    block: int | None = None
+
+    @classmethod
+    def read(cls, reduction: Structure, vector_bits: int) -> Windows | None:
+        """None where channels do not run innermost, operands are packed in blocks, windows have one tap or more than 64,
+        and where anything else is reduced over beside the window."""
+        output = reduction.maps[-1]
+        if not reduction.vectorizable or not all(is_dim(e) for e in output.results) or not output.results:
+            return None
+        vector_dim = output.results[-1].position
+        read = [m for m, a in zip(reduction.maps[:-1], reduction.body.arguments) if len(list(a.uses))]
+        moving = [m for m in read if vector_dim in map_dims(m)]
+        strides = [s for m, s in zip(reduction.maps, reduction.unit_stride) if vector_dim in map_dims(m)]
+        if (
+            not all(strides)
+            or not all(is_contiguous_along(m, vector_dim, 1) for m in moving)
+            or any(packing(m, d) is not None for m in read for d in range(m.n_dims))
+            or reduction.extents[vector_dim] < _FEWEST_LANES
+        ):
+            return None
+        data = [w for m in moving if (w := _windows(m, reduction)) is not None]
+        if len(data) != 1:
+            return None
+        (windows,) = data
+        taps = [tap for _, tap, _, _ in windows]
+        count = math.prod(reduction.extents[tap] for tap in reduction.reduction)
+        others = [d for d in reduction.reduction if d not in taps and reduction.extents[d] > 1]
+        if others or not 1 < count <= _MOST_TAPS or any(vector_dim == window[0] for window in windows):
+            return None
+        columns_dim, column_tap, stride, dilation = windows[-1]
+        columns = Window(reduction.extents[columns_dim], reduction.extents[column_tap], stride, dilation)
+        rows_dim, row_tap, row_step, rows = None, None, (0, 0), Window(1, 1)
+        if len(windows) > 1:
+            rows_dim, row_tap, *step = windows[-2]
+            row_step = (step[0], step[1])
+            rows = Window(reduction.extents[rows_dim], reduction.extents[row_tap], *row_step)
+        return cls(
+            rows_dim, columns_dim, row_tap, column_tap, row_step, vector_dim, rows, columns,
+            reduction.extents[vector_dim], max(1, vector_bits // reduction.accumulator_bits), len(read) > 1,
+        )  # fmt: skip
+
+    def most(self) -> tuple[int, int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        return self.rows.extent, self.columns.extent, -(-self.channels // self.lanes)
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return math.prod(sizes)
 
 
 Point = tuple[int, int, int, int]
@@ -49,16 +106,21 @@ class WindowLoops(LoopNest):
     """Writes the loops of one windowed reduction at the current insertion point."""
 
     def __init__(
-        self, reduction: Structure, plan: WindowPlan, fill: ir.Value | None, store: Store | None = None
+        self,
+        reduction: Structure,
+        plan: Windows,
+        tile: WindowTile,
+        fill: ir.Value | None,
+        store: Store | None = None,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.plan, self.fill = reduction, plan, fill
+        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
         self.operands = list(reduction.op.operands)
         self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
         self.read = [len(list(argument.uses)) > 0 for argument in reduction.body.arguments]
 
     def emit(self) -> None:
-        plan, tile = self.plan, self.plan.tile
+        plan, tile = self.plan, self.tile
         tiled = {plan.rows_dim, plan.columns_dim, plan.vector_dim}
 
         def rows() -> None:
@@ -174,3 +236,41 @@ class WindowLoops(LoopNest):
         return [
             affine.apply(ir.AffineMap.get(n_dims, 0, [expr]), values) for expr in self._exprs(operand, moved)
         ]
+
+
+def _windows(map_: ir.AffineMap, reduction: Structure) -> list[tuple[int, int, int, int]] | None:
+    """(output loop, window loop, stride, dilation) of every dimension that a window slides over, outer first.
+
+    None for an operand without windows, and for one that some dimension of which is neither a window nor a plain loop.
+    """
+    found = []
+    for expr in map_.results:
+        if is_dim(expr):
+            continue
+        factors = _factors(expr)
+        parallel = [d for d in dims(expr) if d in reduction.parallel]
+        taps = [d for d in dims(expr) if d in reduction.reduction]
+        if factors is None or len(parallel) != 1 or len(taps) != 1:
+            return None
+        found.append((parallel[0], taps[0], factors[parallel[0]], factors[taps[0]]))
+    return found or None
+
+
+def _factors(expr: ir.AffineExpr) -> Mapping[int, int] | None:
+    """What each loop is multiplied by in a sum of loops without a constant; None for other expressions."""
+    factors: dict[int, int] = {}
+    for term in terms(expr):
+        if is_dim(term):
+            position, factor = term.position, 1
+        elif (
+            isinstance(term, ir.AffineMulExpr)
+            and is_dim(term.lhs)
+            and isinstance(term.rhs, ir.AffineConstantExpr)
+        ):
+            position, factor = term.lhs.position, term.rhs.value
+        else:
+            return None
+        if position in factors or factor < 1:
+            return None
+        factors[position] = factor
+    return factors

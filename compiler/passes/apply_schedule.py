@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import is_dim, loop_extents, packing
-from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import (
     affine,
@@ -38,13 +38,16 @@ _SINK = "tilewright.sink"
 
 @dataclass(frozen=True)
 class ApplySchedule(Pass):
-    """Applies `tilewright.schedule` of every function that has one."""
+    """Applies `tilewright.schedule` of every function that has one: tiles, and marks what `reductions` say of each."""
 
     def run(self, op: ir.Operation) -> None:
         module = op
         for function in list(functions(module.opview)):
             schedule = schedule_attribute.read(function)
-            if schedule is None or not any(schedule.tile):
+            if schedule is None:
+                continue
+            reduction_attribute.mark(function, schedule)
+            if not any(schedule.tile):
                 continue
             sink = sink_of(function)
             illegal = f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule"

@@ -3,23 +3,27 @@
     func private @matmul_128x768x3072(...) {tilewright.operator = "matmul"}
       =>
     func private @matmul_128x768x3072(...) {
-      tilewright.schedule = {levels = {L1 = [4, 96, 64], ...}, tile = [64, 192], unroll = 0, vector = 0},
+      tilewright.schedule = {levels = {L1 = [4, 96, 64], ...}, reductions = [{products = [8, 48]}], tile = [64, 192]},
       tilewright.predicted = {bound = "compute", us = 3904.}}
 
 On CPUs and NVIDIA GPUs the schedule is what the code generator applies, and `levels` say what each memory holds of it;
-for other targets, which no code is generated for yet, the levels are all there is. A hand-written schedule is left as it
-is. A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
+for other targets, which no code is generated for yet, the levels are all there is. What a hand-written schedule
+leaves out of a CPU's kernel is filled in. A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
 Source: Roller, OSDI'22, §3.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
+from tilewright.compiler import debug
 from tilewright.compiler.attention import ATTENTION
+from tilewright.compiler.complete_schedule import complete, others
 from tilewright.compiler.cut_space import read_cut_space
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
@@ -70,7 +74,10 @@ class ConstructSchedules(Pass):
         for function in functions(op.opview):
             if "tilewright.operator" not in function.attributes:
                 continue
-            if schedule_attribute.read(function) is not None:
+            written = schedule_attribute.read(function)
+            if written is not None:
+                if target.kind == "cpu":
+                    schedule_attribute.write(function, complete(function, written, target))
                 continue
             if walk(function, ATTENTION) and not target.is_cuda:  # `lower-attention` cuts it by its own model
                 schedule_attribute.write(function, Schedule())
@@ -87,7 +94,9 @@ class ConstructSchedules(Pass):
 
     @staticmethod
     def _completed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
-        """The schedule with everything that a GPU's kernel is made of; on CPUs as it is."""
+        """The schedule with everything that a kernel is made of, on targets that code is generated for."""
+        if target.kind == "cpu":
+            return complete(function, wish, target)
         return families.complete(function, wish, target) if target.is_cuda else wish
 
     def described(self, op: ir.Operation) -> Target:
@@ -136,8 +145,28 @@ class ConstructSchedules(Pass):
             raise NoWorkload("code generation cuts structured operations only")
         space = read_cut_space(dispatch, target.vector_bits)
         task_us = self.task_us if self.task_us >= 0 else TASK_US
-        return cpu_candidates(dispatch.workload, space, target, self.construct_options(), task_us)
+        recut = partial(others, function, target=target)
+        options = self.construct_options()
+        found = cpu_candidates(dispatch.workload, space, target, options, task_us, recut)
+        return list(_complete(function, found, target))
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())
         return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]
+
+
+def _complete(function: ir.Operation, candidates: list[Candidate], target: Target) -> Iterator[Candidate]:
+    """The candidates with all that their kernels are made of, each once, without those that no kernel is."""
+    found: list[dict] = []
+    for candidate in candidates:
+        wish = candidate.schedule
+        if not wish.reductions and others(function, wish.tile, target) is not None:
+            wish = replace(wish, unroll=0, vector=0)
+        try:
+            schedule = complete(function, wish, target)
+        except ScheduleError as refusal:
+            debug.log(2, f"{function.attributes['sym_name']}: {refusal}")
+            continue
+        if schedule.as_dict() not in found:
+            found.append(schedule.as_dict())
+            yield replace(candidate, schedule=schedule)

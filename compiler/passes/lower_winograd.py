@@ -1,6 +1,6 @@
 """Computes convolutions whose filters are stored with their transforms by Winograd's algorithm.
 
-    linalg.generic {tilewright.winograd = 4} (n, h, w, f, r, s, c)
+    linalg.generic {tilewright.winograd = 4, tilewright.loops = {winograd = [6, 32]}} (n, h, w, f, r, s, c)
         ins(%x : memref<NxH'xW'xC>, %p : memref<F/32 x 5x3x3 x C x 32>) outs(%y : memref<NxHxWxF>)
       =>
     scf.for tiles t, channels c step 16:  V[a, b, t, c] = B^T d B             // d: 6x6 vectors of %x
@@ -14,7 +14,8 @@ convolution into rTasks is a smaller convolution of the same kind. Tiles that wo
 compute what their neighbours compute too. The products are an ordinary contraction, left to
 `vectorize-reductions`; the element-wise operation that follows the convolution joins the output transform. A
 convolution too small for one tile, without a fill before it, or on channels that are not neighbours in memory, or
-whose rTasks overlap with other tiles, stays as it is: the first nine planes of %p are the filter itself, the others U = G g G^T.
+whose rTasks overlap with other tiles, is computed directly, and has to be marked so: the first nine planes of %p are the
+filter itself, the others U = G g G^T.
 
 Upstream's `linalg.winograd_*` ops decompose into one small loop nest of scalars per tile and channel, keep V and M
 whole in memory, pad the image, and take no packed filter; hence this rewrite.
@@ -25,33 +26,42 @@ Source: Lavin & Gray, CVPR'16, §4 and Algorithm 1.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.ir import affine, arith, ir, linalg, memref, scf, vector, walk
 from tilewright.compiler.kernels.vector_epilogue import Epilogue
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.tuning.register_tile import register_pieces
+from tilewright.compiler.register_tiles import register_pieces
+from tilewright.compiler.schedule import Reduction
 from tilewright.compiler.tuning.winograd_transforms import Transforms, straight_line
 from tilewright.compiler.winograd_form import Convolution2d
 
+_DIRECT = "use products"
 _PAGE_FLOATS = 1024
 """Rows this far apart fall into one set of a 4 KiB cache way and evict each other."""
 
 
 @dataclass(frozen=True)
 class LowerWinograd(Pass):
-    """Rewrites generics on memrefs that carry `tilewright.winograd`, for vectors of `vector_bits`."""
+    """Rewrites generics on memrefs that carry `tilewright.winograd` and are marked `winograd`, for vectors of
+    `vector_bits`. Raises ScheduleError for one that this algorithm does not compute as it is cut."""
 
     anchor: ClassVar[str] = "func.func"
     vector_bits: int = 512
+    registers: int = 32
 
     def run(self, op: ir.Operation) -> None:
         for generic in walk(op, "linalg.generic"):
+            if not reduction_attribute.is_for(generic, "winograd"):
+                continue
             convolution = Convolution2d.read(generic)
             if convolution is None or convolution.outputs is None:
-                continue
+                raise reduction_attribute.refusal(
+                    generic, f"its filter is not stored with transforms; {_DIRECT}"
+                )
             matrices = convolution.transforms
             if matrices is None:
                 raise self.refusal(
@@ -59,20 +69,72 @@ class LowerWinograd(Pass):
                     f"F({convolution.outputs}, {convolution.extents[4]}) has no transforms; use 2 or 4 for 3 taps",
                 )
             fill = _fill_before(generic)
-            small = min(convolution.extents[1:3]) < matrices.outputs
-            if fill is None or small or not _contiguous(generic) or not _coincide(convolution, matrices):
-                continue
-            if convolution.extents[3] % convolution.block:
-                # A schedule cut a block of filters: the untransformed ones are there too.
-                continue
+            if fill is None or not _contiguous(generic):
+                raise reduction_attribute.refusal(
+                    generic, f"its sums start from values, or its channels are not neighbours; {_DIRECT}"
+                )
+            rule = products_rule(convolution, matrices, _last_starts(generic))
+            if rule is not None:
+                raise reduction_attribute.refusal(generic, f"{rule}; {_DIRECT}")
+            tile = reduction_attribute.check(
+                generic, Products.of(convolution, matrices, self.vector_bits), self.registers
+            )
             epilogue = Epilogue.after(generic)
             place = epilogue.op if epilogue else generic
             with ir.InsertionPoint(place), generic.location:
-                _Emitter(convolution, matrices, epilogue, self.vector_bits // 32, fill.operands[0]).emit()
+                emitter = _Emitter(convolution, matrices, epilogue, self.vector_bits // 32, fill.operands[0])
+                emitter.emit(Reduction("products", tile))
             fill.erase()
             if epilogue:
                 epilogue.op.erase()
             generic.erase()
+
+
+def products_rule(convolution: Convolution2d, matrices: Transforms, last_starts: Sequence[int]) -> str | None:
+    """Why a cut convolution is not computed by Winograd's algorithm, None where it is.
+
+    `last_starts` are where rTasks that overlap their neighbours start: they put the same tiles where those do, as
+    other tiles would round differently.
+    """
+    m, (_, height, width, filters, *_) = matrices.outputs, convolution.extents
+    if min(height, width) < m:
+        return f"it is smaller than one tile of {m} x {m}"
+    if last_starts and any(start % m for start in (*last_starts, height, width)):
+        return f"rTasks overlap with other tiles than their neighbours' of {m} x {m}"
+    if filters % convolution.block:
+        return f"a block of {convolution.block} filters is cut"
+    return None
+
+
+@dataclass(frozen=True)
+class Products:
+    """The products of transforms: `tiles` rows by `filters` columns in registers, over rows of `row` channels."""
+
+    tiles: int
+    filters: int
+    row: int
+    lanes: int
+    block: int | None = None
+
+    @classmethod
+    def of(cls, convolution: Convolution2d, matrices: Transforms, vector_bits: int) -> Products:
+        """Those of a cut convolution."""
+        images, height, width, *_, channels = convolution.extents
+        tiles = images * -(-height // matrices.outputs) * -(-width // matrices.outputs)
+        return cls(tiles, convolution.block, row_floats(channels), vector_bits // 32)
+
+    def most(self) -> tuple[int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        return self.tiles, self.filters
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return sizes[0] * len(register_pieces(sizes[1], self.lanes))
+
+
+def row_floats(width: int) -> int:
+    """The length of a row of scratch: rows and planes start at different places of the cache."""
+    return width + (16 if width % (_PAGE_FLOATS // 4) == 0 else 0)
 
 
 def _contiguous(generic: ir.Operation) -> bool:
@@ -82,23 +144,15 @@ def _contiguous(generic: ir.Operation) -> bool:
     )
 
 
-def _coincide(convolution: Convolution2d, matrices: Transforms) -> bool:
-    """Whether rTasks that overlap put the same tiles where they do: other tiles would round differently.
-
-    A ragged cut starts its last rTask at `min(start, extent - size)`.
-    """
-    task = convolution.op.block
-    starts = [view.operation for view in task.operations if view.operation.name == "affine.min"]
-    if not starts:
-        return True
-    m = matrices.outputs
-    last = [
+def _last_starts(generic: ir.Operation) -> list[int]:
+    """Where the last of rTasks that overlap start along each loop: a ragged cut starts it at `min(start, extent - size)`."""
+    return [
         expr.value
-        for op in starts
-        for expr in ir.AffineMapAttr(op.attributes["map"]).value.results
+        for view in generic.block.operations
+        if view.operation.name == "affine.min"
+        for expr in ir.AffineMapAttr(view.operation.attributes["map"]).value.results
         if isinstance(expr, ir.AffineConstantExpr)
     ]
-    return all(start % m == 0 for start in (*last, *convolution.extents[1:3]))
 
 
 def _fill_before(generic: ir.Operation) -> ir.Operation | None:
@@ -139,20 +193,21 @@ class _Emitter:
         self.planes = matrices.points**2
         self.f32 = ir.F32Type.get()
 
-    def emit(self) -> None:
+    def emit(self, products_loops: Reduction) -> None:
+        """`products_loops` is what is said of the products."""
         transformed = self._scratch(self.channels)
         products = self._scratch(self.c.block)
         self._over_tiles(lambda tile, at: self._transform_input(tile, at, transformed))
 
         def block(number: ir.Value) -> None:
-            self._multiply(transformed, products, number)
+            self._multiply(transformed, products, number, products_loops)
             self._over_tiles(lambda tile, at: self._transform_output(tile, at, products, number))
 
         self._loop(0, self.filters // self.c.block, 1, block)
 
     def _scratch(self, width: int) -> ir.Value:
         """[planes, tiles, width] of scratch, whose rows and planes start at different places of the cache."""
-        row = width + (16 if width % (_PAGE_FLOATS // 4) == 0 else 0)
+        row = row_floats(width)
         whole = memref.alloc(ir.MemRefType.get([self.planes, self.tiles, row], self.f32), [], [])
         if row == width:
             return whole
@@ -222,7 +277,9 @@ class _Emitter:
 
         self._over_vectors(self.channels, vectors)
 
-    def _multiply(self, transformed: ir.Value, products: ir.Value, number: ir.Value) -> None:
+    def _multiply(
+        self, transformed: ir.Value, products: ir.Value, number: ir.Value, loops: Reduction
+    ) -> None:
         """products[ab, t, f] = sum over c of transformed[ab, t, c] * filter[number, taps + ab, c, f]."""
         filters = self.c.op.operands[1]
         strides, _ = ir.MemRefType(filters.type).get_strides_and_offset()
@@ -259,6 +316,7 @@ class _Emitter:
             },
             regions=1,
         )
+        reduction_attribute.write(generic, loops)
         body = ir.Block.create_at_start(generic.regions[0], [self.f32] * 3)
         with ir.InsertionPoint(body):
             left, right, total = body.arguments

@@ -1,6 +1,7 @@
 """Turns contractions of bf16 pairs and byte quads into loops over AMX tiles, two rows of tiles by two columns of them.
 
-    linalg.generic (m, n, k) C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
+    linalg.generic (m, n, k) {tilewright.loops = {tiles = []}}
+        C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
       =>
     ldtilecfg tmm0..3: sums [16, 16], tmm4, 5: A [16, 32], tmm6, 7: B [16, 16 x 2]
     scf.for n0 step 32 { scf.for m0 step 32 {
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.affine_access import dims, evaluate, is_dim, map_dims, terms
+from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, vector, walk
 from tilewright.compiler.kernels.dot_product import flattened
 from tilewright.compiler.kernels.loop_nest import LoopNest, index
@@ -53,7 +55,10 @@ _FEWEST_ROWS = 4
 
 @dataclass(frozen=True)
 class TileDots(Pass):
-    """Takes contractions of `bf16` and `int8` operands, where the target has tiles for them."""
+    """Takes contractions of `bf16` and `int8` operands that are marked `tiles`.
+
+    Raises ScheduleError for others, and where the target has no tiles for them.
+    """
 
     anchor: ClassVar[str] = "func.func"
     bf16: bool = False
@@ -67,16 +72,22 @@ class TileDots(Pass):
         return cls(bf16=tiles and "amx-bf16" in features, int8=tiles and "amx-int8" in features)
 
     def run(self, op: ir.Operation) -> None:
-        taken = {"bf16": self.bf16, "i8": self.int8}
-        for generic in walk(op, "linalg.generic") if any(taken.values()) else []:
-            dots = Dots.read(generic)
-            if dots is None or not taken[dots.product.element]:
-                continue
-            rows = tiled_rows(dots)
-            if rows is not None:
+        for generic in walk(op, "linalg.generic"):
+            if reduction_attribute.is_for(generic, "tiles"):
+                dots = Dots.read(generic)
+                rows = self.rows(dots)
+                if dots is None or rows is None:
+                    raise reduction_attribute.refusal(
+                        generic, "it does not fit the tiles of this target; use dots"
+                    )
                 with ir.InsertionPoint(generic), generic.location:
                     _Emitter(dots, rows).emit()
                 generic.erase()
+
+    def rows(self, dots: Dots | None) -> int | None:
+        """The loop that makes the rows of tiles; None where a contraction does not fit those of the target."""
+        taken = {"bf16": self.bf16, "i8": self.int8}
+        return tiled_rows(dots) if dots is not None and taken[dots.product.element] else None
 
 
 def tiled_rows(dots: Dots) -> int | None:
@@ -86,9 +97,8 @@ def tiled_rows(dots: Dots) -> int | None:
     if dots.extents[dots.loops.depth] % dots.product.group:
         return None
     column, row = dots.maps[dots.loops.column], dots.maps[dots.loops.row]
-    types = [ir.MemRefType(value.type) for value in dots.op.operands]
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    if any(dynamic in type_.get_strides_and_offset()[0] for type_ in types):
+    if any(dynamic in strides for strides in dots.strides):
         return None
     candidates = [
         d

@@ -1,6 +1,7 @@
 """Turns contractions of bf16 pairs and byte quads into register-tiled loops of dot-product instructions.
 
-    linalg.generic (m, n, k) C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
+    linalg.generic (m, n, k) {tilewright.loops = {dots = [14, 32]}}
+        C[m, n] += extf(A[m, k]) * extf(B[n floordiv 32, k floordiv 2, n mod 32, k mod 2])
       =>
     scf.for n0 step 32 { scf.for m0 step 14 {
       %acc:28 = scf.for q in k / 2 iter_args(28 x vector<16xf32>) {
@@ -26,13 +27,12 @@ Source: Intel, Architecture Instruction Set Extensions and Future Features, 3194
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.affine_access import dims, is_dim, loop_extents, map_dims
-from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.affine_access import dims, is_dim, map_dims
+from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
 from tilewright.compiler.kernels.dot_product import (
     DotLoops,
@@ -45,10 +45,10 @@ from tilewright.compiler.kernels.dot_product import (
     is_row_major,
 )
 from tilewright.compiler.kernels.loop_nest import LoopNest, index
-from tilewright.compiler.kernels.reduction import take_fill
+from tilewright.compiler.kernels.reduction import Structure, take_fill
 from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.register_tiles import register_pieces
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
 
 _LEAST_LANES = 4
 """The narrowest dot product is of 128 bits."""
@@ -56,10 +56,9 @@ _LEAST_LANES = 4
 
 @dataclass(frozen=True)
 class VectorizeDots(Pass):
-    """Takes contractions of `bf16` and `int8` operands, where the target multiplies such groups.
+    """Takes contractions of `bf16` and `int8` operands that are marked `dots`.
 
-    `unroll` and `vector` fix the register tile; 0 lets `choose_register_tile` take it from `vector_bits` and
-    `registers`.
+    `vector_bits` and `registers` describe the target. Raises ScheduleError for others, and where there is no such tile.
     """
 
     anchor: ClassVar[str] = "func.func"
@@ -67,56 +66,34 @@ class VectorizeDots(Pass):
     int8: bool = False
     vector_bits: int = 512
     registers: int = 32
-    unroll: int = 0
-    vector: int = 0
 
     @classmethod
-    def for_target(cls, target: Target, unroll: int = 0, vector: int = 0) -> VectorizeDots:
+    def for_target(cls, target: Target) -> VectorizeDots:
         """The pass with what the target's features allow."""
         bf16, int8 = dot_types(target)
-        return cls(
-            bf16=bf16,
-            int8=int8,
-            vector_bits=target.vector_bits,
-            registers=target.registers_per_thread,
-            unroll=unroll,
-            vector=vector,
-        )
+        return cls(bf16, int8, target.vector_bits, target.registers_per_thread)
 
     def run(self, op: ir.Operation) -> None:
-        taken = {"bf16": self.bf16, "i8": self.int8}
-        for generic in walk(op, "linalg.generic") if any(taken.values()) else []:
-            dots = Dots.read(generic)
-            if dots is None or not taken[dots.product.element]:
-                continue
-            unrolled, unroll, vector = self.tile(dots)
-            schedule_attribute.write_register_tile(op, 1 if unrolled is None else unroll, vector)
-            with ir.InsertionPoint(generic), generic.location:
-                _Emitter(dots, unrolled, unroll, vector, self.vector_bits // 32, take_fill(generic)).emit()
-            generic.erase()
+        for generic in walk(op, "linalg.generic"):
+            if reduction_attribute.is_for(generic, "dots"):
+                dots = self.taken(Dots.read(generic))
+                unroll, vector = reduction_attribute.check(generic, dots, self.registers)
+                assert dots is not None
+                with ir.InsertionPoint(generic), generic.location:
+                    _Emitter(dots, unroll, vector, self.vector_bits // 32, take_fill(generic)).emit()
+                generic.erase()
 
-    def tile(self, dots: Dots) -> tuple[int | None, int, int]:
-        """The loop to unroll, and the extents of the register tile along it and along the vector loop."""
-        column = map_dims(dots.maps[dots.loops.column])
-        rows = [d for d in dots.parallel if d != dots.loops.vector]
-        unrolled = max(rows, key=lambda d: (d not in column, min(dots.extents[d], 8), d), default=None)
-        count = dots.extents[unrolled] if unrolled is not None and unrolled not in column else 1
-        lanes = self.vector_bits // 32
-        if self.vector and dots.block is not None and dots.block % self.vector:
-            raise ScheduleError(
-                f"`{self.name()}`: vector {self.vector} crosses the blocks of {dots.block} of a packed operand; "
-                "use a divisor",
-                dots.op.location,
-            )
-        # Columns that are interleaved on the way cost a shuffle each, which many rows have to share.
-        widths = (lanes, 2 * lanes) if dots.block is None else packed_widths(dots.block, lanes)
-        tile = choose_register_tile(count, dots.extents[dots.loops.vector], lanes, self.registers, widths)
-        return (unrolled if count > 1 else None, self.unroll or tile.unroll, self.vector or tile.vector)
+    def taken(self, dots: Dots | None) -> Dots | None:
+        """The contraction, where the target multiplies such groups."""
+        return (
+            dots if dots is not None and {"bf16": self.bf16, "i8": self.int8}[dots.product.element] else None
+        )
 
 
 @dataclass(frozen=True)
 class Dots:
-    """A contraction on memrefs that dot products can compute; `block` is that of a packed column operand."""
+    """A contraction that dot products can compute; `block` is that of a packed column operand, `strides` those of each
+    operand in memory."""
 
     op: ir.Operation
     product: DotProduct
@@ -126,46 +103,63 @@ class Dots:
     parallel: tuple[int, ...]
     reduction: tuple[int, ...]
     block: int | None
+    strides: tuple[tuple[int, ...], ...]
 
     @classmethod
     def read(cls, op: ir.Operation) -> Dots | None:
         """Reads a generic on static memrefs; None for anything that the instructions cannot compute."""
-        types = [operand.type for operand in op.operands]
-        if op.results or not all(isinstance(t, ir.MemRefType) and t.has_static_shape for t in types):
-            return None
-        product = DotProduct.read(op.regions[0].blocks[0])
+        structure = Structure.read(op)
+        return cls.of(structure) if structure is not None else None
+
+    @classmethod
+    def of(cls, structure: Structure) -> Dots | None:
+        """The same of a reduction that was read."""
+        op = structure.op
+        product = DotProduct.read(structure.body)
         if product is None:
             return None
-        maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+        maps, extents = structure.maps, structure.extents
         loops = DotLoops.of(maps)
-        if loops is None or not all(_unit_stride(t) for t in types):
-            return None
-        extents = loop_extents(maps, [tuple(t.shape) for t in types])
-        if min(extents) < 1:
+        if loops is None or not all(structure.unit_stride) or min(extents) < 1:
             return None
         column = maps[loops.column]
         block = grouped(column, loops, product.group)
-        if block is not None and not is_grouped_in_memory(types[loops.column], product.group):
+        if block is not None and not is_grouped_in_memory(
+            structure.shapes[loops.column], structure.strides[loops.column], product.group
+        ):
             return None
         if block is None and (product.group != 2 or not is_row_major(column, loops)):
             return None
         if product.element == "i8" and (product.signed[loops.row] or not product.signed[loops.column]):
             return None
-        kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
         return cls(
             op=op,
             product=product,
             loops=loops,
             maps=maps,
             extents=extents,
-            parallel=tuple(i for i, reduces in enumerate(kinds) if not reduces),
-            reduction=tuple(i for i, reduces in enumerate(kinds) if reduces),
+            parallel=structure.parallel,
+            reduction=structure.reduction,
             block=block,
+            strides=structure.strides,
         )
 
+    @property
+    def unrolled(self) -> int | None:
+        """The loop to unroll: of those that the column operand does not follow."""
+        column = map_dims(self.maps[self.loops.column])
+        rows = [d for d in self.parallel if d != self.loops.vector]
+        found = max(rows, key=lambda d: (d not in column, min(self.extents[d], 8), d), default=None)
+        return found if found is not None and found not in column and self.extents[found] > 1 else None
 
-def _unit_stride(type_: ir.MemRefType) -> bool:
-    return type_.rank == 0 or type_.get_strides_and_offset()[0][-1] == 1
+    def most(self) -> tuple[int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        unrolled = self.unrolled
+        return 1 if unrolled is None else self.extents[unrolled], self.extents[self.loops.vector]
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers of at most 512 bits that the sums of a tile take."""
+        return sizes[0] * -(-sizes[1] // 16)
 
 
 @dataclass(frozen=True)
@@ -184,14 +178,13 @@ class _Emitter(LoopNest):
     def __init__(
         self,
         dots: Dots,
-        unrolled: int | None,
         unroll: int,
         width: int,
         lanes: int,
         fill: ir.Value | None,
     ):
         super().__init__(dots.maps, dots.extents)
-        self.d, self.unrolled, self.unroll, self.width = dots, unrolled, unroll, width
+        self.d, self.unrolled, self.unroll, self.width = dots, dots.unrolled, unroll, width
         self.lanes, self.fill = lanes, fill
         self.operands = list(dots.op.operands)
         self.group = dots.product.group

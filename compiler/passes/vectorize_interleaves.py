@@ -23,7 +23,7 @@ from tilewright.compiler.kernels.loop_nest import LoopNest, index
 from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.passes.vectorize_transposes import transposed
-from tilewright.compiler.tuning.register_tile import power_below
+from tilewright.compiler.register_tiles import power_below
 
 _GROUPS = (2, 4)
 

@@ -25,7 +25,7 @@ from tilewright.compiler.ir import ir, memref, vector, walk
 from tilewright.compiler.kernels.loop_nest import LoopNest
 from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.passes.base import Pass
-from tilewright.compiler.tuning.register_tile import power_below
+from tilewright.compiler.register_tiles import power_below
 
 _LEAST_BLOCK = 4
 

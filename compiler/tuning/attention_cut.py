@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.compiler.tuning.register_tile import divisors
+from tilewright.compiler.register_tiles import divisors
 
 _LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""

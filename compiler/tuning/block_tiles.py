@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.compiler.register_tiles import divisors
 from tilewright.compiler.schedule import GpuTile, Schedule
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.cpu_candidates import Candidate
 from tilewright.compiler.tuning.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.occupancy import resident_blocks
-from tilewright.compiler.tuning.register_tile import divisors
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 from tilewright.compiler.tuning.rtask_tiles import CutSpace
 from tilewright.compiler.workload import Workload

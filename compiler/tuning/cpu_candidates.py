@@ -1,4 +1,4 @@
-"""Candidate schedules of one dispatch on a CPU: aligned rTask tiles by predicted time, then other register tiles.
+"""Candidate schedules of one dispatch on a CPU: aligned rTask tiles by predicted time, then other tiles in registers.
 
 What code generation can cut leaves so few aligned tiles (a few hundred) that all are evaluated at once, where Roller's
 construction enlarges one tile step by step (OSDI'22, Figure 8); ties and ranks are the micro-performance model's.
@@ -7,14 +7,14 @@ construction enlarges one tile step by step (OSDI'22, Figure 8); ties and ranks 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.register_tiles import RegisterTile, register_pieces
+from tilewright.compiler.schedule import Reduction, Schedule
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.register_tile import RegisterTile, register_pieces
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 from tilewright.compiler.tuning.rtask_tiles import (
     TASK_US,
@@ -39,6 +39,9 @@ _WORTH = 1.6
 """Candidates predicted slower than the first by more than this factor are not worth a measurement."""
 
 
+Others = Callable[[tuple[int, ...]], Iterator[tuple[Reduction, ...]] | None]
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A schedule, what it should take, and what bounds it: compute or a memory level."""
@@ -54,21 +57,29 @@ def cpu_candidates(
     target: Target,
     options: ConstructOptions,
     task_us: float = TASK_US,
+    others: Others = lambda tile: None,
 ) -> list[Candidate]:
-    """At most `options.top_k` schedules, the one to use without a measurement first."""
+    """At most `options.top_k` schedules, the one to use without a measurement first.
+
+    `others(tile)` lists what the dispatch's reductions can be beside the best, None where register tiles say it all.
+    """
     space = relaxed(space, options)
     model = CpuModel(workload, space, target, task_us, options.rules)
     ranked = model.rank(_tiles(space, model, options))
     if space.transposed and math.prod(space.extents) > _TRANSPOSED_POINTS:
         ranked = [*_transposing(space, model), *ranked]
     found = []
-    for chosen, fixed in _interleaved(ranked, model, options.top_k):
-        tile = tuple(0 if size == extent else size for size, extent in zip(chosen.tile, space.extents))
+    for chosen, fixed, reductions in _interleaved(ranked, model, options.top_k, others):
         levels = cache_levels(model, chosen)
         register = chosen.register if fixed or "execution_unit" not in options.rules else None
         unroll, vector = (register.unroll, register.vector) if register else (0, 0)
-        found.append(Candidate(Schedule(tile, unroll, vector, levels), chosen.us, chosen.bound))
+        schedule = Schedule(_cut(chosen.tile, space), unroll, vector, levels, reductions=reductions)
+        found.append(Candidate(schedule, chosen.us, chosen.bound))
     return found
+
+
+def _cut(tile: tuple[int, ...], space: CutSpace) -> tuple[int, ...]:
+    return tuple(0 if size == extent else size for size, extent in zip(tile, space.extents))
 
 
 def _tiles(space: CutSpace, model: CpuModel, options: ConstructOptions) -> np.ndarray:
@@ -106,20 +117,31 @@ def _transposing(space: CutSpace, model: CpuModel) -> list[Ranked]:
     ]
 
 
-def _interleaved(ranked: Sequence[Ranked], model: CpuModel, count: int) -> Iterator[tuple[Ranked, bool]]:
-    """The best tile, then in turn other tiles and other register tiles of the best; True where the latter is fixed."""
+Proposal = tuple[Ranked, bool, tuple[Reduction, ...]]
+"""A tile, whether its register tile is fixed, and its reductions where they are."""
+
+
+def _interleaved(ranked: Sequence[Ranked], model: CpuModel, count: int, others: Others) -> Iterator[Proposal]:
+    """The best tile, then in turn other tiles and other register tiles, or reductions, of the best."""
     if not ranked:
         return
-    yield ranked[0], False
-    tiles, registers = _others(ranked), _registers(ranked[0], model)
+    best = ranked[0]
+    yield best, False, ()
+    tiles: Iterator[Proposal] = ((tile, False, ()) for tile in _others(ranked))
+    recut = others(_cut(best.tile, model.space))
+    registers: Iterator[Proposal]
+    if recut is None:
+        registers = ((tile, True, ()) for tile in _registers(best, model))
+    else:
+        registers = ((best, False, reductions) for reductions in recut)
     left = count - 1
     while left > 0:
         start = left
-        for source, fixed in ((tiles, False), (tiles, False), (registers, True)):
+        for source in (tiles, tiles, registers):
             following = next(source, None) if left else None
             if following is not None:
                 left -= 1
-                yield following, fixed
+                yield following
         if left == start:
             return
 

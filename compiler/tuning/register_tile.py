@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
+
+from tilewright.compiler.register_tiles import DotTile, RegisterTile, divisors, register_pieces
 
 _LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
@@ -16,24 +17,6 @@ which takes seven registers of columns, 9.05 ms at 1.5, which takes three."""
 
 _SET_SPAN_BYTES, _WAYS = 4096, 8
 """Addresses this far apart share a set of a 32 or 48 KiB L1, of which each row being read needs a way."""
-
-
-@dataclass(frozen=True)
-class RegisterTile:
-    """`unroll` x `vector` accumulator elements kept in registers over a reduction."""
-
-    unroll: int
-    vector: int
-
-
-def register_pieces(width: int, lanes: int) -> list[tuple[int, int]]:
-    """(offset, lanes) of full registers and then powers of two: other vector lengths LLVM takes apart by element."""
-    found, offset = [], 0
-    while offset < width:
-        size = lanes if width - offset >= lanes else 1 << ((width - offset).bit_length() - 1)
-        found.append((offset, size))
-        offset += size
-    return found
 
 
 @cache
@@ -71,23 +54,14 @@ def choose_register_tile(
     return chosen
 
 
-@dataclass(frozen=True)
-class DotTile:
-    """`rows` x `columns` results of a contiguous reduction, with `chains` vector accumulators for each."""
-
-    rows: int
-    columns: int
-    chains: int
-
-
 @cache
-def choose_dot_tile(rows: int, columns: int, steps: int, registers: int, reuses: bool) -> DotTile:
-    """The tile of results that are vectors along their reduction, with the most multiply-adds per loaded vector.
+def dot_tiles(rows: int, columns: int, steps: int, registers: int, reuses: bool) -> tuple[DotTile, ...]:
+    """Tiles of results that are vectors along their reduction, by multiply-adds per loaded vector.
 
     `rows` and `columns` are extents, `steps` the vectors along the reduction, of which chains take turns;
     without `reuses` rows share nothing that is loaded, and four of them are enough to overlap.
     """
-    best, chosen = (-1.0, 0, 0), DotTile(1, 1, 1)
+    scored = []
     most = 8 if reuses else 4
     for r in range(1, min(rows, most) + 1):
         for c in range(1, min(columns, most) + 1):
@@ -98,21 +72,10 @@ def choose_dot_tile(rows: int, columns: int, steps: int, registers: int, reuses:
                 useful = rows * columns / (-(-rows // r) * r * -(-columns // c) * c)
                 busy = min(1.0, accumulators / _LATENCY_X_THROUGHPUT)
                 loads = (r + c) / (r * c) if reuses else 1.0
-                score = (useful * busy / (1 + loads), -chains, -accumulators)
-                if score > best:
-                    best, chosen = score, DotTile(r, c, chains)
-    return chosen
-
-
-def divisors(extent: int) -> list[int]:
-    """All divisors of `extent`, ascending."""
-    small = [d for d in range(1, int(extent**0.5) + 1) if extent % d == 0]
-    return sorted({*small, *(extent // d for d in small)})
-
-
-def packed_widths(block: int, lanes: int) -> tuple[int, ...]:
-    """Vector extents that keep inside the blocks of a packed operand."""
-    return tuple(d for d in divisors(block) if d >= min(lanes, block))
+                scored.append(
+                    ((-useful * busy / (1 + loads), chains, accumulators, r), DotTile(r, c, chains))
+                )
+    return tuple(tile for _, tile in sorted(scored, key=lambda row: row[0]))
 
 
 def rows_in_one_set(stride_bytes: int) -> int | None:
@@ -142,13 +105,3 @@ def choose_packing(
     if not widths or widths[0] == vector_extent:
         return None
     return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows).vector
-
-
-def power_below(extent: int) -> int:
-    """The largest power of two that is at most `extent`, which is at least 1."""
-    return 1 << (extent.bit_length() - 1)
-
-
-def even_piece(extent: int, most: int) -> int:
-    """The size of as few equal pieces of `extent` as there can be with at most `most` in each."""
-    return -(-extent // -(-extent // most))

@@ -15,13 +15,9 @@ from functools import cache
 
 import numpy as np
 
+from tilewright.compiler.register_tiles import RegisterTile, divisors, register_pieces
 from tilewright.compiler.target import MemoryLevel, Target
-from tilewright.compiler.tuning.register_tile import (
-    RegisterTile,
-    choose_register_tile,
-    divisors,
-    register_pieces,
-)
+from tilewright.compiler.tuning.register_tile import choose_register_tile
 from tilewright.compiler.tuning.roller.options import RULES
 from tilewright.compiler.tuning.roller.rtile import TileGeometry
 from tilewright.compiler.workload import BITS, Workload

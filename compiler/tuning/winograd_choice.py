@@ -11,7 +11,8 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from tilewright.compiler.tuning.register_tile import choose_register_tile, packed_widths, register_pieces
+from tilewright.compiler.register_tiles import packed_widths, register_pieces
+from tilewright.compiler.tuning.register_tile import choose_register_tile
 from tilewright.compiler.tuning.winograd_transforms import straight_line, supported, transforms
 
 OUTPUTS = (4, 2)

@@ -24,6 +24,7 @@ NOUNS = (
     "target_host",
     "workload",
     "schedule",
+    "register_tiles",
     "layout",
     "record",
 )

@@ -7,7 +7,7 @@ func.func private @not_a_dictionary(%x: tensor<8xf32>) -> tensor<8xf32> attribut
 
 // -----
 
-// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels and gpu}}
+// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu and reductions}}
 func.func private @unknown_field(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tiles = [16]}} {
   return %x : tensor<8xf32>
 }
@@ -113,4 +113,18 @@ func.func private @across_blocks(%x: tensor<4x16xf32>, %w: tensor<3x16x8xf32>, %
     linalg.yield %s : f32
   } -> tensor<4x24xf32>
   return %r : tensor<4x24xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @two_for_one: illegal schedule: reductions has 2 entries, the dispatch has 1 reductions; write one for each, or leave all out}}
+func.func @two_for_one(%a: tensor<8x16xf32>, %o: tensor<8xf32>) -> tensor<8xf32> attributes {
+    tilewright.schedule = {tile = [4], reductions = [{along = [4, 1, 1]}, {scalar = []}]}} {
+  %0 = linalg.generic {indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m)>], iterator_types = ["parallel", "reduction"]}
+      ins(%a : tensor<8x16xf32>) outs(%o : tensor<8xf32>) {
+  ^bb0(%x: f32, %s: f32):
+    %r = arith.addf %x, %s : f32
+    linalg.yield %r : f32
+  } -> tensor<8xf32>
+  return %0 : tensor<8xf32>
 }

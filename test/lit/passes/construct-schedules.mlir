@@ -25,17 +25,17 @@
 // Whole blocks of packed columns, the reduction inside: registers hold 6 rows of a block, and the tasks share the rows.
 // CHECK-LABEL: func.func private @matmul
 // CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
-// CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, tile = [171, 128]
+// CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, reductions = [{products = [6, 64]}], tile = [171, 128]
 // V100-SAME: gpu = {block = [64, 64, {{[0-9]+}}], {{.*}}kernel = "simt", {{.*}}thread = [4, 8], threads = 128 : i64}, levels = {registers = [1, 4, 8, 1], shared = [1, 64, 64, {{[0-9]+}}]}, tile = []
 // HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt"
 // MI50-SAME: levels = {registers = [{{[0-9, ]+}}], shared = [{{[0-9, ]+}}]}, tile = []
 // IPU-SAME: levels = {local = [14, 8, 512], registers = [2, 1, 1]}, tile = []
 // SECOND-LABEL: func.func private @matmul
-// SECOND-SAME: unroll = 0 : i64, vector = 0 : i64
+// SECOND-SAME: reductions = [{products = [6, 64]}], tile = [171, 64]
 // SINGLE-LABEL: func.func private @matmul
 // SCALAR-LABEL: func.func private @matmul
 // SCALAR-SAME: registers = [1, 16, 1]
-// SCALAR-SAME: unroll = 1 : i64, vector = 16 : i64
+// SCALAR-SAME: reductions = [{products = [1, 16]}]
 // APPLIED-LABEL: func.func private @matmul
 // APPLIED: scf.forall
 // APPLIED: linalg.generic {{.*}} "reduction"]
@@ -63,7 +63,7 @@ func.func private @matmul(%x: tensor<512x512xf32>, %w: tensor<8x512x64xf32>) -> 
 
 // Rows of the image stay whole, so that tasks share their halo.
 // CHECK-LABEL: func.func private @conv
-// CPU-SAME: levels = {L1 = [1, 6, 64, 1, 1, 1], L2 = [7, 28, 64, 3, 3, 128], L3 = [7, 28, 64, 3, 3, 128], registers = [1, 6, 64, 1, 1, 1]}, tile = [7, 0, 64, 0, 0, 0]
+// CPU-SAME: levels = {L1 = [1, 6, 64, 1, 1, 1], L2 = [7, 28, 64, 3, 3, 128], L3 = [7, 28, 64, 3, 3, 128], registers = [1, 6, 64, 1, 1, 1]}, reductions = [{products = [6, 64]}], tile = [7, 0, 64, 0, 0, 0]
 // V100-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt", {{.*}}split_k = {{[2-9]}} : i64
 // HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt", {{.*}}split_k = {{[2-9]}} : i64
 // IPU-SAME: levels = {local = [2, 14, 2, 3, 3, 16], registers = [1, 2, 1, 1, 1, 1]}, tile = []
@@ -84,7 +84,7 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
-// CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, tile = [128, 0]
+// CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, reductions = [{along = [4, 1, 2]}], tile = [128, 0]
 // V100-SAME: gpu = {block = [1, 512], kernel = "rows", split_k = 1 : i64, threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = []
 // IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
@@ -120,7 +120,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
-// CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, tile = [14, 28, 0, 0, 0]
+// CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
 // V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
@@ -172,9 +172,9 @@ func.func private @half(%x: tensor<4096x4096xf16>, %w: tensor<4096x4096xf16>) ->
 
 // What somebody has written stays.
 // CHECK-LABEL: func.func private @by_hand
-// CHECK-SAME: tilewright.schedule = {tile = [2, 0], unroll = 3 : i64, vector = 8 : i64}
+// CHECK-SAME: tilewright.schedule = {tile = [2, 0], unroll = 0 : i64, vector = 0 : i64}
 func.func private @by_hand(%x: tensor<64x32xf32>) -> tensor<64x32xf32>
-    attributes {tilewright.operator = "elementwise", tilewright.schedule = {tile = [2, 0], unroll = 3, vector = 8}} {
+    attributes {tilewright.operator = "elementwise", tilewright.schedule = {tile = [2, 0], unroll = 0, vector = 0}} {
   %e = tensor.empty() : tensor<64x32xf32>
   %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
       ins(%x : tensor<64x32xf32>) outs(%e : tensor<64x32xf32>) {
@@ -183,6 +183,24 @@ func.func private @by_hand(%x: tensor<64x32xf32>) -> tensor<64x32xf32>
     linalg.yield %a : f32
   } -> tensor<64x32xf32>
   return %r : tensor<64x32xf32>
+}
+
+// What it leaves out of a CPU's kernel is filled in.
+// CPU-LABEL: func.func private @half_by_hand
+// CPU-SAME: tilewright.schedule = {reductions = [{products = [3, 64]}], tile = [16, 0]}
+func.func private @half_by_hand(%a: tensor<64x32xf32>, %b: tensor<32x128xf32>) -> tensor<64x128xf32>
+    attributes {tilewright.operator = "matmul", tilewright.schedule = {tile = [16, 0], unroll = 3}} {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<64x128xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<64x128xf32>) -> tensor<64x128xf32>
+  %m = linalg.generic {indexing_maps = [#left, affine_map<(d0, d1, d2) -> (d2, d1)>, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : tensor<64x32xf32>, tensor<32x128xf32>) outs(%f : tensor<64x128xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x128xf32>
+  return %m : tensor<64x128xf32>
 }
 
 // One without a sink gets an empty one and the reason, on GPUs the kernel that its family makes of it; only dispatches

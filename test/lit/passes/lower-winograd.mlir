@@ -41,7 +41,7 @@ func.func @fused(%x: memref<1x12x12x16xf32>, %p: memref<2x5x3x3x16x32xf32>, %b: 
   %t = memref.alloc() : memref<1x10x10x64xf32>
   linalg.fill ins(%zero : f32) outs(%t : memref<1x10x10x64xf32>)
   linalg.generic {indexing_maps = [#data, #packed, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
-      ins(%x, %p : memref<1x12x12x16xf32>, memref<2x5x3x3x16x32xf32>) outs(%t : memref<1x10x10x64xf32>) attrs = {tilewright.winograd = 4 : i64} {
+      ins(%x, %p : memref<1x12x12x16xf32>, memref<2x5x3x3x16x32xf32>) outs(%t : memref<1x10x10x64xf32>) attrs = {tilewright.loops = {winograd = [6, 32]}, tilewright.winograd = 4 : i64} {
   ^bb0(%a: f32, %w: f32, %o: f32):
     %m = arith.mulf %a, %w : f32
     %s = arith.addf %o, %m : f32
@@ -69,7 +69,7 @@ func.func @turned(%x: memref<1x6x6x20xf32>, %p: memref<3x3x3x20x16xf32>, %y: mem
   %t = memref.alloc() : memref<1x4x4x16xf32>
   linalg.fill ins(%zero : f32) outs(%t : memref<1x4x4x16xf32>)
   linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
-      ins(%x, %p : memref<1x6x6x20xf32>, memref<3x3x3x20x16xf32>) outs(%t : memref<1x4x4x16xf32>) attrs = {tilewright.winograd = 2 : i64} {
+      ins(%x, %p : memref<1x6x6x20xf32>, memref<3x3x3x20x16xf32>) outs(%t : memref<1x4x4x16xf32>) attrs = {tilewright.loops = {winograd = [4, 16]}, tilewright.winograd = 2 : i64} {
   ^bb0(%a: f32, %w: f32, %o: f32):
     %m = arith.mulf %a, %w : f32
     %s = arith.addf %o, %m : f32
@@ -83,8 +83,7 @@ func.func @turned(%x: memref<1x6x6x20xf32>, %p: memref<3x3x3x20x16xf32>, %y: mem
   return
 }
 
-// Three rows are less than a tile, and an accumulation onto what is there would be repeated where tiles overlap: both
-// stay direct convolutions, on the filter itself.
+// Direct convolutions, on the filter itself, as they are marked.
 // CHECK-LABEL: func.func @direct
 // CHECK-NOT: vector.fma
 // CHECK-COUNT-2: tilewright.winograd
@@ -94,14 +93,14 @@ func.func @direct(%x: memref<1x5x12x16xf32>, %z: memref<1x12x12x16xf32>, %p: mem
   %zero = arith.constant 0.0 : f32
   linalg.fill ins(%zero : f32) outs(%y : memref<1x3x10x16xf32>)
   linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
-      ins(%x, %p : memref<1x5x12x16xf32>, memref<5x3x3x16x16xf32>) outs(%y : memref<1x3x10x16xf32>) attrs = {tilewright.winograd = 4 : i64} {
+      ins(%x, %p : memref<1x5x12x16xf32>, memref<5x3x3x16x16xf32>) outs(%y : memref<1x3x10x16xf32>) attrs = {tilewright.loops = {products = [10, 16]}, tilewright.winograd = 4 : i64} {
   ^bb0(%a: f32, %w: f32, %o: f32):
     %m = arith.mulf %a, %w : f32
     %s = arith.addf %o, %m : f32
     linalg.yield %s : f32
   }
   linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
-      ins(%z, %p : memref<1x12x12x16xf32>, memref<5x3x3x16x16xf32>) outs(%v : memref<1x10x10x16xf32>) attrs = {tilewright.winograd = 4 : i64} {
+      ins(%z, %p : memref<1x12x12x16xf32>, memref<5x3x3x16x16xf32>) outs(%v : memref<1x10x10x16xf32>) attrs = {tilewright.loops = {products = [10, 16]}, tilewright.winograd = 4 : i64} {
   ^bb0(%a: f32, %w: f32, %o: f32):
     %m = arith.mulf %a, %w : f32
     %s = arith.addf %o, %m : f32
@@ -110,7 +109,7 @@ func.func @direct(%x: memref<1x5x12x16xf32>, %z: memref<1x12x12x16xf32>, %p: mem
   return
 }
 
-// Every other channel of a larger image: no vector can be loaded.
+// Not marked at all.
 // CHECK-LABEL: func.func @strided
 // CHECK-NOT: vector.load
 // CHECK: tilewright.winograd

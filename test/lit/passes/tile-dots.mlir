@@ -1,7 +1,5 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(tile-dots{bf16=true int8=true}),canonicalize,cse)' | filecheck %s
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(tile-dots))' | filecheck %s --check-prefix=OFF
 
-// OFF-NOT: llvm.x86
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
@@ -47,7 +45,7 @@ func.func @two_by_two(%a: memref<32x80xbf16>, %w: memref<1x40x32x2xbf16>, %c: me
   %z = arith.constant 0.0 : f32
   linalg.fill ins(%z : f32) outs(%c : memref<32x32xf32>)
   linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<32x80xbf16>, memref<1x40x32x2xbf16>) outs(%c : memref<32x32xf32>) {
+      ins(%a, %w : memref<32x80xbf16>, memref<1x40x32x2xbf16>) outs(%c : memref<32x32xf32>) attrs = {tilewright.loops = {tiles = []}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -77,7 +75,7 @@ func.func @even_chunks(%a: memref<49x48xbf16>, %w: memref<1x24x32x2xbf16>, %c: m
   %z = arith.constant 0.0 : f32
   linalg.fill ins(%z : f32) outs(%c : memref<49x32xf32>)
   linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<49x48xbf16>, memref<1x24x32x2xbf16>) outs(%c : memref<49x32xf32>) {
+      ins(%a, %w : memref<49x48xbf16>, memref<1x24x32x2xbf16>) outs(%c : memref<49x32xf32>) attrs = {tilewright.loops = {tiles = []}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -95,7 +93,7 @@ func.func @even_chunks(%a: memref<49x48xbf16>, %w: memref<1x24x32x2xbf16>, %c: m
 // CHECK: "llvm.x86.tdpbusd"(%c0_i8, %c1_i8, %c2_i8)
 func.func @bytes(%a: memref<5x8xi8>, %w: memref<1x2x16x4xi8>, %c: memref<5x16xi32>) {
   linalg.generic {indexing_maps = [#left, #quads, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<5x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<5x16xi32>) {
+      ins(%a, %w : memref<5x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<5x16xi32>) attrs = {tilewright.loops = {tiles = []}} {
   ^bb0(%x: i8, %y: i8, %o: i32):
     %x1 = arith.extui %x : i8 to i32
     %y1 = arith.extsi %y : i8 to i32
@@ -111,7 +109,7 @@ func.func @bytes(%a: memref<5x8xi8>, %w: memref<1x2x16x4xi8>, %c: memref<5x16xi3
 // CHECK: linalg.generic
 func.func @dont_take_odd_depths(%a: memref<32x9xbf16>, %w: memref<1x5x32x2xbf16>, %c: memref<32x32xf32>) {
   linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<32x9xbf16>, memref<1x5x32x2xbf16>) outs(%c : memref<32x32xf32>) {
+      ins(%a, %w : memref<32x9xbf16>, memref<1x5x32x2xbf16>) outs(%c : memref<32x32xf32>) attrs = {tilewright.loops = {dots = [2, 32]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -129,7 +127,7 @@ func.func @dont_take_half_a_tile_of_columns(%a: memref<32x8xbf16>, %w: memref<1x
   %part = memref.subview %w[0, 0, 0, 0] [1, 4, 24, 2] [1, 1, 1, 1]
       : memref<1x4x48x2xbf16> to memref<1x4x24x2xbf16, strided<[384, 96, 2, 1]>>
   linalg.generic {indexing_maps = [#left, #blocks_of_48, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %part : memref<32x8xbf16>, memref<1x4x24x2xbf16, strided<[384, 96, 2, 1]>>) outs(%c : memref<32x24xf32>) {
+      ins(%a, %part : memref<32x8xbf16>, memref<1x4x24x2xbf16, strided<[384, 96, 2, 1]>>) outs(%c : memref<32x24xf32>) attrs = {tilewright.loops = {dots = [2, 24]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -144,7 +142,7 @@ func.func @dont_take_half_a_tile_of_columns(%a: memref<32x8xbf16>, %w: memref<1x
 // CHECK: linalg.generic
 func.func @dont_take_unpacked_columns(%a: memref<32x8xbf16>, %w: memref<8x32xbf16>, %c: memref<32x32xf32>) {
   linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<32x8xbf16>, memref<8x32xbf16>) outs(%c : memref<32x32xf32>) {
+      ins(%a, %w : memref<32x8xbf16>, memref<8x32xbf16>) outs(%c : memref<32x32xf32>) attrs = {tilewright.loops = {dots = [2, 32]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32

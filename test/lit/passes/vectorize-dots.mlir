@@ -1,8 +1,5 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-dots{bf16=true int8=true unroll=2}),canonicalize,cse)' | filecheck %s
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-dots))' | filecheck %s --check-prefix=OFF
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-dots{bf16=true int8=true}),canonicalize,cse)' | filecheck %s
 
-// OFF-NOT: x86
-// OFF-NOT: vpdpbusd
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>
@@ -35,7 +32,7 @@ func.func @packed(%a: memref<4x9xbf16>, %w: memref<2x5x32x2xbf16>, %c: memref<4x
   %z = arith.constant 0.0 : f32
   linalg.fill ins(%z : f32) outs(%c : memref<4x64xf32>)
   linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<4x9xbf16>, memref<2x5x32x2xbf16>) outs(%c : memref<4x64xf32>) {
+      ins(%a, %w : memref<4x9xbf16>, memref<2x5x32x2xbf16>) outs(%c : memref<4x64xf32>) attrs = {tilewright.loops = {dots = [2, 32]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -62,7 +59,7 @@ func.func @packed(%a: memref<4x9xbf16>, %w: memref<2x5x32x2xbf16>, %c: memref<4x
 // CHECK: vector.store {{.*}} : memref<2x19xf32>, vector<2xf32>
 func.func @row_major(%a: memref<2x8xbf16>, %b: memref<8x19xbf16>, %c: memref<2x19xf32>) {
   linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<2x8xbf16>, memref<8x19xbf16>) outs(%c : memref<2x19xf32>) {
+      ins(%a, %b : memref<2x8xbf16>, memref<8x19xbf16>) outs(%c : memref<2x19xf32>) attrs = {tilewright.loops = {dots = [2, 19]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32
@@ -77,7 +74,7 @@ func.func @row_major(%a: memref<2x8xbf16>, %b: memref<8x19xbf16>, %c: memref<2x1
 // CHECK: llvm.call_intrinsic "llvm.x86.avx512.vpdpbusd.512"(%{{.+}}, %{{.+}}, %{{.+}}) : (vector<16xi32>, vector<64xi8>, vector<64xi8>) -> vector<16xi32>
 func.func @bytes(%a: memref<2x8xi8>, %w: memref<1x2x16x4xi8>, %c: memref<2x16xi32>) {
   linalg.generic {indexing_maps = [#left, #quads, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<2x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<2x16xi32>) {
+      ins(%a, %w : memref<2x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<2x16xi32>) attrs = {tilewright.loops = {dots = [2, 16]}} {
   ^bb0(%x: i8, %y: i8, %o: i32):
     %x1 = arith.extui %x : i8 to i32
     %y1 = arith.extsi %y : i8 to i32
@@ -93,7 +90,7 @@ func.func @bytes(%a: memref<2x8xi8>, %w: memref<1x2x16x4xi8>, %c: memref<2x16xi3
 // CHECK: linalg.generic
 func.func @dont_take_signed_rows(%a: memref<2x8xi8>, %w: memref<1x2x16x4xi8>, %c: memref<2x16xi32>) {
   linalg.generic {indexing_maps = [#left, #quads, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %w : memref<2x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<2x16xi32>) {
+      ins(%a, %w : memref<2x8xi8>, memref<1x2x16x4xi8>) outs(%c : memref<2x16xi32>) attrs = {tilewright.loops = {along = [2, 8, 1]}} {
   ^bb0(%x: i8, %y: i8, %o: i32):
     %x1 = arith.extsi %x : i8 to i32
     %y1 = arith.extsi %y : i8 to i32
@@ -109,7 +106,7 @@ func.func @dont_take_signed_rows(%a: memref<2x8xi8>, %w: memref<1x2x16x4xi8>, %c
 // CHECK: linalg.generic
 func.func @dont_take_transposed_columns(%a: memref<2x8xbf16>, %b: memref<16x8xbf16>, %c: memref<2x16xf32>) {
   linalg.generic {indexing_maps = [#left, #across, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<2x8xbf16>, memref<16x8xbf16>) outs(%c : memref<2x16xf32>) {
+      ins(%a, %b : memref<2x8xbf16>, memref<16x8xbf16>) outs(%c : memref<2x16xf32>) attrs = {tilewright.loops = {along = [2, 8, 1]}} {
   ^bb0(%x: bf16, %y: bf16, %o: f32):
     %x1 = arith.extf %x : bf16 to f32
     %y1 = arith.extf %y : bf16 to f32

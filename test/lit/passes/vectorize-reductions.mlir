@@ -1,4 +1,4 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions{unroll=2 vector=4}),canonicalize)' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions),canonicalize)' | filecheck %s
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions{vector-bits=256 registers=16}))' | filecheck %s --check-prefix=AVX2
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
@@ -34,7 +34,7 @@ func.func @matmul(%a: memref<5x8xf32>, %b: memref<8x10xf32>, %c: memref<5x10xf32
   %z = arith.constant 0.0 : f32
   linalg.fill ins(%z : f32) outs(%c : memref<5x10xf32>)
   linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<5x8xf32>, memref<8x10xf32>) outs(%c : memref<5x10xf32>) {
+      ins(%a, %b : memref<5x8xf32>, memref<8x10xf32>) outs(%c : memref<5x10xf32>) attrs = {tilewright.loops = {products = [2, 4]}} {
   ^bb0(%x: f32, %y: f32, %o: f32):
     %p = arith.mulf %x, %y : f32
     %s = arith.addf %o, %p : f32
@@ -47,13 +47,13 @@ func.func @matmul(%a: memref<5x8xf32>, %b: memref<8x10xf32>, %c: memref<5x10xf32
 // CHECK-LABEL: func.func @column_maximum
 // CHECK: %[[START:.+]] = vector.load %arg1
 // CHECK: scf.for {{.*}} iter_args(%[[ACC:.+]] = %[[START]])
-// CHECK: arith.maximumf %[[ACC]], %{{.+}} : vector<4xf32>
+// CHECK: arith.maximumf %[[ACC]], %{{.+}} : vector<16xf32>
 // AVX2-LABEL: func.func @column_maximum
-// AVX2: vector<{{8|16}}xf32>
-// AVX2-NOT: vector<32xf32>
+// AVX2-COUNT-2: arith.maximumf {{.*}} : vector<8xf32>
+// AVX2-LABEL: func.func @packed_weights
 func.func @column_maximum(%a: memref<8x16xf32>, %c: memref<16xf32>) {
   linalg.generic {indexing_maps = [#id, #columns], iterator_types = ["reduction", "parallel"]}
-      ins(%a : memref<8x16xf32>) outs(%c : memref<16xf32>) {
+      ins(%a : memref<8x16xf32>) outs(%c : memref<16xf32>) attrs = {tilewright.loops = {products = [1, 16]}} {
   ^bb0(%x: f32, %o: f32):
     %s = arith.maximumf %o, %x : f32
     linalg.yield %s : f32
@@ -67,7 +67,7 @@ func.func @column_maximum(%a: memref<8x16xf32>, %c: memref<16xf32>) {
 // CHECK: vector.load %arg1[%{{.+}}, %{{.+}}, %{{.+}}] : memref<2x8x8xf32>, vector<4xf32>
 func.func @packed_weights(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref<4x16xf32>) {
   linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<4x8xf32>, memref<2x8x8xf32>) outs(%c : memref<4x16xf32>) {
+      ins(%a, %b : memref<4x8xf32>, memref<2x8x8xf32>) outs(%c : memref<4x16xf32>) attrs = {tilewright.loops = {products = [2, 4]}} {
   ^bb0(%x: f32, %y: f32, %o: f32):
     %p = arith.mulf %x, %y : f32
     %s = arith.addf %o, %p : f32
@@ -94,7 +94,7 @@ func.func @packed_weights(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref
 // CHECK: vector.store {{.*}} : memref<8xf32>, vector<4xf32>
 func.func @row_sum(%a: memref<8x20xf32>, %c: memref<8xf32>) {
   linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
-      ins(%a : memref<8x20xf32>) outs(%c : memref<8xf32>) {
+      ins(%a : memref<8x20xf32>) outs(%c : memref<8xf32>) attrs = {tilewright.loops = {along = [4, 1, 1]}} {
   ^bb0(%x: f32, %o: f32):
     %s = arith.addf %o, %x : f32
     linalg.yield %s : f32
@@ -114,7 +114,7 @@ func.func @product_with_rows(%a: memref<2x64xf32>, %b: memref<4x64xf32>, %c: mem
   %z = arith.constant 0.0 : f32
   linalg.fill ins(%z : f32) outs(%c : memref<2x4xf32>)
   linalg.generic {indexing_maps = [#left, #transposed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<2x64xf32>, memref<4x64xf32>) outs(%c : memref<2x4xf32>) {
+      ins(%a, %b : memref<2x64xf32>, memref<4x64xf32>) outs(%c : memref<2x4xf32>) attrs = {tilewright.loops = {along = [2, 4, 1]}} {
   ^bb0(%x: f32, %y: f32, %o: f32):
     %p = arith.mulf %x, %y : f32
     %s = arith.addf %o, %p : f32
@@ -123,12 +123,12 @@ func.func @product_with_rows(%a: memref<2x64xf32>, %b: memref<4x64xf32>, %c: mem
   return
 }
 
-// Differences may not be regrouped: left to scalar loops.
+// Differences may not be regrouped: scalar loops, as it is marked.
 // CHECK-LABEL: func.func @alternating
 // CHECK: linalg.generic
 func.func @alternating(%a: memref<8x16xf32>, %c: memref<8xf32>) {
   linalg.generic {indexing_maps = [#id, #rows], iterator_types = ["parallel", "reduction"]}
-      ins(%a : memref<8x16xf32>) outs(%c : memref<8xf32>) {
+      ins(%a : memref<8x16xf32>) outs(%c : memref<8xf32>) attrs = {tilewright.loops = {scalar = []}} {
   ^bb0(%x: f32, %o: f32):
     %s = arith.subf %x, %o : f32
     linalg.yield %s : f32
@@ -176,7 +176,7 @@ func.func @epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref<8x32
   linalg.fill ins(%zero : f32) outs(%t : memref<8x32xf32>)
   linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) {
+      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) attrs = {tilewright.loops = {products = [2, 4]}} {
   ^bb0(%x: f32, %y: f32, %o: f32):
     %p = arith.mulf %x, %y : f32
     %s = arith.addf %o, %p : f32
@@ -201,7 +201,7 @@ func.func @long_epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref
   linalg.fill ins(%zero : f32) outs(%t : memref<8x32xf32>)
   linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) {
+      ins(%a, %b : memref<8x24xf32>, memref<24x32xf32>) outs(%t : memref<8x32xf32>) attrs = {tilewright.loops = {products = [2, 4]}} {
   ^bb0(%x: f32, %y: f32, %o: f32):
     %p = arith.mulf %x, %y : f32
     %s = arith.addf %o, %p : f32
@@ -234,7 +234,7 @@ func.func @long_epilogue(%a: memref<8x24xf32>, %b: memref<24x32xf32>, %c: memref
 // CHECK: vector.store {{.*}} : memref<5x2x16xf32>, vector<8xf32>
 func.func @few_channels_per_group(%x: memref<5x4x8x2xf32>, %w: memref<2x3x2x4x2xf32>, %y: memref<5x2x8x2xf32>) {
   linalg.generic {indexing_maps = [#wide, #side_by_side, #groups], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction"]}
-      ins(%x, %w : memref<5x4x8x2xf32>, memref<2x3x2x4x2xf32>) outs(%y : memref<5x2x8x2xf32>) {
+      ins(%x, %w : memref<5x4x8x2xf32>, memref<2x3x2x4x2xf32>) outs(%y : memref<5x2x8x2xf32>) attrs = {tilewright.loops = {groups = [5]}} {
   ^bb0(%a: f32, %b: f32, %o: f32):
     %p = arith.mulf %a, %b : f32
     %s = arith.addf %o, %p : f32

@@ -23,7 +23,7 @@ func.func @depthwise(%x: memref<8x8x16xf32>, %w: memref<3x3x16xf32>, %y: memref<
                                    affine_map<(h, w, c, kh, kw) -> (kh, kw, c)>,
                                    affine_map<(h, w, c, kh, kw) -> (h, w, c)>],
                   iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]}
-      ins(%x, %w : memref<8x8x16xf32>, memref<3x3x16xf32>) outs(%y : memref<6x6x16xf32>) {
+      ins(%x, %w : memref<8x8x16xf32>, memref<3x3x16xf32>) outs(%y : memref<6x6x16xf32>) attrs = {tilewright.loops = {windows = [3, 3, 1]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %m = arith.mulf %a, %b : f32
     %r = arith.addf %s, %m : f32
@@ -47,7 +47,7 @@ func.func @pool(%x: memref<11x8xf32>, %y: memref<5x8xf32>, %shape: memref<3xf32>
   linalg.generic {indexing_maps = [affine_map<(w, c, k) -> (w * 2 + k, c)>, affine_map<(w, c, k) -> (k)>,
                                    affine_map<(w, c, k) -> (w, c)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %shape : memref<11x8xf32>, memref<3xf32>) outs(%y : memref<5x8xf32>) {
+      ins(%x, %shape : memref<11x8xf32>, memref<3xf32>) outs(%y : memref<5x8xf32>) attrs = {tilewright.loops = {windows = [1, 3, 1]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %r = arith.maximumf %s, %a : f32
     linalg.yield %r : f32
@@ -70,7 +70,7 @@ func.func @relu(%x: memref<8x16xf32>, %w: memref<3x16xf32>, %y: memref<6x16xf32>
   linalg.generic {indexing_maps = [affine_map<(w, c, k) -> (w + k, c)>, affine_map<(w, c, k) -> (k, c)>,
                                    affine_map<(w, c, k) -> (w, c)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %w : memref<8x16xf32>, memref<3x16xf32>) outs(%t : memref<6x16xf32>) {
+      ins(%x, %w : memref<8x16xf32>, memref<3x16xf32>) outs(%t : memref<6x16xf32>) attrs = {tilewright.loops = {windows = [1, 6, 1]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %m = arith.mulf %a, %b : f32
     %r = arith.addf %s, %m : f32
@@ -88,8 +88,7 @@ func.func @relu(%x: memref<8x16xf32>, %w: memref<3x16xf32>, %y: memref<6x16xf32>
 
 // -----
 
-// Left to other passes: a convolution, which reduces over channels too; a window of one tap; channels that do not run
-// innermost.
+// Left to other passes: reductions that are marked for them, and one that is not marked.
 // CHECK-LABEL: func.func @others(
 // CHECK-COUNT-3: linalg.generic
 func.func @others(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf32>,
@@ -97,7 +96,7 @@ func.func @others(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf
   linalg.generic {indexing_maps = [affine_map<(w, o, k, c) -> (w + k, c)>, affine_map<(w, o, k, c) -> (k, c, o)>,
                                    affine_map<(w, o, k, c) -> (w, o)>],
                   iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
-      ins(%x, %w : memref<8x16xf32>, memref<3x16x8xf32>) outs(%y : memref<6x8xf32>) {
+      ins(%x, %w : memref<8x16xf32>, memref<3x16x8xf32>) outs(%y : memref<6x8xf32>) attrs = {tilewright.loops = {products = [6, 8]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %m = arith.mulf %a, %b : f32
     %r = arith.addf %s, %m : f32
@@ -106,7 +105,7 @@ func.func @others(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf
   linalg.generic {indexing_maps = [affine_map<(w, c, k) -> (w + k, c)>, affine_map<(w, c, k) -> (k, c)>,
                                    affine_map<(w, c, k) -> (w, c)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %w1 : memref<8x16xf32>, memref<1x16xf32>) outs(%y1 : memref<8x16xf32>) {
+      ins(%x, %w1 : memref<8x16xf32>, memref<1x16xf32>) outs(%y1 : memref<8x16xf32>) attrs = {tilewright.loops = {products = [4, 16]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %m = arith.mulf %a, %b : f32
     %r = arith.addf %s, %m : f32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -311,7 +312,7 @@ def test_every_schedule_computes_the_same(kind, data, tmp_path, monkeypatch):
     try:
         package = phases.package_module(parse(dispatch.module(schedule)), target, phases.Report())
     except ScheduleError as refusal:
-        assert "its reduction has" in str(refusal) or "nothing in it has a register tile" in str(refusal)
+        assert re.search("its loop has|crosses the blocks|accumulators|nothing in it has a", str(refusal))
         schedule = Schedule(schedule.tile)
         package = phases.package_module(parse(dispatch.module(schedule)), target, phases.Report())
     (step,) = package.main.steps

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.compiler.register_tiles import divisors, packed_widths
 from tilewright.compiler.tuning.register_tile import (
     VECTOR_LOAD,
-    choose_dot_tile,
     choose_packing,
     choose_register_tile,
-    divisors,
-    packed_widths,
+    dot_tiles,
     rows_in_one_set,
 )
 
@@ -107,15 +106,17 @@ def test_divisors_are_all_of_them(extent):
 
 @given(extents, extents, st.integers(1, 300), register_counts, st.booleans())
 def test_tiles_of_contiguous_reductions_fit_the_registers(rows, columns, steps, registers, reuses):
-    tile = choose_dot_tile(rows, columns, steps, registers, reuses)
-    accumulators = tile.rows * tile.columns * tile.chains
-    assert 1 <= tile.rows <= rows and 1 <= tile.columns <= columns
-    assert tile.chains == 1 or tile.chains <= steps
-    assert accumulators == 1 or accumulators + min(tile.rows, tile.columns) < registers
+    tiles = dot_tiles(rows, columns, steps, registers, reuses)
+    assert tiles and len(set(tiles)) == len(tiles)
+    for tile in tiles:
+        accumulators = tile.rows * tile.columns * tile.chains
+        assert 1 <= tile.rows <= rows and 1 <= tile.columns <= columns
+        assert tile.chains == 1 or tile.chains <= steps
+        assert accumulators == 1 or accumulators + min(tile.rows, tile.columns) < registers
 
 
 def test_a_single_contiguous_reduction_takes_turns_with_accumulators():
-    assert choose_dot_tile(1, 1, 1000, 32, False).chains == 8
+    assert dot_tiles(1, 1, 1000, 32, False)[0].chains == 8
 
 
 def test_rows_that_share_a_set_of_the_cache_are_few():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.tuning.window_tile import Window, choose_window_tile
+from tilewright.compiler.register_tiles import Window
+from tilewright.compiler.tuning.window_tile import window_tiles
 
 windows = st.builds(Window, st.integers(1, 112), st.integers(1, 8), st.integers(1, 3), st.integers(1, 2))
 
@@ -18,22 +19,24 @@ windows = st.builds(Window, st.integers(1, 112), st.integers(1, 8), st.integers(
     st.sampled_from([16, 32]),
     st.booleans(),
 )
-def test_a_tile_fits_registers_and_extents(rows, columns, channels, lanes, registers, weights):
-    tile = choose_window_tile(rows, columns, channels, lanes, registers, weights)
-    assert 1 <= tile.rows <= rows.extent and 1 <= tile.columns <= columns.extent
-    assert tile.vectors == 1 or tile.vectors * lanes <= channels
-    needed = tile.vectors * (tile.rows * tile.columns + columns.span(tile.columns)) + 1
-    assert needed <= registers or (tile.rows, tile.columns, tile.vectors) == (1, 1, 1)
+def test_tiles_fit_registers_and_extents(rows, columns, channels, lanes, registers, weights):
+    tiles = window_tiles(rows, columns, channels, lanes, registers, weights)
+    assert tiles and len(set(tiles)) == len(tiles)
+    for tile in tiles:
+        assert 1 <= tile.rows <= rows.extent and 1 <= tile.columns <= columns.extent
+        assert tile.vectors == 1 or tile.vectors * lanes <= channels
+        needed = tile.vectors * (tile.rows * tile.columns + columns.span(tile.columns)) + 1
+        assert needed <= registers or (tile.rows, tile.columns, tile.vectors) == (1, 1, 1)
 
 
 @given(st.integers(6, 64), st.integers(2, 7))
 def test_neighbouring_outputs_share_their_inputs(extent, taps):
-    tile = choose_window_tile(Window(extent, taps), Window(extent, taps), 64, 16, 32, weights=True)
+    tile, *_ = window_tiles(Window(extent, taps), Window(extent, taps), 64, 16, 32, weights=True)
     assert tile.rows * tile.columns * tile.vectors >= 6
 
 
 def test_a_narrow_image_takes_more_rows_or_registers():
-    tile = choose_window_tile(Window(7, 3), Window(2, 3), 512, 16, 32, weights=True)
+    tile, *_ = window_tiles(Window(7, 3), Window(2, 3), 512, 16, 32, weights=True)
     assert tile.rows * tile.vectors >= 4
 
 

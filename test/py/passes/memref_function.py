@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import llvmlite.binding as llvm_binding
 import numpy as np
 
 from tilewright.bench.array_function import host_machine
-from tilewright.compiler.ir import llvm, parse, walk
+from tilewright.compiler.complete_schedule import choose_loops
+from tilewright.compiler.dialects import reduction_attribute
+from tilewright.compiler.ir import ir, llvm, parse, walk
+from tilewright.compiler.kernels.reduction import Structure
 from tilewright.compiler.llvm_text import for_older_llvm
 from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.target import resolve
 
 LOWERING = """convert-linalg-to-loops,lower-affine,convert-scf-to-cf,expand-strided-metadata,lower-affine,
   convert-vector-to-llvm,convert-math-to-llvm,convert-math-to-libm,finalize-memref-to-llvm,
@@ -19,10 +24,19 @@ LOWERING = """convert-linalg-to-loops,lower-affine,convert-scf-to-cf,expand-stri
 
 
 class MemrefFunction:
-    """@f of `text` as a Python function on arrays, which it changes in place; `left` names the linalg ops left."""
+    """@f of `text` as a Python function on arrays, which it changes in place; `left` names the linalg ops left.
 
-    def __init__(self, text: str, passes: str):
+    Reductions are marked with the loops that are best for vectors of `vector_bits`.
+    """
+
+    def __init__(self, text: str, passes: str, vector_bits: int = 512):
         module = parse(text)
+        target = replace(resolve("x86-64-v4"), vector_bits=vector_bits)
+        with module.context, ir.Location.unknown(module.context):
+            for op in walk(module.operation, "linalg.generic"):
+                structure = Structure.read(op)
+                if structure is not None and structure.reduction:
+                    reduction_attribute.write(op, choose_loops(structure, target).reduction())
         run_pipeline(module.operation, f"builtin.module(func.func({passes}))")
         self.left = [op.name for op in walk(module.operation) if op.name.startswith("linalg.g")]
         run_pipeline(module.operation, f"builtin.module({LOWERING})")

@@ -89,7 +89,7 @@ def test_products_of_matrices(rows, columns, depth, dtype, bits, right):
         f"%p = arith.mul{kind} %x0, %x1 : {dtype}\n %r = arith.add{kind} %o, %p : {dtype}",
         dtype,
     )
-    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}")
+    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}", bits)
     x, w, y = (
         values(shape, dtype, i) for i, shape in enumerate([(rows, depth), (depth, columns), (rows, columns)])
     )
@@ -124,7 +124,7 @@ def test_rows(rows, depth, operation, bits, special):
         f"%r = {operation} %x0, %o : {dtype}",
         dtype,
     )
-    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}")
+    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}", bits)
     assert compiled.left == []
     x, y = values((rows, depth), dtype, 0), values((rows,), dtype, 1)
     if dtype == "f32" and special:
@@ -190,7 +190,7 @@ def test_convolutions_of_few_channels_per_group(steps, rows, channels, blocks, t
         "%p = arith.mulf %x0, %x1 : f32\n %r = arith.addf %o, %p : f32",
         "f32",
     )
-    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}")
+    compiled = MemrefFunction(text, f"vectorize-reductions{{vector-bits={bits}}}", bits)
     assert compiled.left == []
     x = values((rows, width, groups, inputs), "f32", 0)
     w = values((blocks, taps, inputs, block, results), "f32", 1)
