@@ -1,8 +1,8 @@
 """A `Record` is one measurement of one kernel: what was run, on what, and how long each round took, or why it failed.
 
 Records are kept for good, so that a search, a cost model or a second compilation can stand on them. They are looked
-up by four things: the workload, the target, the device that measured and its threads. The versions of the compiler
-that made the kernel stands in a record to filter by; a kernel that another version makes of the same bytes is the same.
+up by four things: the workload, the target, the device that measured, and the threads. The compiler's version is in a
+record to filter by, and is no key: what another version compiles to the same bytes is the same kernel.
 """
 
 from __future__ import annotations

@@ -33,9 +33,7 @@ class Recording:
     What was read of it stays, what is measured from then on is kept in memory, and the compilation goes on.
     """
 
-    def __init__(
-        self, target: str, device: str, threads: int, compiler: str, store: RecordStore | None = None
-    ):
+    def __init__(self, target: str, device: str, threads: int, store: RecordStore | None = None):
         self.target, self.device, self.threads = target, device, threads
         self._owned = store is None
         self._store = store or self._opened()

@@ -61,7 +61,11 @@ def sittings(records: list[Record]) -> list[set[int]]:
 
 
 def decide(
-    deeds: list[str], target: Target | None = None, text: str = MODEL, **changed
+    deeds: list[str],
+    target: Target | None = None,
+    text: str = MODEL,
+    store: RecordStore | None = None,
+    **changed,
 ) -> tuple[Decision, list[str], ir.Module]:
     """The decision about a first candidate and one per deed, with what progress was told."""
     module = parse(text)
@@ -77,6 +81,7 @@ def decide(
             lambda function: candidates,
             options(**changed),
             lambda done, total, text: said.append(text),
+            store,
         )
     return decisions["double"], said, module
 

@@ -54,6 +54,19 @@ def test_a_new_candidate_is_measured_alone():
     assert UNROLL["slow"] not in {record.schedule.unroll for record in added}
 
 
+def test_records_go_to_the_store_that_is_given():
+    """A benchmark measures everything anew, and leaves what is kept alone."""
+    decide(["fine"])
+    kept = recorded()
+    with RecordStore(None) as store:
+        _, said, _ = decide(["fine"], store=store)
+        assert any("measuring" in text for text in said)
+        assert {record.object for record in store.find()} == {record.object for record in kept}
+        _, said, _ = decide(["fine"], store=store)
+        assert said == []
+    assert recorded() == kept
+
+
 def test_equal_objects_are_measured_once():
     """What `DEEDS` does not name gives the first candidate's kernel."""
     decision, _, _ = decide(["as the first", "fine", "fine"])
