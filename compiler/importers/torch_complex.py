@@ -195,6 +195,8 @@ def constant_pad_nd(x, pad, value=0):
 
 def to_copy(x, *, dtype=None, **kwargs):
     """Real numbers with an imaginary part of zero, or the real part of complex ones."""
+    if not isinstance(x, torch.Tensor):  # a number beside tensors of rank 0 under vmap
+        return NotImplemented
     if dtype is None or dtype == x.dtype or not (dtype in _PARTS or x.dtype in _PARTS):
         return NotImplemented
     if not dtype.is_complex:

@@ -201,10 +201,11 @@ def _whole_quotient(x, y, rounding_mode):
 
 
 def _by_whole_numbers(operator: Callable, x, y):
-    """`operator` by a tensor where the divisor is a number, which torch-mlir drops where it is zero."""
-    if isinstance(y, torch.Tensor) or x.dtype not in _INTEGERS:
-        return NotImplemented
-    return operator(x, _integer(y, x))
+    """`operator` of tensors of one type; a divisor that is a number torch-mlir drops where it is zero."""
+    dtype = torch.result_type(x, y)
+    if isinstance(y, torch.Tensor):
+        return NotImplemented if x.dtype == y.dtype else operator(x.to(dtype), y.to(dtype))
+    return operator(x, _integer(y, x)) if x.dtype in _INTEGERS else NotImplemented
 
 
 def _integer(y, x):

@@ -99,6 +99,8 @@ def added(operator: Any) -> Callable:
         if alpha == 1:
             return plain(x, y)
         dtype = _types(KIND.NO_OPMATH, [x, y])[0]
+        if dtype == torch.bool:
+            return plain(x, y if alpha else False)
         if dtype not in _HALVES:
             return scaled(x, y, alpha=alpha)
         wide = [_as(a, torch.float32, dtype, True) for a in (x, y)]
@@ -274,6 +276,7 @@ def addcmul(x, y, z, *, value=1):
     dtype = _types(KIND.NO_OPMATH, [x, y, z])[0]
     if dtype.is_floating_point or dtype.is_complex:
         return NotImplemented
+    x, y, z = x.to(dtype), y.to(dtype), z.to(dtype)
     return x + converted(value, dtype) * y * z
 
 
@@ -308,6 +311,11 @@ def masked_fill(x, mask, value):
     if x.dtype != torch.bool or isinstance(value, bool):
         return NotImplemented
     return aten.masked_fill.Scalar(x, mask, bool(value))
+
+
+def masked_fill_tensor(x, mask, value):
+    """`value` in the type of `x` where `mask` is set."""
+    return NotImplemented if value.dtype == x.dtype else torch.where(mask, value.to(x.dtype), x)
 
 
 def ldexp(x, exponent):
@@ -450,6 +458,7 @@ TABLE: dict[Any, Callable] = {
     **{o: pooled(o) for o in _overloads("max_pool2d_with_indices max_pool3d_with_indices")},
     **dict.fromkeys((aten.arange.default, aten.arange.start, aten.arange.start_step), arange),
     aten.masked_fill.Scalar: masked_fill,
+    aten.masked_fill.Tensor: masked_fill_tensor,
     aten.ldexp.Tensor: ldexp,
     aten.full.default: full,
     aten.scalar_tensor.default: scalar_tensor,

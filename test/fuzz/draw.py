@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -14,7 +15,7 @@ from fuzz.generator import Growth, NoFit
 from fuzz.graph import PATH, Graph
 from fuzz.graph_draw import draw_graph
 from fuzz.operators_indexing import faulty
-from fuzz.program import CONTAINERS, Program
+from fuzz.program import CONTAINERS, Program, Statement
 
 PATHS = {"compile": 50, "torch.compile": 22, "grad": 8, "threads": 6, "saved": 6, "emulate": 5, "onnx": 3}
 """Ways through the compiler and how often each is drawn."""
@@ -37,9 +38,17 @@ def draw(seed: int, paths: dict[str, int] | None = None) -> Program | Graph:
     program = growth.program(path)
     if choose.random() < 0.15 and not plain and len(program.inputs) > 1:
         program = _aliased(program, choose)
-    if path == "onnx" or choose.random() < 0.7:
+    if path == "onnx":
+        return replace(program, statements=tuple(map(_by_exporters, program.statements)))
+    if choose.random() < 0.7:
         return program
     return replace(program, container=choose.choice(CONTAINERS), keywords=choose.random() < 0.4)
+
+
+def _by_exporters(statement: Statement) -> Statement:
+    """ONNX has no log1p and no expm1: exporters write log(1 + x) and exp(x) - 1."""
+    written = statement.rounding == "once" and re.search(r"log1p|expm1", statement.source)
+    return replace(statement, rounding="inside") if written else statement
 
 
 @cache

@@ -32,7 +32,7 @@ def centred(g: Growth) -> None:
     mean = g.emit(f"{a}.mean({dim}, keepdim=True)" if g.choose.random() < 0.8 else f"{a}.mean()", "sum")
     centred = g.emit(f"{a} - {mean}", "once")
     squares = g.emit(f"({centred} ** 2).mean({dim}, keepdim=True)", "sum")
-    g.emit(f"{centred} * torch.rsqrt({squares} + 1e-5)", "once")
+    g.emit(f"{centred} * torch.rsqrt({squares} + 1e-5)", "inside")
 
 
 @operator(1.5)
@@ -151,7 +151,7 @@ def rotary(g: Growth) -> None:
     half = g.values[x].shape[-1] // 2
     turned = g.emit(f"torch.cat((-{x}[..., {half}:], {x}[..., :{half}]), -1)")
     angle = g.new((g.values[x].shape[-2], 2 * half), dtype_of(g.values[x]))
-    g.emit(f"{x} * {angle}.cos() + {turned} * {angle}.sin()", "once")
+    g.emit(f"{x} * {angle}.cos() + {turned} * {angle}.sin()", "inside")
 
 
 @operator(0.8, plain=False)
@@ -163,7 +163,7 @@ def recurrence(g: Growth) -> None:
     state = g.emit(f"torch.zeros({g.values[a].shape[1]}, dtype={a}.dtype)")
     states = []
     for row in range(g.values[a].shape[0]):
-        state = g.emit(f"torch.tanh({a}[{row}] + 0.5 * {state})", "once")
+        state = g.emit(f"torch.tanh({a}[{row}] + 0.5 * {state})", "inside")
         states.append(state)
     g.emit(f"torch.stack(({', '.join(states)},))")
 

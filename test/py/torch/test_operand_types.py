@@ -180,8 +180,23 @@ def test_mixtures_are_promoted(dtype, other):
         lambda x, y: torch.where(x > 0, x, y[0, 0]),
         lambda x, y: torch.minimum(x, y[0, 0]),
         lambda x, y: x + y[0, 2],
+        lambda x, y: x.masked_fill(x > 0, y[0, 0].clamp(-4, 4)),
+        lambda x, y: torch.addcmul(x * 1, y.clamp(-4, 4), y.clamp(-4, 4)),
     ]
+    if torch.bool not in (dtype, other):
+        functions += [
+            lambda x, y: torch.div(x, y + (y == 0), rounding_mode="trunc"),
+            lambda x, y: torch.div(y, x + (x == 0), rounding_mode="floor"),
+            lambda x, y: torch.fmod(x, y + (y == 0)),
+            lambda x, y: torch.remainder(y, x + (x == 0)),
+        ]
     agree(functions, x, y)
+
+
+@pytest.mark.parametrize("alpha", [-1, 0, 2, True, False])
+def test_booleans_are_added_times_a_boolean(alpha):
+    x, y = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    agree([lambda x, y: torch.add(x, y, alpha=alpha), lambda x, y: x.clone().add_(y, alpha=alpha)], x, y)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

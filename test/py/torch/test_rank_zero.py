@@ -40,3 +40,16 @@ def test_every_rank_of_one_element_sums_alike():
         a = torch.full(shape, 3.0)
         f = tilewright.compile(lambda a: a.sum().expand(5).sum(), (a,))
         assert f(a).item() == 15.0
+
+
+def test_numbers_beside_rank_zero_under_vmap():
+    def rows(x):
+        return [
+            torch.vmap(f)(x)
+            for f in (lambda r: r * 2 - 1, lambda r: 2.5 - r, lambda r: r % 3, lambda r: r > 1)
+        ]
+
+    for dtype in (torch.float16, torch.float32, torch.int64, torch.uint8):
+        x = torch.arange(7).to(dtype)
+        for found, wanted in zip(tilewright.compile(rows, (x,))(x), rows(x), strict=True):
+            torch.testing.assert_close(found, wanted)

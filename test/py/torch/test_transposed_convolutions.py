@@ -116,3 +116,18 @@ def test_drawn_transposed_convolutions():
             return [f(x, weight, bias, *options)]
 
         _equal(tilewright.compile(convolved, (x, weight))(x, weight), convolved(x, weight))
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last], ids=str)
+@pytest.mark.parametrize("padding", [0, 1])
+def test_results_lie_in_memory_as_eagers(form, padding):
+    torch.manual_seed(0)
+    x, weight = torch.randn(2, 3, 5, 4).to(memory_format=form), torch.randn(3, 2, 3, 3)
+
+    def model(x):
+        y = F.conv_transpose2d(x, weight, stride=2, padding=padding)
+        return y, (y if form is torch.contiguous_format else y.permute(0, 2, 3, 1)).view(-1, 2)
+
+    for found, wanted in zip(tilewright.compile(model, (x,))(x), model(x)):
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted)
