@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers import torch_checks, torch_numbers, torch_recurrent
+from tilewright.compiler.importers import torch_checks, torch_numbers, torch_recurrent, torch_resizing
 from tilewright.compiler.importers.torch_order import LARGEST_SQUARE
 
 Place = Callable[[], str]
@@ -169,6 +169,7 @@ FUNCTIONS: dict[Any, Any] = {
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
+    **torch_resizing.FUNCTIONS,
     torch.combinations: combinations,
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
