@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.affine_access import map_dims, stride_along
+from tilewright.compiler.attention import ATTENTION, Attention
 from tilewright.compiler.cut_reductions import cut_reductions
-from tilewright.compiler.dialects.reduction_attribute import Sized, broken
+from tilewright.compiler.dialects.reduction_attribute import Sized, broken, reductions_of
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.kernels.broadcast_loops import Broadcast
@@ -15,12 +17,14 @@ from tilewright.compiler.kernels.contiguous_loops import Contiguous
 from tilewright.compiler.kernels.grouped_loops import Grouped
 from tilewright.compiler.kernels.reduction import Structure
 from tilewright.compiler.kernels.window_loops import Windows
+from tilewright.compiler.passes.lower_attention import attention_loops
 from tilewright.compiler.passes.lower_winograd import Products, products_rule
 from tilewright.compiler.passes.tile_dots import TileDots
 from tilewright.compiler.passes.vectorize_dots import Dots, VectorizeDots
 from tilewright.compiler.register_tiles import even_piece, packed_widths
 from tilewright.compiler.schedule import LOOPS, Reduction, Schedule
 from tilewright.compiler.target import Target
+from tilewright.compiler.tuning.attention_cut import AttentionShape, attention_cuts
 from tilewright.compiler.tuning.register_tile import choose_register_tile, dot_tiles, rows_in_one_set
 from tilewright.compiler.tuning.window_tile import window_tiles
 from tilewright.compiler.winograd_form import Convolution2d
@@ -75,7 +79,21 @@ def choose(function: ir.Operation, tile: tuple[int, ...], target: Target) -> lis
     """The loops of every reduction of a dispatch that is cut into tiles of its sink's loops."""
     with function.context, function.location:
         cut = cut_reductions(function, tile)
-        return [choose_loops(reduction, target, cut.last_starts) for reduction in cut.reductions]
+        return [
+            _choose_cut(op, target)
+            if op.name == ATTENTION
+            else choose_loops(structure, target, cut.last_starts)
+            for op, structure in zip(reductions_of(function), cut.reductions)
+        ]
+
+
+def _choose_cut(op: ir.Operation, target: Target) -> Choice:
+    """The cuts of attention."""
+    a = Attention.read(op)
+    shape = AttentionShape(math.prod(a.extents), a.rows, a.columns, a.inner, a.width, a.causal is not None)
+    loops = attention_loops(a, target.vector_bits, target.registers_per_thread)
+    cuts = attention_cuts(shape, target.num_cores, loops.lanes, loops.registers, a.element.width // 8)
+    return Choice("attention", loops, tuple((c.queries, c.vectors, c.keys, c.registers) for c in cuts))
 
 
 def choose_loops(structure: Structure | None, target: Target, last_starts: tuple[int, ...] = ()) -> Choice:

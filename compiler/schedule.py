@@ -41,6 +41,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "windows": ("rows", "columns", "vectors"),
     "along": ("rows", "columns", "chains"),
     "groups": ("unroll",),
+    "attention": ("queries", "vectors", "keys", "registers"),
     "tiles": (),
     "scalar": (),
 }
@@ -64,6 +65,8 @@ class Reduction:
     | windows | depthwise convolutions and poolings | rows, columns, and vectors of channels of the results in registers |
     | along | reductions whose vectors run along themselves | rows and columns of results, accumulators for each |
     | groups | convolutions of few channels per group | steps of the unrolled loop |
+    | attention | attention with online softmax | queries of an rTask, vectors of them in flight, keys of a block, \
+      registers that its sums take |
     | scalar | any | |
     """
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from tilewright.compiler.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.register_tiles import MOST_SPILLED
@@ -20,9 +21,14 @@ def reductions_of(function: ir.Operation) -> list[ir.Operation]:
     return [
         view.operation
         for view in function.regions[0].blocks[0].operations
-        if view.operation.name == "linalg.generic"
-        and any("reduction" in str(kind) for kind in view.operation.attributes["iterator_types"])
+        if view.operation.name == ATTENTION or _reduces(view.operation)
     ]
+
+
+def _reduces(op: ir.Operation) -> bool:
+    return op.name == "linalg.generic" and any(
+        "reduction" in str(kind) for kind in op.attributes["iterator_types"]
+    )
 
 
 def mark(function: ir.Operation, schedule: Schedule) -> None:
@@ -84,6 +90,15 @@ class Sized(Protocol):
         ...
 
 
+@runtime_checkable
+class Constrained(Sized, Protocol):
+    """Loops whose sizes have to agree with each other."""
+
+    def rule(self, sizes: Sequence[int]) -> str | None:
+        """The first rule that sizes break, None where they keep all."""
+        ...
+
+
 def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
     """The first rule that the sizes of a reduction break on loops that they are for; None where they keep all."""
     for name, size, limit in zip(LOOPS[reduction.loops], reduction.sizes, loops.most()):
@@ -98,7 +113,7 @@ def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
             f"its sizes take {accumulators} accumulators, over {MOST_SPILLED} times the {registers} registers of the "
             "target; use smaller ones"
         )
-    return None
+    return loops.rule(reduction.sizes) if isinstance(loops, Constrained) else None
 
 
 def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, ...]:

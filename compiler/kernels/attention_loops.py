@@ -22,13 +22,13 @@ from dataclasses import dataclass
 
 from tilewright.compiler.affine_access import evaluate
 from tilewright.compiler.attention import YIELD, Attention
+from tilewright.compiler.attention_cut import AttentionCut, rows_in_flight
 from tilewright.compiler.elementary import exp2_weight
 from tilewright.compiler.expression import Number
 from tilewright.compiler.ir import affine, arith, ir, memref, scf, vector
 from tilewright.compiler.ir import math as math_dialect
 from tilewright.compiler.kernels.index_loops import at_most, index, loop, plus, sum_of
 from tilewright.compiler.kernels.vector_transpose import transpose_square
-from tilewright.compiler.tuning.attention_cut import AttentionCut, rows_in_flight
 
 _LOG2_E = math.log2(math.e)
 
@@ -51,9 +51,8 @@ class AttentionKernel:
         buffers: Sequence[ir.Value],
         cut: AttentionCut,
         lanes: int,
-        registers: int,
     ):
-        self.a, self.buffers, self.cut, self.lanes, self.registers = attention, buffers, cut, lanes, registers
+        self.a, self.buffers, self.cut, self.lanes = attention, buffers, cut, lanes
         self.element = attention.element
         self.vector_type = ir.VectorType.get([lanes], self.element)
         self.batch: list[ir.Value] = []
@@ -61,16 +60,16 @@ class AttentionKernel:
 
     def emit(self) -> None:
         """Writes the grid: the batch loops, and pieces of the queries."""
-        pieces = -(-self.a.rows // self.cut.rows)
+        pieces = -(-self.a.rows // self.cut.queries)
         extents = [*self.a.extents, pieces]
         grid = scf.ForallOp([0] * len(extents), extents, [1] * len(extents))
         block = grid.regions[0].blocks[0]
         with ir.InsertionPoint.at_block_begin(block):
             *self.batch, piece = block.arguments
             self.zero = index(0)
-            first = at_most(piece, self.cut.rows, self.a.rows - self.cut.rows)
+            first = at_most(piece, self.cut.queries, self.a.rows - self.cut.queries)
             offset = 0
-            for count, vectors in self.cut.groups:
+            for count, vectors in self.cut.groups(self.lanes):
                 self.groups(first, offset, count, vectors)
                 offset += count * vectors * self.lanes
             scf.InParallelOp()
@@ -78,12 +77,12 @@ class AttentionKernel:
     def groups(self, first: ir.Value, offset: int, count: int, vectors: int) -> None:
         """`count` groups from query `first + offset` on; the last one overlaps its neighbour if rows run out."""
         width = vectors * self.lanes
-        rows = min(width, self.cut.rows)
+        rows = min(width, self.cut.queries)
         scratch = Scratch(self, vectors)
 
         def one(number: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
             d0 = ir.AffineExpr.get_dim(0)
-            exprs = [d0 * width + offset, ir.AffineExpr.get_constant(self.cut.rows - rows)]
+            exprs = [d0 * width + offset, ir.AffineExpr.get_constant(self.cut.queries - rows)]
             inside = affine.AffineMinOp(ir.AffineMap.get(1, 0, exprs), [number]).result
             scratch.compute(Group(sum_of(first, inside), vectors, rows))
             return []
@@ -138,11 +137,11 @@ class Scratch:
         self.width = vectors * kernel.lanes
         a, element = kernel.a, kernel.element
         self.queries = self.allocate(a.inner, element)
-        self.scores = self.allocate(kernel.cut.columns, element)
+        self.scores = self.allocate(kernel.cut.keys, element)
         self.out = self.allocate(a.width, element)
         self.inverse = self.allocate(1, element)
         self.staged = {
-            number: self.allocate(kernel.cut.columns if kernel.stride(number, 1) else 1, self.kept(number))
+            number: self.allocate(kernel.cut.keys if kernel.stride(number, 1) else 1, self.kept(number))
             for number in range(3, len(kernel.buffers) - 1)
             if kernel.stride(number, 0)
         }
@@ -162,7 +161,7 @@ class Scratch:
         k = self.k
         self.group = group
         self.load_queries()
-        single = k.cut.columns == k.a.columns
+        single = k.cut.keys == k.a.columns
         top = [k.splat(-math.inf)] * self.vectors
         total = [k.splat(0.0)] * self.vectors
         if single:
@@ -176,7 +175,7 @@ class Scratch:
     def blocks(self, state: list[ir.Value]) -> list[ir.Value]:
         """All blocks of keys; past the last key that the last query may see, none."""
         k, v = self.k, self.vectors
-        size, columns = k.cut.columns, k.a.columns
+        size, columns = k.cut.keys, k.a.columns
 
         def one(start: ir.Value, count: int, carried: list[ir.Value]) -> list[ir.Value]:
             top, total = self.block(start, count, carried[:v], carried[v:], False)
@@ -212,7 +211,7 @@ class Scratch:
         k = self.k
         for number in self.staged:
             self.stage(number, start, count)
-        size = rows_in_flight(count, self.vectors, k.registers)
+        size = rows_in_flight(count, self.vectors, k.cut.registers)
         seen = k.segments(count, size, lambda j, n, c: self.score_rows(start, j, n, c), top)
         low = k.splat(-math.inf)
         base = []
@@ -223,7 +222,7 @@ class Scratch:
         if factor is not None:
             total = [arith.mulf(t, f) for t, f in zip(total, factor)]
         total = loop(0, count, 1, lambda j, c: self.weigh(j, base, c), total)
-        rows = rows_in_flight(k.a.width, self.vectors, k.registers)
+        rows = rows_in_flight(k.a.width, self.vectors, k.cut.registers)
         k.segments(k.a.width, rows, lambda d, n, _: self.value_rows(start, count, d, n, factor), [])
         return seen, total
 

@@ -79,8 +79,8 @@ class ConstructSchedules(Pass):
                 if target.kind == "cpu":
                     schedule_attribute.write(function, complete(function, written, target))
                 continue
-            if walk(function, ATTENTION) and not target.is_cuda:  # `lower-attention` cuts it by its own model
-                schedule_attribute.write(function, Schedule())
+            if walk(function, ATTENTION) and not target.is_cuda:  # its cut is all there is to say
+                schedule_attribute.write(function, self._completed(function, Schedule(), target))
                 continue
             try:
                 candidates = self.candidates(function, target)

@@ -1,6 +1,7 @@
 """Writes the kernels of attention: one grid of rTasks over heads and pieces of the queries, on buffers.
 
-    %t = bufferization.to_tensor %q ; %r = "tilewright.attention"(%t, ...)
+    %t = bufferization.to_tensor %q
+    %r = "tilewright.attention"(%t, ...) {tilewright.loops = {attention = [64, 4, 128, 29]}}
     bufferization.materialize_in_destination %r in %out
       =>
     scf.forall (%h, %piece) in (H, M / rows) { online softmax over blocks of keys, into %out }
@@ -15,30 +16,31 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.attention import ATTENTION, Attention
+from tilewright.compiler.attention_cut import AttentionCut, AttentionLoops
+from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.kernels.attention_loops import AttentionKernel
 from tilewright.compiler.layout_rules import producer
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attention
 
 
 @dataclass(frozen=True)
 class LowerAttention(Pass):
-    """Cuts for `cores` cores with `registers` vector registers of `vector_bits`.
+    """Cuts as each operation is marked, for `registers` vector registers of `vector_bits`.
 
-    Raises PassError for an operation that is malformed, or reads or writes other than the kernel's buffers.
+    Raises PassError for an operation that is malformed, or reads or writes other than the kernel's buffers, and
+    ScheduleError for one that is not marked or has no such cut.
     """
 
     anchor: ClassVar[str] = "func.func"
     vector_bits: int = 512
     registers: int = 32
-    cores: int = 2
 
     @classmethod
     def for_target(cls, target: Target) -> LowerAttention:
         """The pass with a target's numbers."""
-        return cls(target.vector_bits, target.registers_per_thread, target.num_cores)
+        return cls(target.vector_bits, target.registers_per_thread)
 
     def run(self, op: ir.Operation) -> None:
         for attention in walk(op, ATTENTION):
@@ -54,14 +56,18 @@ class LowerAttention(Pass):
             raise self.refusal(op, "an operand is no buffer's tensor; give attention a dispatch of its own")
         buffers = [source.operands[0] for source in sources if source is not None]
         lanes = max(1, self.vector_bits // attention.element.width)
-        heads = 1
-        for extent in attention.extents:
-            heads *= extent
-        a = attention
-        shape = AttentionShape(heads, a.rows, a.columns, a.inner, a.width, a.causal is not None)
-        cut = cut_attention(shape, self.cores, lanes, self.registers, attention.element.width // 8)
-        kernel = AttentionKernel(attention, [*buffers, write.operands[1]], cut, lanes, self.registers)
+        if not reduction_attribute.is_for(op, "attention"):
+            raise reduction_attribute.refusal(op, "attention has loops of its own; say its cut")
+        loops = attention_loops(attention, self.vector_bits, self.registers)
+        cut = AttentionCut(*reduction_attribute.check(op, loops, self.registers))
+        kernel = AttentionKernel(attention, [*buffers, write.operands[1]], cut, lanes)
         with ir.InsertionPoint(write), op.location:
             kernel.emit()
         write.erase()
         op.erase()
+
+
+def attention_loops(attention: Attention, vector_bits: int, registers: int) -> AttentionLoops:
+    """What a cut of an operation is chosen for, on `registers` of `vector_bits`."""
+    a = attention
+    return AttentionLoops(a.rows, a.columns, a.width, max(1, vector_bits // a.element.width), registers)

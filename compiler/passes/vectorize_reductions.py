@@ -55,7 +55,7 @@ class VectorizeReductions(Pass):
     """Register-tiles and vectorises reductions on memrefs that are marked `products`, `along` or `groups`.
 
     `vector_bits` and `registers` describe the target. Raises ScheduleError for a reduction that has no such loops, or
-    no such tile.
+    no such tile, and for what is still marked otherwise.
     """
 
     anchor: ClassVar[str] = "func.func"
@@ -71,6 +71,8 @@ class VectorizeReductions(Pass):
         for generic, said, reduction in found:
             if said is not None and said.loops in ("products", "along", "groups"):
                 self.emit(generic, said.loops, reduction)
+            elif said is not None and said.loops != "scalar":
+                reduction_attribute.check(generic, None, self.registers)
             elif reduction is not None and reduction.reduction:
                 allow_reassociation(generic)
 

@@ -25,6 +25,7 @@ NOUNS = (
     "workload",
     "schedule",
     "register_tiles",
+    "attention_cut",
     "layout",
     "record",
 )

@@ -1,4 +1,4 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(lower-attention{vector-bits=512 registers=32 cores=2}))' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(lower-attention{vector-bits=512 registers=32}))' | filecheck %s
 
 #q = affine_map<(h, m, n, k, d) -> (m, h * 16 + k)>
 #k = affine_map<(h, m, n, k, d) -> (n, h * 16 + k)>
@@ -26,7 +26,7 @@ func.func @attend(%q: memref<40x32xf32>, %k: memref<50x32xf32>, %v: memref<50x32
   %r = "tilewright.attention"(%tq, %tk, %tv) ({
   ^bb0(%s: f32, %row: index, %column: index):
     "tilewright.yield"(%s) : (f32) -> ()
-  }) {indexing_maps = [#q, #k, #v, #out], loops = [2, 40, 50, 16, 16], scale = 0.25 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0>}
+  }) {indexing_maps = [#q, #k, #v, #out], loops = [2, 40, 50, 16, 16], tilewright.loops = {attention = [40, 3, 50, 28]}, scale = 0.25 : f64, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0>}
     : (tensor<40x32xf32>, tensor<50x32xf32>, tensor<50x32xf32>) -> tensor<40x32xf32>
   bufferization.materialize_in_destination %r in restrict writable %out : (tensor<40x32xf32>, memref<40x32xf32>) -> ()
   return

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.attention_cut import AttentionCut, AttentionLoops, rows_in_flight
 from tilewright.compiler.element_source import Linear, Loops
 from tilewright.compiler.kernels.vector_transpose import transpose_square
-from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attention, rows_in_flight
+from tilewright.compiler.tuning.attention_cut import AttentionShape, attention_cuts
 
 
 @settings(deadline=None)
@@ -23,25 +24,50 @@ from tilewright.compiler.tuning.attention_cut import AttentionShape, cut_attenti
 )
 def test_groups_cover_an_rtask_and_blocks_fit(heads, rows, columns, machine, causal):
     lanes, registers, item_bytes = machine
-    cut = cut_attention(AttentionShape(heads, rows, columns, 64, 64, causal), 2, lanes, registers, item_bytes)
-    assert 1 <= cut.rows <= rows and 1 <= cut.columns <= columns
-    vectors = sum(count * width for count, width in cut.groups)
-    assert (vectors - 1) * lanes < cut.rows <= vectors * lanes
-    widest = max(width for _, width in cut.groups)
-    assert max(8, cut.columns - 3) * widest * lanes * item_bytes <= max(
-        32768, 8 * widest * lanes * item_bytes
-    )
-    for extent in (64, 80, cut.columns):
-        held = rows_in_flight(extent, widest, registers)
-        assert 1 <= held <= extent
-        assert held == 1 or held * widest + widest + 1 <= registers
+    shape = AttentionShape(heads, rows, columns, 64, 80, causal)
+    loops = AttentionLoops(rows, columns, 80, lanes, registers)
+    for cut in attention_cuts(shape, 2, lanes, registers, item_bytes):
+        sizes = (cut.queries, cut.vectors, cut.keys, cut.registers)
+        assert all(1 <= size <= most for size, most in zip(sizes, loops.most()))
+        assert loops.rule(sizes) is None and loops.accumulators(sizes) < registers
+        groups = cut.groups(lanes)
+        assert all(count for count, _ in groups)
+        vectors = sum(count * width for count, width in groups)
+        assert (vectors - 1) * lanes < cut.queries <= vectors * lanes
+        widest = max(width for _, width in groups)
+        assert max(8, cut.keys - 3) * widest * lanes * item_bytes <= max(
+            32768, 8 * widest * lanes * item_bytes
+        )
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 120), st.integers(1, 300), st.integers(1, 128), st.data())
+def test_legal_cuts_are_different_loops(queries, keys, width, data):
+    """What registers hold rises with them, so the least number that says so is one; groups differ with vectors."""
+    loops = AttentionLoops(queries, keys, width, 16, 32)
+    taken, block = data.draw(st.integers(1, queries)), data.draw(st.integers(1, keys))
+    found = {}
+    for vectors in range(1, -(-taken // 16) + 1):
+        for registers in range(1, 65):
+            cut = AttentionCut(taken, vectors, block, registers)
+            if loops.rule((taken, vectors, block, registers)) is None:
+                held = [
+                    rows_in_flight(extent, group, registers)
+                    for _, group in cut.groups(16)
+                    for extent in (block, keys % block or block, width)
+                ]
+                assert found.setdefault((cut.groups(16), tuple(held)), cut) == cut
+            assert loops.rule((taken, vectors, block, loops.least(cut).registers)) is None or (
+                vectors + 1 == -(-taken // 16)
+            )
+    assert found
 
 
 @settings(deadline=None)
 @given(st.integers(1, 64), st.integers(8, 500))
 def test_few_lanes_are_idle(heads, rows):
-    cut = cut_attention(AttentionShape(heads, rows, rows, 64, 64, False), 2, 16, 32, 4)
-    pieces, vectors = -(-rows // cut.rows), sum(count * width for count, width in cut.groups)
+    cut, *_ = attention_cuts(AttentionShape(heads, rows, rows, 64, 64, False), 2, 16, 32, 4)
+    pieces, vectors = -(-rows // cut.queries), sum(count * width for count, width in cut.groups(16))
     tasks = heads * pieces
     busiest = -(-tasks // 2) * vectors * 16
     # Never worse than one head per rTask or one vector of queries per rTask, by the model's own penalties at most.

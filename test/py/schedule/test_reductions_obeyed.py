@@ -15,6 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from tilewright.compiler import complete_schedule, lower, phases
+from tilewright.compiler.attention_cut import AttentionCut, AttentionLoops
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.reduction_attribute import broken
 from tilewright.compiler.driver import import_model
@@ -60,6 +61,11 @@ FUNCTIONS: dict[str, tuple[Callable, tuple[torch.Tensor, ...], tuple[str, ...]]]
     "rows by rows": (lambda x: x[:3] @ x[3:].t(), (images(8, 64),), ("along",)),
     "column sums": (lambda x: x.sum(0), (images(9, 70),), ("products",)),
     "product": (torch.matmul, (images(13, 40), images(40, 72)), ("products",)),
+    "attention": (
+        lambda x: F.scaled_dot_product_attention(x[0], x[1], x[2]),
+        (images(3, 1, 2, 45, 16),),
+        ("attention",),
+    ),
     "groups": (
         lambda x, w: F.conv2d(x, w, groups=16),
         (images(1, 64, 9, 9), images(64, 4, 3, 3)),
@@ -121,16 +127,24 @@ def scheduled(name: str, target: str) -> Scheduled:
     return Scheduled(imported, reducing[-1], target)
 
 
+def drawn(choice: complete_schedule.Choice, rng: random.Random) -> Reduction:
+    """The loops with other sizes, which may break a rule."""
+    if choice.loops is None:
+        return choice.reduction()
+    sizes = tuple(
+        rng.randint(1, min(most, 48 if choice.kind == "attention" else 12)) for most in choice.loops.most()
+    )
+    if isinstance(choice.loops, AttentionLoops):
+        cut = choice.loops.least(AttentionCut(*sizes))
+        sizes = (cut.queries, cut.vectors, cut.keys, cut.registers)
+    return Reduction(choice.kind, sizes)
+
+
 def sampled(dispatch: Scheduled, count: int, seed: int) -> list[Schedule]:
     """Legal schedules, distinct, the constructed one first."""
     rng, choices, found = random.Random(seed), dispatch.choices(), [dispatch.schedule]
     for _ in range(20 * count):
-        reductions = tuple(
-            Reduction(c.kind, tuple(rng.randint(1, min(most, 12)) for most in c.loops.most()))
-            if c.loops is not None
-            else c.reduction()
-            for c in choices
-        )
+        reductions = tuple(drawn(c, rng) for c in choices)
         schedule = replace(dispatch.schedule, reductions=reductions)
         legal = not any(
             c.loops is not None and broken(r, c.loops, resolve(dispatch.target).registers_per_thread)
@@ -163,7 +177,7 @@ def test_distinct_schedules_are_distinct_kernels(name: str, target: str) -> None
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("field", range(3))
+@pytest.mark.parametrize("field", range(4))
 def test_a_size_beyond_its_loop_is_refused_by_name(name: str, field: int) -> None:
     dispatch = scheduled(name, TARGETS[1])
     for number, choice in enumerate(dispatch.choices()):
@@ -192,11 +206,13 @@ def test_loops_that_a_reduction_does_not_have_are_refused(name: str) -> None:
         try:
             codes.add(dispatch.code(replace(dispatch.schedule, reductions=(other, *own[1:]))))
         except ScheduleError as refusal:
-            assert loops != "scalar"
-            assert re.search(f"reductions say `{loops}.*(no such loops|transforms|tiles)", str(refusal))
+            assert loops != "scalar" or own[0].loops == "attention"
+            assert re.search(
+                f"reductions say `{loops}.*(no such loops|transforms|tiles|loops of its own)", str(refusal)
+            )
         else:
             assert loops in ("scalar", "products", "along")
-    assert len(codes) >= 2
+    assert len(codes) >= 2 or own[0].loops == "attention"
 
 
 SPREADS = ("depthwise", "strided depthwise", "pooling", "average", "softmax", "row sums")
