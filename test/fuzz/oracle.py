@@ -126,8 +126,15 @@ class WideRun(Run):
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
                 self._rounded(statement, name, after[name])
                 if open_ended and after[name].is_floating_point() and not _repeats(self.names[name]):
-                    anything = (math.nan, math.inf, -math.inf, 0.0)[self.number % 4]
-                    self.names[name] = torch.full_like(self.names[name], anything)
+                    self.names[name] = self._anything(self.names[name])
+
+    def _anything(self, value: torch.Tensor) -> torch.Tensor:
+        """NaN in the first run; in pairs of the others numbers of opposite signs, whose order is reversed too."""
+        if self.number == 0:
+            return torch.full_like(value, math.nan)
+        pair = torch.Generator().manual_seed((self.number - 1) // 2)
+        made = torch.randn(value.shape, generator=pair, dtype=torch.float64).to(value.dtype)
+        return made if self.number % 2 else -made
 
     def _read_bits(self, statement: Statement, before: dict[str, torch.Tensor]) -> None:
         names = {
