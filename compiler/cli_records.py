@@ -156,9 +156,17 @@ def _summary(store: RecordStore, found: list[Record]) -> dict:
         "kernels": len({record.object for record in found if record.rounds_us}),
         "failed": len(failed),
         "best_us": best.us if best.rounds_us else None,
-        "schedule": best.schedule.text() if best.rounds_us else "",
+        "schedule": _schedule(best) if best.rounds_us else "",
         "last": max(record.at for record in found),
     }
+
+
+def _schedule(record: Record) -> str:
+    """The schedule in one line; as it is stored where this version of the compiler does not know its fields."""
+    try:
+        return record.read_schedule().text()
+    except RecordError:
+        return record.schedule
 
 
 def _described(text: str | None) -> tuple[str, str]:
@@ -206,7 +214,7 @@ def _records(key: str, found: list[Record]) -> Table:
             *(
                 best,
                 rounds,
-                record.schedule.text(),
+                _schedule(record),
                 record.object[:_SHOWN],
                 record.device,
                 str(record.threads),

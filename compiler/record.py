@@ -35,6 +35,11 @@ def key_of(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def schedule_text(schedule: Schedule) -> str:
+    """A schedule as records hold it."""
+    return _canonical(schedule.as_dict())
+
+
 def target_text(target: Target) -> str:
     """All that a target is, as JSON, but its name and how fast it is said to be.
 
@@ -49,7 +54,7 @@ def target_text(target: Target) -> str:
 
     facts = kept(target.to_json())
     del facts["name"]
-    return json.dumps(facts, sort_keys=True)
+    return _canonical(facts)
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ class Record:
 
     `workload` and `target` are keys, of the texts that the store keeps beside its records. `device` is what measured: a
     processor's name, or a GPU's with its driver. `residence` names, for every argument, the level of memory that it is
-    read from when it is a weight, "" when it is what another kernel has just written. `object` is the digest of the
+    read from when it is a weight, "" when it is what another kernel has just written. `schedule` is JSON as the version
+    that measured writes it: later ones need not know its fields to know the object. `object` is the digest of the
     machine code and of what the runtime needs to start it, "" where none was made. Kernels that took turns, round by
     round, share `host` and `at` (UTC): their times compare best.
     """
@@ -68,7 +74,7 @@ class Record:
     device: str
     threads: int
     residence: tuple[str, ...]
-    schedule: Schedule
+    schedule: str
     object: str
     rounds_us: tuple[float, ...]
     error: str
@@ -87,6 +93,7 @@ class Record:
             _expect(name, getattr(self, name), "a string", _is_string)
         _expect("at", self.at, "a time in UTC like 2026-01-31T23:59:59.000000+00:00", _is_moment)
         object.__setattr__(self, "rounds_us", tuple(map(float, self.rounds_us)))
+        _expect("schedule", self.schedule, "a JSON object with sorted keys", _is_canonical)
         if bool(self.rounds_us) == bool(self.error):
             raise RecordError(
                 f"expected rounds or an error, found {len(self.rounds_us)} rounds and the error `{self.error}`"
@@ -99,11 +106,17 @@ class Record:
         """The best round; infinite for a failure."""
         return min(self.rounds_us, default=math.inf)
 
+    def read_schedule(self) -> Schedule:
+        """The schedule; raises RecordError where this version of the compiler does not know its fields."""
+        try:
+            return Schedule.from_dict(parse_object(self.schedule))
+        except ValueError as error:
+            raise RecordError(f"schedule: {error}") from None
+
     def to_text(self) -> str:
         """One line of JSON, the same for equal records."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["schedule"] = self.schedule.as_dict()
-        return json.dumps({"version": VERSION, **values}, sort_keys=True, allow_nan=False)
+        return _canonical({"version": VERSION, **values, "schedule": parse_object(self.schedule)})
 
     @classmethod
     def from_text(cls, text: str) -> Record:
@@ -121,11 +134,13 @@ class Record:
             _expect(name, values[name], "a list", lambda v: type(v) is list)
             values[name] = tuple(values[name])
         _expect("schedule", values["schedule"], "a dictionary", lambda v: type(v) is dict)
-        try:
-            values["schedule"] = Schedule.from_dict(values["schedule"])
-        except ValueError as error:
-            raise RecordError(f"schedule: {error}") from None
+        values["schedule"] = _canonical(values["schedule"])
         return cls(**values)
+
+
+def _canonical(values: dict[str, Any]) -> str:
+    """One line, the same for equal values."""
+    return json.dumps(values, sort_keys=True, allow_nan=False)
 
 
 def parse_object(text: str) -> dict[str, Any]:
@@ -161,6 +176,13 @@ def _is_digest(value: Any) -> bool:
 
 def _is_string(value: Any) -> bool:
     return type(value) is str and value == value.encode(errors="replace").decode()
+
+
+def _is_canonical(value: Any) -> bool:
+    try:
+        return type(value) is str and value == _canonical(parse_object(value))
+    except RecordError:
+        return False
 
 
 def _is_duration(value: Any) -> bool:

@@ -25,7 +25,7 @@ from tilewright.compiler.profiler.kernel_messages import object_digest
 from tilewright.compiler.profiler.processes import Child, ChildLost, Message
 from tilewright.compiler.profiler.questions import Offer, Question, describe, questions
 from tilewright.compiler.profiler.recording import Recording, now
-from tilewright.compiler.record import Record, key_of, target_text
+from tilewright.compiler.record import Record, key_of, schedule_text, target_text
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import Target
 from tilewright.compiler.tuning.record_store import RecordStore
@@ -139,14 +139,12 @@ class _Profiler:
         schedules = [candidate.schedule for candidate in question.candidates]
         objects = self.recording.objects(question.key, self.code, schedules)
         question.objects = {number: digest for number, digest in enumerate(objects) if digest}
-        refused = {
-            replace(record.schedule, levels=()): record.error
-            for record in self.recording.refusals(question.key, compiler_version())
-        }
+        refused = self.recording.refusals(question.key, compiler_version())
+        errors = {record.schedule: record.error for record in refused}
         for number in question.unknown():
-            schedule = replace(schedules[number], levels=())
-            if schedule in refused:
-                question.errors[number] = refused[schedule]
+            reason = errors.get(schedule_text(schedules[number]))
+            if reason is not None:
+                question.errors[number] = reason
 
     def look_up(self, question: Question) -> None:
         """Takes in what is on record of the candidates' objects."""
@@ -301,7 +299,7 @@ class _Profiler:
             device=self.options.device,
             threads=self.options.threads,
             residence=question.residence,
-            schedule=question.candidates[number].schedule,
+            schedule=schedule_text(question.candidates[number].schedule),
             object=question.objects.get(number, ""),
             rounds_us=rounds_us,
             error=error,

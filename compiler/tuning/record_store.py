@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.compiler.errors import RecordError
-from tilewright.compiler.record import Record, key_of, parse_object
+from tilewright.compiler.record import Record, key_of, parse_object, schedule_text
 from tilewright.compiler.schedule import Schedule
 
 SCHEMA_VERSION = 1
@@ -128,7 +128,7 @@ class RecordStore:
 
     def keep_objects(self, workload: str, compiler: str, objects: Iterable[tuple[Schedule, str]]) -> None:
         """Keeps which objects a version of the compiler, for a target, makes of schedules of a workload."""
-        rows = [(workload, compiler, _schedule_text(schedule), digest) for schedule, digest in objects]
+        rows = [(workload, compiler, _code_text(schedule), digest) for schedule, digest in objects]
         with self._told(), self._transaction():
             self._connection.executemany("INSERT OR IGNORE INTO objects VALUES (?, ?, ?, ?)", rows)
 
@@ -140,7 +140,7 @@ class RecordStore:
                 (workload, compiler),
             ).fetchall()
         known = {str(schedule): str(digest) for schedule, digest in rows}
-        return [known.get(_schedule_text(schedule), "") for schedule in schedules]
+        return [known.get(_code_text(schedule), "") for schedule in schedules]
 
     def lines(self, malformed: OnMalformed = _refuse) -> Iterator[str]:
         """Everything that another store can take in, oldest first: texts, then records."""
@@ -274,6 +274,6 @@ def _id(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _schedule_text(schedule: Schedule) -> str:
+def _code_text(schedule: Schedule) -> str:
     """What code generation reads of a schedule."""
-    return json.dumps(replace(schedule, levels=()).as_dict(), sort_keys=True)
+    return schedule_text(replace(schedule, levels=()))

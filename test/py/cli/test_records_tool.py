@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from tilewright.compiler.profiler.recording import record_path
-from tilewright.compiler.record import Record, key_of, target_text
+from tilewright.compiler.record import Record, key_of, schedule_text, target_text
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.target import resolve
 from tilewright.compiler.tuning.record_store import RecordStore
@@ -34,7 +34,7 @@ def record(text: str, digit: str, *rounds_us: float, **changed) -> Record:
         device="a processor",
         threads=2,
         residence=("", "DRAM"),
-        schedule=Schedule((0, int(digit))),
+        schedule=schedule_text(Schedule((0, int(digit)))),
         object=digit * 64,
         rounds_us=rounds_us,
         error=changed.pop("error", ""),
@@ -80,6 +80,13 @@ def test_threads_devices_and_places_of_weights_are_listed_apart(store: RecordSto
     one = record(TEXTS[0], "2", 9.0)
     store.append([replace(one, threads=1), replace(one, device="b"), replace(one, residence=("", "L2"))])
     assert len(tool("records", "list", "--json").output.splitlines()) == 2 + 3
+
+
+def test_schedules_of_another_version_are_shown_as_they_are_stored(store: RecordStore, tool: Tool) -> None:
+    later = '{"colour": "red"}'
+    store.append([replace(record(TEXTS[0], "2", 1.5), schedule=later)])
+    assert later in tool("records", "list", "--json").output.replace("\\", "")
+    assert later in tool("records", "show", key_of(TEXTS[0])).output
 
 
 def test_operators_filter_the_list(store: RecordStore, tool: Tool) -> None:

@@ -57,7 +57,7 @@ def recorded() -> list[Record]:
 def sittings(records: list[Record]) -> list[set[int]]:
     """What took turns, oldest first, by the numbers that `DEEDS` has; 0 is the first candidate."""
     moments = sorted({record.at for record in records if record.rounds_us})
-    return [{r.schedule.unroll for r in records if r.rounds_us and r.at == at} for at in moments]
+    return [{r.read_schedule().unroll for r in records if r.rounds_us and r.at == at} for at in moments]
 
 
 def decide(
