@@ -29,25 +29,27 @@ def interpolate(
 
     Such an element may be infinite, and 0 times it is NaN in eager PyTorch.
     """
-    rank, taps_at = _MODES.get(mode, (0, None))
-    is_ours = taps_at is not None and isinstance(x, torch.Tensor) and x.dim() == 2 + rank
-    if not is_ours or antialias or not x.dtype.is_floating_point or not x.numel():
+    rank, taps_at = _MODES.get(mode, (0, _beside))
+    given = scale_factor if size is None else size
+    each: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given] * rank
+    is_ours = rank and isinstance(x, torch.Tensor) and x.dim() == 2 + rank == 2 + len(each) and not antialias
+    is_known = is_ours and all(isinstance(number, (int, float)) for number in (*x.shape, *each))
+    sizes, factors = each, [None] * rank
+    if is_known and size is None:
+        sizes = [math.floor(float(extent * factor)) for extent, factor in zip(x.shape[2:], each)]
+        factors = factors if recompute_scale_factor else each
+    is_legal = is_known and (size is None or scale_factor is None) and min(*x.shape, *sizes) > 0
+    if not is_legal or not x.dtype.is_floating_point:
         return functional.interpolate(
             x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias
         )
-    factors = [None] * rank
-    if size is None:
-        factors = scale_factor if isinstance(scale_factor, (list, tuple)) else [scale_factor] * rank
-        size = [math.floor(float(extent * factor)) for extent, factor in zip(x.shape[2:], factors)]
-        factors = [None] * rank if recompute_scale_factor else factors
-    size = list(size) if isinstance(size, (list, tuple)) else [size] * rank
     dtype = compute_dtype(x)
     y = x.to(dtype)
     for d in reversed(range(rank)):
         extent = x.shape[2 + d]
-        places = _places(extent, size[d], factors[d], align_corners, dtype)
+        places = _places(extent, sizes[d], factors[d], align_corners, dtype)
         weighed = [taps_at(*place) for place in places]
-        if extent == size[d] and taps_at is _beside:  # what eager multiplies by 0 is the element itself
+        if extent == sizes[d] and taps_at is _beside:  # what eager multiplies by 0 is the element itself
             weighed = [[(number, Fraction(1)), (number, Fraction(0))] for number in range(extent)]
         total: Any = None
         for taps in zip(*weighed):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 import tilewright
+from tilewright.compiler.errors import ModelImportError
 from tilewright.compiler.importers.torch_resizing import _around, _beside
 
 RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
-SIZES = [{"size": size} for size in ((3, 6, 3), (5, 1, 2), (1, 4, 7), (5, 4, 3))]
+SIZES: list[dict[str, Any]] = [{"size": size} for size in ((3, 6, 3), (5, 1, 2), (1, 4, 7), (5, 4, 3))]
 SIZES += [{"scale_factor": factor} for factor in (2, 0.6)]
 SIZES += [{"scale_factor": 1.7, "recompute_scale_factor": True}]
 
@@ -65,6 +67,12 @@ def test_resizing_under_torch_compile():
 
     found = torch.compile(resized, backend="tilewright")(x)
     torch.testing.assert_close(found, resized(x), equal_nan=True)
+    by_size = torch.compile(
+        lambda x: F.interpolate(x, (x.shape[2] * 2, 5), mode="bicubic"), backend="tilewright", dynamic=True
+    )
+    for rows in (3, 4):
+        x = torch.randn(1, 2, rows, 4)
+        torch.testing.assert_close(by_size(x), F.interpolate(x, (rows * 2, 5), mode="bicubic"))
     assert tilewright.fallback_count() == before
 
 
@@ -73,3 +81,10 @@ def test_weights_are_one_in_all_and_reproduce_straight_lines(share):
     for taps in (_beside(4, share), _around(4, share)):
         assert sum(weight for _, weight in taps) == 1
     assert sum(number * weight for number, weight in _beside(4, share)) == 4 + share
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 3, "scale_factor": 2}, {"size": (3,)}, {"size": 0}])
+def test_what_eager_refuses_is_refused(options: dict[str, Any]):
+    x = torch.randn(1, 2, 5, 4)
+    with pytest.raises(ModelImportError):
+        tilewright.compile(lambda x: F.interpolate(x, mode="bilinear", **options), (x,))
