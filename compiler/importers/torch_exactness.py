@@ -279,6 +279,13 @@ def _either(*decompositions: Callable) -> Callable:
     return decomposition
 
 
+def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
+    """The norm with dimensions counted from the front: PyTorch's decomposition takes other ones for empty ones."""
+    if not dim or min(dim) >= 0:
+        return NotImplemented
+    return aten.linalg_vector_norm(x, ord, [d % x.dim() for d in dim], keepdim, dtype=dtype)
+
+
 def norm(x, p=None, dim=(), keepdim=False, *, dtype=None):
     """The norm of vectors, whose powers are summed in single precision for 16-bit floats."""
     return torch.linalg.vector_norm(x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype=dtype)
@@ -328,7 +335,7 @@ _COMPARISONS = (
 )
 _SUMS = (
     *(aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default),
-    *(aten.prod.default, aten.prod.dim_int, aten.linalg_vector_norm.default, aten.cumprod.default),
+    *(aten.prod.default, aten.prod.dim_int, aten.cumprod.default),
 )
 _AVERAGES = (
     *(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default),
@@ -370,6 +377,9 @@ TABLE: dict[Any, Callable] = {
     aten.sort.stable: sort_stable,
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
+    aten.linalg_vector_norm.default: _either(
+        _in_single(aten.linalg_vector_norm.default), _signed(aten.linalg_vector_norm.default), vector_norm
+    ),
     **{operator: _in_single(operator) for operator in _AVERAGES},
     **{operator: _signed(operator) for operator in (aten.div.Tensor, aten.div.Scalar)},
     **{operator: _in_words(operator) for operator in _ON_BYTES},

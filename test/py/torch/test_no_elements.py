@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,10 @@ import tilewright
 
 NOTHING = torch.zeros(0, dtype=torch.int64)
 FUNCTIONS = {
+    "norms": (
+        lambda x: (torch.linalg.vector_norm(x, -1, -1), torch.linalg.vector_norm(x, math.inf, (-1, 1), True)),
+        [(0, 3, 2)],
+    ),
     "joined with nothing": (
         lambda x: (torch.cat((x, x[:0])), torch.cat((torch.empty(0, 3, dtype=torch.float64), x))),
         [(2, 3), (0, 3)],
