@@ -17,6 +17,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.lower import ONCE, LoweredKernel
+from tilewright.compiler.passes.batch_products import BatchProducts
 from tilewright.compiler.passes.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.construct_schedules import ConstructSchedules
 from tilewright.compiler.passes.fuse_attention import FuseAttention
@@ -67,6 +68,8 @@ def _graph(target: Target) -> list[str]:
         "merge-reductions",
         _TIDY,
         "fold-batch-norm",
+        _TIDY,
+        BatchProducts.for_target(target).spec(),
         _TIDY,
         FuseAttention(keep_narrow=target.kind == "gpu").spec(),
         _TIDY,

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler import debug
+from tilewright.compiler.block_order import put_in_order
 from tilewright.compiler.call_accesses import failing_dispatches, read_calls
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.passes.base import Pass
@@ -70,28 +71,9 @@ class OrderDispatches(Pass):
             f"{len(calls.steps)} dispatches, {decision.given_us:.1f} us as given",
         )
         if decision.window:
-            _reorder(main, [calls.ops[i] for i in decision.order])
+            put_in_order(main, [calls.ops[i] for i in decision.order])
 
 
 def _is_placed(op: ir.Operation) -> bool:
     """Whether `op` is a call, or says no more than where tensors lie and what their borders are."""
     return op.name in _PLACED or is_view(op) or is_inserted(op)
-
-
-def _reorder(function: ir.Operation, calls: Sequence[ir.Operation]) -> None:
-    """Moves `calls` behind each other in this order, each right behind what it needs that is no call."""
-    *ops, terminator = (view.operation for view in function.regions[0].blocks[0].operations)
-    moved: set[ir.Operation] = set()
-    for wanted in (*calls, *ops):
-        pending = [wanted]
-        while pending:
-            op = pending[-1]
-            owners = [value.owner for value in op.operands if not isinstance(value.owner, ir.Block)]
-            missing = [owner.operation for owner in owners if owner.operation not in moved]
-            if missing and op not in moved:
-                pending += reversed(missing)
-                continue
-            pending.pop()
-            if op not in moved:
-                op.move_before(terminator)
-                moved.add(op)

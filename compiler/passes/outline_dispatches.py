@@ -24,8 +24,10 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
+from tilewright.compiler.block_order import bits_before, external_operands
 from tilewright.compiler.dense_constants import is_splat
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.base import Pass
@@ -145,20 +147,10 @@ class _Outliner:
         }
         uses = Counter(weight for found in weights.values() for weight in found)
         bits = {weight: 1 << i for i, weight in enumerate(w for w, count in uses.items() if count > 1)}
-        # One bit per weight: which of them each value was computed with.
-        behind: dict[ir.Value, int] = {}
-        found = set()
-        for number, op in enumerate(self.ops):
-            before, own = 0, 0
-            for value in self.operands[number]:
-                before |= behind.get(value, 0)
-            for weight in weights.get(number, ()):
-                own |= bits.get(weight, 0)
-            if before & own:
-                found.add(number)
-            if before | own:
-                behind.update((result, before | own) for result in op.results)
-        return found
+        own = {n: reduce(or_, (bits.get(weight, 0) for weight in found), 0) for n, found in weights.items()}
+        needed = [[self.producer[v] for v in values if v in self.producer] for values in self.operands]
+        before = bits_before(needed, own)
+        return {n for n in products if before[n] & own[n]}
 
     def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> _Group:
         group = _Group([sink], [])
@@ -294,26 +286,6 @@ def _add_reasons(dispatch: ir.Operation, reasons: list[str]) -> None:
     if reasons:
         merged = sorted({*known, *reasons})
         dispatch.attributes[UNFUSED] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in merged])
-
-
-def external_operands(op: ir.Operation) -> list[ir.Value]:
-    """Values that `op` or anything nested in it takes from outside, each once, in order."""
-    if not len(op.regions):
-        return list(dict.fromkeys(op.operands))
-    nested = walk(op)
-    defined = set()
-    for inner in nested:
-        if inner != op:
-            defined.update(inner.results)
-        for region in inner.regions:
-            for block in region:
-                defined.update(block.arguments)
-    found: dict[ir.Value, None] = dict.fromkeys(op.operands)
-    for inner in nested:
-        for value in inner.operands:
-            if value not in defined:
-                found[value] = None
-    return list(found)
 
 
 def clone_into(block: ir.Block, ops: list[ir.Operation], values: dict[ir.Value, ir.Value], results) -> None:
