@@ -422,6 +422,28 @@ def mkldnn_rnn_layer(
     return torch.stack(steps), h.unsqueeze(0), c.unsqueeze(0), x.new_empty([0])
 
 
+def logaddexp2(x, y):
+    """The larger plus what the smaller adds: torch-mlir adds the powers, and takes the logarithm of their sum."""
+    dtype = torch.result_type(x, y)
+    if dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    x, y = x.to(dtype), y.to(dtype)
+    added = torch.log1p(torch.exp2(-torch.abs(x - y))) * (1 / math.log(2))
+    return torch.where((torch.abs(x) == math.inf) & (x == y), x, torch.maximum(x, y) + added)
+
+
+def lerp(start, end, weight):
+    """Single precision with one rounding after the difference, as eager PyTorch's multiply-adds have it."""
+    if start.dtype != torch.float32:
+        return NotImplemented
+    if not isinstance(weight, torch.Tensor):
+        weight = start.new_full((), weight)
+    difference = (end - start).double()
+    near = start.double() + weight.double() * difference
+    far = end.double() - (1 - weight).double() * difference
+    return torch.where(torch.abs(weight) < 0.5, near, far).to(start.dtype)
+
+
 _ALONG_A_DIMENSION = (
     *(aten.amax.default, aten.amin.default, aten.argmax.default, aten.argmin.default, aten.prod.dim_int),
     *(aten.cumsum.default, aten.kthvalue.default, aten.sort.default, aten.topk.default),
@@ -440,6 +462,9 @@ TABLE: dict[Any, Any] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
     aten.hypot.default: hypot,
+    aten.logaddexp2.default: logaddexp2,
+    aten.lerp.Scalar: lerp,
+    aten.lerp.Tensor: lerp,
     aten.angle.default: angle,
     aten.fmod.Scalar: fmod_scalar,
     aten.take.default: take,

@@ -230,3 +230,30 @@ def test_short_batches_are_normalised_by_the_statistics_that_are_saved(dtype, pa
     by_saved = by_saved if weight is None else by_saved * columns[2] + columns[3]
     off = found[0] != by_saved.to(dtype)
     assert off.sum() <= 0.02 * off.numel()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_powers_keep_what_the_smaller_adds(dtype):
+    x = torch.cat(
+        [torch.linspace(-40, -2, 50), torch.tensor([0.0, 300, -300, math.inf, -math.inf, math.nan])]
+    )
+    y = torch.cat([torch.linspace(-1e-5, 0, 50), torch.tensor([-0.0, 300, 300, math.inf, math.inf, 1])])
+    x, y = x.to(dtype), y.to(dtype)
+    functions = [torch.logaddexp, torch.logaddexp2, lambda x, y: torch.logaddexp2(y, x)]
+    accuracy = 1e-4 if dtype == torch.float32 else 1e-12
+    for ours, function in zip(compiled(functions, x, y), functions, strict=True):
+        torch.testing.assert_close(ours, function(x, y), rtol=accuracy, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("weight", [0.3, 0.7, -1.5, "tensor"])
+def test_between_two_numbers_is_rounded_as_in_eager(weight):
+    x = torch.cat([torch.randn(300) * 10.0 ** torch.arange(-6, 9).repeat(20), torch.tensor([math.inf, 3e38])])
+    y = torch.cat([-x[:150] * (1 + torch.randn(150) * 1e-6), torch.randn(150), torch.tensor([1.0, -3e38])])
+    weight = torch.linspace(-0.2, 1.2, len(x)) if weight == "tensor" else weight
+    wide = weight.double() if isinstance(weight, torch.Tensor) else weight
+    (found,) = compiled([lambda x, y: torch.lerp(x, y, weight)], x, y)
+    wanted, exact = torch.lerp(x, y, weight), torch.lerp(x.double(), y.double(), wide)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=0, equal_nan=True)
+    number = found.isfinite() & exact.isfinite()
+    error, eagers = ((value.double() - exact).abs()[number] for value in (found, wanted))
+    assert (error <= eagers + found.abs()[number] * 2**-23).all()
