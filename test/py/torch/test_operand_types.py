@@ -199,31 +199,6 @@ def test_booleans_are_added_times_a_boolean(alpha):
     agree([lambda x, y: torch.add(x, y, alpha=alpha), lambda x, y: x.clone().add_(y, alpha=alpha)], x, y)
 
 
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_bits_of_mixtures_are_those_of_one_type(dtype):
-    functions = []
-    for n, other in enumerate(INTEGERS):
-        functions += [
-            lambda x, *ys, n=n: x ^ ys[n],
-            lambda x, *ys, n=n: ys[n] & x,
-            lambda x, *ys, n=n: torch.bitwise_or(x, ys[n][0]),
-            lambda x, *ys, n=n: torch.bitwise_and(x[0, 0], ys[n]),
-            lambda x, *ys, n=n: x ^ ys[n][0, 0],
-        ]
-        if torch.bool not in (dtype, other):
-            functions += [
-                lambda x, *ys, n=n: x << ys[n] % 3,
-                lambda x, *ys, n=n: x >> ys[n] % 3,
-                lambda x, *ys, n=n: torch.bitwise_left_shift(x, ys[n][0, 0] % 3),
-            ]
-    if dtype != torch.bool:
-        functions += [
-            lambda x, *ys: torch.bitwise_left_shift(x, 2),
-            lambda x, *ys: torch.bitwise_right_shift(x, 1),
-        ]
-    agree(functions, values(dtype), *(values(other, 1) for other in INTEGERS))
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, *FLOATS])
 def test_signs_and_exponents_are_of_the_type_of_both(dtype):
     others = (torch.int32, *FLOATS)

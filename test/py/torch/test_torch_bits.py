@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import test_operand_types as operand_types
 import torch
 
 import tilewright
@@ -73,3 +74,32 @@ def test_derivatives_of_digamma(dtype):
     for ours, wanted in zip(found, derivatives(x.to(torch.float64), poles.to(torch.float64)), strict=True):
         zero = None if accuracy is None else 0
         torch.testing.assert_close(ours, wanted.to(dtype), equal_nan=True, rtol=accuracy, atol=zero)
+
+
+@pytest.mark.parametrize("dtype", operand_types.INTEGERS)
+def test_bits_of_mixtures_are_those_of_one_type(dtype):
+    functions = []
+    for n, other in enumerate(operand_types.INTEGERS):
+        functions += [
+            lambda x, *ys, n=n: x ^ ys[n],
+            lambda x, *ys, n=n: ys[n] & x,
+            lambda x, *ys, n=n: torch.bitwise_or(x, ys[n][0]),
+            lambda x, *ys, n=n: torch.bitwise_and(x[0, 0], ys[n]),
+            lambda x, *ys, n=n: x ^ ys[n][0, 0],
+        ]
+        if torch.bool not in (dtype, other):
+            functions += [
+                lambda x, *ys, n=n: x << ys[n] % 3,
+                lambda x, *ys, n=n: x >> ys[n] % 3,
+                lambda x, *ys, n=n: torch.bitwise_left_shift(x, ys[n][0, 0] % 3),
+            ]
+    if dtype != torch.bool:
+        functions += [
+            lambda x, *ys: torch.bitwise_left_shift(x, 2),
+            lambda x, *ys: torch.bitwise_right_shift(x, 1),
+        ]
+    operand_types.agree(
+        functions,
+        operand_types.values(dtype),
+        *(operand_types.values(other, 1) for other in operand_types.INTEGERS),
+    )
