@@ -149,9 +149,11 @@ def recent_first(
             continue
         done.add(number)
         order.append(number)
-        for region in (*steps[number].reads, *steps[number].writes):
+        touched: list[Region | None] = [*steps[number].reads, *steps[number].writes]
+        for region in touched:
             time += 1
             last[region] = time
+        for region in dict.fromkeys((*touched, anchors[number])):
             # The first that waits for this region speaks for the others.
             while waiting[region] and waiting[region][0] in done:
                 heappop(waiting[region])

@@ -98,6 +98,20 @@ def test_a_cache_further_out_counts_too():
     assert decision.read_us < 0.3 * decision.given_us
 
 
+def test_steps_that_read_nothing_twice_go_with_the_step_that_needs_them():
+    """Two weights by turns, and before each product with one a step that brings its rows."""
+    weights = [Region(number, 0, (1000,), (1,)) for number in range(2)]
+    memories = [Memory(1000, 1, False)] * 2 + [Memory(10, 1, True)] * 8
+    rows = [Region(2 + number, 0, (10,), (1,)) for number in range(8)]
+    steps = []
+    for number in range(8):
+        steps.append(Accesses((), (rows[number],)))
+        steps.append(Accesses((weights[number % 2], rows[number]), ()))
+    decision, _, _ = decided(steps, memories, [FAR, Cache(1500, 100.0)])
+    assert sorted(decision.order) == list(range(16))
+    assert [i // 2 % 2 for i in decision.order if i % 2] == [0] * 4 + [1] * 4
+
+
 def test_where_the_arena_would_grow_too_much_windows_of_steps_are_ordered():
     """Layer by layer, the states of all steps live at once: 400 of 500 bytes beside a cache of 15,000."""
     steps, memories, layer_of = recurrence(4, 400, weight=10_000, state=500)
