@@ -50,7 +50,7 @@ class KernelCache:
         kernel = Kernel(
             name, header["symbol"], code, header["scratch_bytes"], tuple(header["asserts"]), launch
         )
-        return LoweredKernel(kernel, header["tasks"], header["whole"], header["family"])
+        return LoweredKernel(kernel, header["tasks"], header["family"])
 
     def store(self, key: str, lowered: LoweredKernel) -> None:
         """Writes the kernel; a folder that cannot be written only costs the next process a compilation."""
@@ -62,7 +62,6 @@ class KernelCache:
                 "scratch_bytes": kernel.scratch_bytes,
                 "asserts": list(kernel.asserts),
                 "tasks": lowered.tasks,
-                "whole": lowered.whole,
                 "family": lowered.family,
                 "launch": kernel.launch and {**asdict(kernel.launch), "ptx": None},
                 "object_bytes": len(kernel.object),

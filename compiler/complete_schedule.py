@@ -17,6 +17,7 @@ from tilewright.compiler.kernels.contiguous_loops import Contiguous
 from tilewright.compiler.kernels.grouped_loops import Grouped
 from tilewright.compiler.kernels.reduction import Structure
 from tilewright.compiler.kernels.window_loops import Windows
+from tilewright.compiler.passes.apply_schedule import outside
 from tilewright.compiler.passes.lower_attention import attention_loops
 from tilewright.compiler.passes.lower_winograd import Products, products_rule
 from tilewright.compiler.passes.tile_dots import TileDots
@@ -50,13 +51,20 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
     """The schedule with everything that the dispatch's kernel is made of on a CPU.
 
     `unroll` and `vector`, where they are not 0, become the sizes of its register tiles. Raises ScheduleError where it
-    has none, or none of these sizes.
+    has none, or none of these sizes, and for a tile of what cannot be cut.
     """
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    left = outside(function) if any(schedule.tile) else None
+    if left is not None:
+        raise ScheduleError(
+            f"dispatch @{name}: illegal schedule: tile is {list(schedule.tile)}, but `{left.name}` would stand outside of "
+            "the grid of rTasks; use tile = []",
+            left.location,
+        )
     if schedule.reductions:
         return schedule
     choices = choose(function, schedule.tile, target)
     if schedule.unroll or schedule.vector:
-        name = ir.StringAttr(function.attributes["sym_name"]).value
         rule = _broken_wish(schedule, choices, target)
         if rule is not None:
             raise ScheduleError(f"dispatch @{name}: illegal schedule: {rule}", function.location)

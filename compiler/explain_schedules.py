@@ -24,14 +24,13 @@ class ScheduleReport:
 
     `levels` are the tiles that memory levels hold, over the loops of the dispatch's sink and then its reductions;
     `waits_for` is what the model expects to be slowest, compute or a memory level. `unscheduled` says why there is no
-    schedule, `whole` why the dispatch was lowered whole in spite of one.
+    schedule.
     """
 
     levels: Mapping[str, Sequence[int]]
     waits_for: str = ""
     candidates: tuple[Choice, ...] = ()
     unscheduled: str = ""
-    whole: str = ""
 
     @classmethod
     def of(cls, note: Mapping) -> ScheduleReport:
@@ -47,7 +46,6 @@ class ScheduleReport:
                 for row in note.get("candidates") or ()
             ),
             unscheduled=str(note.get("unscheduled") or ""),
-            whole=str(note.get("whole") or ""),
         )  # fmt: skip
 
 
@@ -95,11 +93,9 @@ def candidates_table(rows: Sequence[tuple[int, str, ScheduleReport]]) -> Table |
 
 
 def remarks(rows: Sequence[tuple[int, str, ScheduleReport]]) -> list[str]:
-    """One line per dispatch that has no schedule, or was lowered whole in spite of one, which is a defect."""
+    """One line per dispatch that has no constructed schedule."""
     lines = []
     for number, operator, schedule in rows:
         if schedule.unscheduled:
             lines.append(f"#{number} {operator} has no constructed schedule: {schedule.unscheduled}")
-        if schedule.whole:
-            lines.append(f"#{number} {operator} was lowered whole, against its schedule: {schedule.whole}")
     return lines

@@ -9,11 +9,10 @@ from functools import cache
 from pathlib import Path
 
 from tilewright import __version__
-from tilewright.compiler import codegen, debug
+from tilewright.compiler import codegen
 from tilewright.compiler.codegen import CpuCode
 from tilewright.compiler.complete_schedule import complete
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.passes.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_winograd import LowerWinograd
@@ -80,12 +79,10 @@ def pipeline(target: Target) -> str:
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel, and how many rTasks its dispatch has; `whole` says why it was not cut as its schedule asks, `family`
-    which emitter of GPU kernels wrote it."""
+    """A kernel, how many rTasks its dispatch has, and in `family` which emitter of GPU kernels wrote it."""
 
     kernel: Kernel
     tasks: int
-    whole: str = ""
     family: str = ""
 
 
@@ -138,28 +135,8 @@ def kernel_key(function: ir.Operation, target: Target) -> str:
 def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None) -> tuple[str, LoweredKernel]:
     """LLVM IR text of a dispatch's kernel, and the kernel without its code.
 
-    A dispatch that cannot be cut as its schedule says is lowered whole, as one rTask; a schedule that is itself
-    illegal raises ScheduleError.
+    Raises ScheduleError for a schedule that the kernel cannot have.
     """
-    try:
-        return _lower(function, target, on_pass)
-    except ScheduleError:
-        raise
-    except TilewrightError as error:
-        schedule = schedule_attribute.read(function)
-        if schedule is None or not any(schedule.tile):
-            raise
-        debug.log(1, f"{function.attributes['sym_name']} is lowered whole: {error}")
-        whole = function.clone().operation
-        schedule_attribute.write(whole, replace(schedule, tile=(), reductions=()))
-        try:
-            text, lowered = _lower(whole, target, on_pass)
-        finally:
-            whole.erase()
-        return text, replace(lowered, whole=str(error).splitlines()[0])
-
-
-def _lower(function: ir.Operation, target: Target, on_pass: OnPass | None) -> tuple[str, LoweredKernel]:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     module = parse("module {}")
     clone = function.clone().operation

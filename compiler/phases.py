@@ -364,7 +364,6 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         "operator": ir.StringAttr(function.attributes["tilewright.operator"]).value,
         "location": step.location,
         "unfused": [ir.StringAttr(reason).value for reason in unfused],
-        "whole": lowered.whole,
         "flops": int(sum(s.points * max(1, s.body_ops) * share_of_direct(s.op) for s in group))
         + sum(attention.flops for attention in attentions),
         "bytes": nbytes,

@@ -25,6 +25,7 @@ from tilewright.compiler.ir import (
     ir,
     parse,
     run_upstream,
+    tensor,
     transform_interpreter,
     walk,
 )
@@ -81,6 +82,8 @@ class ApplySchedule(Pass):
             if ragged and loops.accumulates:
                 sink = _written_once(sink)
             _localize_starts(sink)
+            if sink.name == "linalg.generic":
+                _reshape_starts(sink)
             _tile(module, sink, tile)
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
@@ -130,6 +133,53 @@ def sink_of(function: ir.Operation) -> ir.Operation | None:
     return owner
 
 
+_VIEWS = ("tensor.extract_slice", "tensor.collapse_shape", "tensor.expand_shape", "tensor.cast")
+_SILENT = ("tensor.empty", "func.return", "arith.", "math.", "complex.", "ub.", "index.", "affine.")
+
+
+def outside(function: ir.Operation) -> ir.Operation | None:
+    """The first operation that a cut of the dispatch's sink would leave outside of the grid of rTasks, None for none.
+
+    Producers are cut along with the sink through the operands of structured operations; what is behind a reshape, read
+    element by element from within a body, or has no result at all stays outside, where every rTask would repeat it.
+    """
+    sink = sink_of(function)
+    inside: set[ir.Operation] = set()
+    open_ = [sink] if sink is not None else []
+    while open_:
+        op = open_.pop()
+        if op in inside:
+            continue
+        inside.add(op)
+        owners = [None if isinstance(v.owner, ir.Block) else v.owner.operation for v in op.operands]
+        open_ += [owner for owner in owners if owner is not None and owner.name in _FUSED]
+    captured = {value.owner.operation for op in inside for value in _captured(op)}
+    for view in function.regions[0].blocks[0].operations:
+        op = view.operation
+        if op.name in _VIEWS and _is_given(op.operands[0]):
+            continue
+        if op.name.startswith(_SILENT) or (op in inside and op not in captured):
+            continue
+        return op
+    return None
+
+
+_FUSED = ("linalg.generic", "linalg.fill")
+
+
+def _is_given(value: ir.Value) -> bool:
+    return isinstance(value.owner, ir.Block) or value.owner.operation.name == "tensor.empty"
+
+
+def _captured(op: ir.Operation) -> list[ir.Value]:
+    """Tensors of the dispatch that the body of `op` reads element by element."""
+    return [
+        inner.operands[0]
+        for inner in walk(op, "tensor.extract")
+        if not isinstance(inner.operands[0].owner, ir.Block)
+    ]
+
+
 def packed_blocks(function: ir.Operation, sink: ir.Operation) -> list[tuple[int, int]]:
     """(loop, block) for every loop of the sink along which an operand of the dispatch is packed."""
     group = [s for view in function.regions[0].blocks[0].operations if (s := Structured.read(view.operation))]
@@ -176,6 +226,22 @@ def _localize_starts(sink: ir.Operation) -> None:
         if isinstance(value.owner, ir.Block) or value.owner.name == "arith.constant":
             with ir.InsertionPoint(sink), sink.location:
                 sink.operands[position] = copy_of(value)
+
+
+def _reshape_starts(sink: ir.Operation) -> None:
+    """Starts results in a tensor of their own shape: a reshape of an empty one has no place in the caller's buffer."""
+    for place in range(len(sink.operands) - len(sink.results), len(sink.operands)):
+        user, value = sink, sink.operands[place]
+        if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "linalg.fill":
+            user, place = value.owner.operation, 1
+            value = user.operands[place]
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name not in _VIEWS:
+            continue
+        source = value.owner.operation.operands[0].owner
+        if not isinstance(source, ir.Block) and source.operation.name == "tensor.empty":
+            with ir.InsertionPoint(user), user.location:
+                shaped = ir.RankedTensorType(value.type)
+                user.operands[place] = tensor.empty(list(shaped.shape), shaped.element_type)
 
 
 def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> None:

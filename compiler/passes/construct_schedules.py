@@ -27,7 +27,7 @@ from tilewright.compiler.errors import ScheduleError, TilewrightError
 from tilewright.compiler.gpu import families
 from tilewright.compiler.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.passes.apply_schedule import sink_of
+from tilewright.compiler.passes.apply_schedule import outside, sink_of
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import UNSCHEDULED, Schedule
 from tilewright.compiler.target import Target
@@ -144,6 +144,8 @@ class ConstructSchedules(Pass):
         if dispatch.main is None or sink_of(function) is None:
             raise NoWorkload("code generation cuts structured operations only")
         space = read_cut_space(dispatch, target.vector_bits)
+        if outside(function) is not None:
+            space = replace(space, loops=(), transposed=())
         task_us = self.task_us if self.task_us >= 0 else TASK_US
         recut = partial(others, function, target=target)
         options = self.construct_options()

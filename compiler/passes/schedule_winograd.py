@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.passes.apply_schedule import sink_of
+from tilewright.compiler.passes.apply_schedule import outside, sink_of
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.schedule import Schedule
 from tilewright.compiler.structure import Structured, loop_lines, tileable_loops
@@ -62,7 +62,7 @@ class ScheduleWinograd(Pass):
         ]
         convolutions = [c for s in group if (c := Convolution2d.read(s.op)) is not None and c.outputs]
         sink = sink_of(function)
-        if len(convolutions) != 1 or sink is None or group[-1].op != sink:
+        if len(convolutions) != 1 or sink is None or group[-1].op != sink or outside(function) is not None:
             return None
         (convolution,) = convolutions
         n, h, w, f, r, _, c = convolution.extents

@@ -1,14 +1,18 @@
-"""One dispatch to LLVM IR: what the schedule says is what the code does, and what fails is lowered whole."""
+"""One dispatch to LLVM IR: what the schedule says is what the code does, or it is refused."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.lower import kernel_key, lower
+from tilewright.compiler.passes.construct_schedules import ConstructSchedules
+from tilewright.compiler.pipeline import run_pipeline
 from tilewright.compiler.target import resolve
 
 AVX512 = resolve("x86-64-v4")
@@ -104,3 +108,81 @@ def test_lowering_leaves_the_dispatch_as_it_is():
     before = str(function)
     lowered(function)
     assert str(function) == before
+
+
+LEFT = {
+    "a check": """
+        linalg.generic {indexing_maps = [#id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<64x48xi32>) {
+        ^bb0(%in: i32):
+          %zero = arith.constant 0 : i32
+          %right = arith.cmpi ne, %in, %zero : i32
+          cf.assert %right, "integer division by zero"
+          linalg.yield
+        }""",
+    "a whole tensor that is read by element": """
+        %t = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+            ins(%x : tensor<64x48xi32>) outs(%e : tensor<64x48xi32>) {
+        ^bb0(%in: i32, %o: i32):
+          %p = arith.muli %in, %in : i32
+          linalg.yield %p : i32
+        } -> tensor<64x48xi32>""",
+}
+
+
+def left_over(kind: str, attributes: str) -> ir.Operation:
+    """A dispatch that is cut along with an operation that cannot be."""
+    read = (
+        "tensor.extract %t[%i, %j] : tensor<64x48xi32>" if "%t" in LEFT[kind] else "arith.addi %in, %in : i32"
+    )
+    module = parse(
+        f"""
+      #id = affine_map<(d0, d1) -> (d0, d1)>
+      func.func private @left(%x: tensor<64x48xi32>) -> tensor<64x48xi32> attributes {{{attributes}}} {{
+        %e = tensor.empty() : tensor<64x48xi32>{LEFT[kind]}
+        %r = linalg.generic {{indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}}
+            ins(%x : tensor<64x48xi32>) outs(%e : tensor<64x48xi32>) {{
+        ^bb0(%in: i32, %o: i32):
+          %i = linalg.index 0 : index
+          %j = linalg.index 1 : index
+          %v = {read}
+          linalg.yield %v : i32
+        }} -> tensor<64x48xi32>
+        return %r : tensor<64x48xi32>
+      }}"""
+    )
+    _ALIVE.append(module)
+    return next(functions(module))
+
+
+@pytest.mark.parametrize("kind", LEFT)
+def test_what_would_stand_outside_of_the_grid_is_refused_and_never_constructed(kind):
+    whole = lowered(left_over(kind, "tilewright.schedule = {tile = []}"))
+    with pytest.raises(ScheduleError, match=r"tile is \[8, 0\], but `linalg.generic` would stand outside"):
+        lowered(left_over(kind, "tilewright.schedule = {tile = [8, 0]}"))
+    function = left_over(kind, 'tilewright.operator = "elementwise"')
+    finely = replace(ConstructSchedules.for_target(AVX512), cores=7, start_us=0.0, task_us=0.0)
+    run_pipeline(function.parent, f"builtin.module({finely.spec()})")
+    schedule = schedule_attribute.read(function)
+    assert schedule is not None and not any(schedule.tile)
+    assert lowered(function) == whole
+
+
+def test_a_reshaped_start_is_cut_along():
+    """The sink's result starts in a tensor of its own shape, so that nothing is copied behind the grid."""
+    module = parse("""
+      func.func private @sums(%x: tensor<64x32xf32>) -> tensor<64xf32> attributes {tilewright.schedule = {tile = [16]}} {
+        %zero = arith.constant 0.0 : f32
+        %e = tensor.empty() : tensor<64x1xf32>
+        %flat = tensor.collapse_shape %e [[0, 1]] : tensor<64x1xf32> into tensor<64xf32>
+        %start = linalg.fill ins(%zero : f32) outs(%flat : tensor<64xf32>) -> tensor<64xf32>
+        %r = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>],
+                             iterator_types = ["parallel", "reduction"]}
+            ins(%x : tensor<64x32xf32>) outs(%start : tensor<64xf32>) {
+        ^bb0(%a: f32, %o: f32):
+          %s = arith.addf %o, %a : f32
+          linalg.yield %s : f32
+        } -> tensor<64xf32>
+        return %r : tensor<64xf32>
+      }""")
+    _ALIVE.append(module)
+    assert lowered(next(functions(module)))[1].tasks == 4
