@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import MEMORIES, SHAPE, programs, reads_of
 
-from tilewright.compiler.accesses import Accesses, Memory, Region, is_order
+from tilewright.compiler.accesses import Accesses, Memory, Region, dependences, is_order
 from tilewright.compiler.plan import plan_arena
 from tilewright.compiler.target import KIB, resolve
-from tilewright.compiler.tuning.dispatch_order import Cache, Decision, caches, decide, read_us
+from tilewright.compiler.tuning.dispatch_order import Cache, Decision, caches, decide, read_us, recent_first
 
 FAR = Cache(1 << 40, 10.0)
 
@@ -110,6 +110,15 @@ def test_steps_that_read_nothing_twice_go_with_the_step_that_needs_them():
     decision, _, _ = decided(steps, memories, [FAR, Cache(1500, 100.0)])
     assert sorted(decision.order) == list(range(16))
     assert [i // 2 % 2 for i in decision.order if i % 2] == [0] * 4 + [1] * 4
+
+
+def test_no_step_is_left_out_whose_anchor_another_one_of_it_did_not_touch():
+    """Steps 0 to 2 go with step 3, which reads what only the first of them wrote."""
+    wholes = [Region(number, 0, (12,), (1,)) for number in range(3)]
+    steps = [Accesses((), (wholes[0],)), Accesses((), (wholes[1],)), Accesses((), (wholes[2],), True)]
+    steps.append(Accesses((wholes[0],), (wholes[1],), True))
+    order = recent_first(steps, [Memory(48, 4, False)] * 3, dependences(steps), range(4))
+    assert is_order(steps, order)
 
 
 def test_where_the_arena_would_grow_too_much_windows_of_steps_are_ordered():
