@@ -169,6 +169,26 @@ def test_nouns_import_nothing_of_ours(noun: str) -> None:
     assert not imported(path, "torch", "torch_mlir")
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler/kernels").glob("*.py")), ids=relative)
+def test_loops_are_written_without_a_choice(path: Path) -> None:
+    """What a CPU's loops are made of is said by the schedule."""
+    assert not imported(path, "tilewright.compiler.tuning")
+
+
+LOWERING = (
+    *("apply_schedule", "form_kernels", "map_tasks", "lower_attention", "lower_winograd", "tile_dots"),
+    *("vectorize_dots", "vectorize_windows", "vectorize_reductions", "vectorize_interleaves"),
+    *("vectorize_transposes", "stream_stores", "lower_sorts"),
+)
+
+
+@pytest.mark.parametrize("name", LOWERING)
+def test_passes_that_lower_for_cpus_choose_nothing(name: str) -> None:
+    """The matrices of Winograd's transforms are no choice."""
+    found = imported(ROOT / f"compiler/passes/{name}.py", "tilewright.compiler.tuning")
+    assert all(is_of(module, "tilewright.compiler.tuning.winograd_transforms") for module in found)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "compiler/tuning").glob("*.py")), ids=relative)
 def test_tuning_imports_nouns_only(path: Path) -> None:
     allowed = ("errors", "tuning", *NOUNS)
