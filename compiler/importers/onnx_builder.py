@@ -43,7 +43,7 @@ MOVES = {"Reshape", "Transpose", "Slice", "Concat", "Expand", "Gather", "GatherE
 """Operators that move elements and never look at them, without a `reduction`."""
 
 SIGN_FREE = {"Add", "Sub", "Mul", "Neg", "Equal", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "ReduceSum",
-             "ReduceProd", "CumSum", "MatMul", "Gemm", "Trilu", "Pad", "EyeLike", "Sum"}  # fmt: skip
+             "ReduceProd", "ReduceSumSquare", "CumSum", "MatMul", "Gemm", "Trilu", "Pad", "EyeLike", "Sum"}  # fmt: skip
 """Operators whose result has the same bits for signed and unsigned integers."""
 
 SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

@@ -83,8 +83,12 @@ def loop(b: Builder, node: Node):
         for rows, value in zip(scanned, extra):
             rows.append(value)
         step += 1
-    if not step and scanned:
-        raise Refused("it never runs, so the shapes of its scan outputs are not known")
+    if not step and scanned:  # the body tells the shapes of its rows, and is not computed
+        results = run_subgraph(b, body, node, [b.const(np.array(0, np.int64)), active, *carried])
+        if POISON in results:
+            return [POISON] * node.outputs
+        rows = results[1 + len(carried) :]
+        return [*carried, *(b.const(np.zeros((0, *row.shape)), row.dtype) for row in rows)]
     return [*carried, *(forms.stack(b, rows, 0) for rows in scanned)]
 
 

@@ -213,3 +213,46 @@ def test_more_than_a_transposed_convolution_reaches_is_shared_by_both_ends(auto_
     made = single("ConvTranspose", x, w, strides=[3], auto_pad=auto_pad)
     (wanted,) = ReferenceEvaluator(made).run(None, {"x0": x, "x1": w})
     np.testing.assert_allclose(run(made, x, w)[0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("start", [{"count": np.array(0)}, {"going": np.array(False)}])
+@pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
+def test_a_loop_that_never_runs_has_no_rows(start, dtype):
+    x = np.array([[1, 0, 1]], dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["c"], ["going_on"]),
+            helper.make_node("Identity", ["v"], ["w"]),
+            helper.make_node("Concat", ["v", "v"], ["row"], axis=0),
+            helper.make_node("Shape", ["row"], ["size"]),
+        ],
+        "body",
+        [info("i", [], TensorProto.INT64), info("c", [], TensorProto.BOOL), info("v", [1, 3], kind)],
+        [
+            info("going_on", [], TensorProto.BOOL),
+            info("w", [1, 3], kind),
+            info("row", [2, 3], kind),
+            info("size", [2], TensorProto.INT64),
+        ],
+    )
+    names = [name if name in start else "" for name in ("count", "going")]
+    nodes = [helper.make_node("Loop", [*names, "x"], ["y", "rows", "sizes"], body=body)]
+    outputs = [info("y", [1, 3], kind), info("rows", None, kind), info("sizes", None, TensorProto.INT64)]
+    made = model(nodes, [info("x", [1, 3], kind)], outputs, start)
+    y, rows, sizes = run(made, x)
+    np.testing.assert_array_equal(y, x)
+    assert (rows.shape, rows.dtype, sizes.shape, sizes.dtype) == ((0, 2, 3), x.dtype, (0, 2), np.int64)
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64", "int32", "int64"])
+@pytest.mark.parametrize("op", ["ReduceSumSquare", "ReduceSum", "ReduceProd"])
+def test_reductions_of_integers_wrap_around(op, dtype):
+    x = np.array([[3, np.iinfo(dtype).max, 5], [1, np.iinfo(dtype).max - 1, 2**31 - 7]], dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    nodes = [helper.make_node(op, ["x", "a"], ["y"], keepdims=0)]
+    made = model(nodes, [info("x", [2, 3], kind)], [info("y", [2], kind)], {"a": np.array([1])})
+    with np.errstate(over="ignore"):
+        terms = x * x if op == "ReduceSumSquare" else x
+        wanted = (np.prod if op == "ReduceProd" else np.sum)(terms, axis=1, dtype=x.dtype)
+    np.testing.assert_array_equal(run(made, x)[0], wanted)
