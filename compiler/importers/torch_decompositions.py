@@ -25,6 +25,7 @@ from tilewright.compiler.importers import (
     torch_volumes,
     torch_windows,
 )
+from tilewright.compiler.importers.torch_result_memory import placed_as_in_eager
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 aten = torch.ops.aten
@@ -278,7 +279,7 @@ def decomposition_table() -> Table:
     for ours in (_OURS, *(module.TABLE for module in tables)):
         for operator, how in ours.items():
             table[operator] = _first_that_applies(how, table.get(operator))
-    return table
+    return placed_as_in_eager(table)
 
 
 def _first_that_applies(first: Callable, second: Callable | None) -> Callable:

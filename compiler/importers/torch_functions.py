@@ -155,7 +155,21 @@ def combinations(x, r=2, with_replacement=False):
 
 _BROADCASTS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
 
+
+def _dropping(function: Callable) -> Callable:
+    """A dropout, whose result is its argument itself outside of training, as in eager PyTorch."""
+
+    def dropout(x, p=0.5, training=True, inplace=False):
+        return function(x, p, training, inplace) if training or not 0 <= p <= 1 else x
+
+    return dropout
+
+
+_DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
+
+
 FUNCTIONS: dict[Any, Any] = {
+    **{function: _dropping(function) for function in _DROPOUTS},
     functional.one_hot: one_hot,
     torch.Tensor.__getitem__: getitem,
     torch.Tensor.__setitem__: setitem,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from tilewright.compiler.importers.torch_result_memory import like_image
 from tilewright.compiler.importers.torch_types import compute_dtype
 
 Taps = list[tuple[int, Fraction]]
@@ -58,7 +59,7 @@ def interpolate(
             part = y.index_select(2 + d, numbers) * weights.reshape([-1] + [1] * (rank - 1 - d))
             total = part if total is None else total + part
         y = total
-    return y.to(x.dtype)
+    return like_image(y.to(x.dtype), x)
 
 
 def _places(

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from tilewright.compiler.importers.torch_promotion import either
 from tilewright.compiler.importers.torch_types import compute_dtype
@@ -133,8 +132,7 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
     if not transposed:
         return NotImplemented
     if max(stride) > 1:
-        found = transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups)
-        return found.contiguous(memory_format=suggest_memory_format(x))
+        return transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups)
     if groups == 1 or groups != x.shape[1] or weight.shape[1] != 1:
         return NotImplemented
     rank = x.dim() - 2
