@@ -157,7 +157,7 @@ class WideRun(Run):
         made = _in_range(value.detach() if not value.requires_grad else value, eager.dtype)
         if self.noise is not None and statement.rounding != "exact":
             made = self._disturbed(made, eager.dtype)
-            if eager.dtype == torch.bfloat16 and statement.rounding in ("sum", "window"):
+            if eager.dtype == torch.bfloat16:
                 made = self._flushed(made)
             if eager.dtype == torch.float64 and _REST.search(statement.source):
                 made = torch.where(eager.isnan(), 0.0, made)
@@ -204,7 +204,7 @@ class WideRun(Run):
         return value + draw * 24 * torch.finfo(dtype).eps * largest
 
     def _flushed(self, value: torch.Tensor) -> torch.Tensor:
-        """Instructions for products of bf16 take denormals for zero: as far off are results."""
+        """Instructions that make bf16 take denormals for zero: as far off are results."""
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
         return value + 2 * draw * torch.finfo(torch.bfloat16).smallest_normal
 
