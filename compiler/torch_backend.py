@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from torch.fx import GraphModule
+from torch.fx import Graph, GraphModule
+from torch.utils.checkpoint import CheckpointPolicy
 
 from tilewright.compiler.importers.torch_decompositions import decomposition_table
 from tilewright.compiler.importers.torch_functions import replace_functions
@@ -57,8 +58,24 @@ def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
     """PyTorch's split into forward and backward that saves the least."""
     from functorch.compile import min_cut_rematerialization_partition
 
+    _save_compared(joint.graph)
     with drawn_apart(joint.graph):
         return min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+
+def _save_compared(graph: Graph) -> None:
+    """Has floats that are compared for equality saved, as gradients of maxima compare them.
+
+    Computed anew in another graph, and rounded otherwise, the largest element may not equal the maximum: its gradient
+    would be divided among no elements.
+    """
+    for node in graph.nodes:
+        if node.target in (torch.ops.aten.eq.Tensor, torch.ops.aten.ne.Tensor):
+            magnitudes = [n for n in node.all_input_nodes if n.target is torch.ops.aten.abs.default]
+            compared = [*node.all_input_nodes, *(n.all_input_nodes[0] for n in magnitudes)]
+            for operand in compared:
+                if operand.op == "call_function" and operand.meta["val"].is_floating_point():
+                    operand.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def _parameters(kept: bool) -> Parameters:
