@@ -21,7 +21,7 @@ from tilewright.compiler.kernels.reduction import Structure, vectorize_body
 from tilewright.compiler.kernels.vector_epilogue import Store
 from tilewright.compiler.register_tiles import RegisterTile, register_pieces
 
-_FEWEST_LANES = 4
+FEWEST_LANES = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Broadcast:
         if not all(is_contiguous_along(m, vector_dim, block or 1) for m in moving):
             return None
         extent = reduction.extents[vector_dim]
-        if not moving or extent < _FEWEST_LANES or not all(reduction.unit_stride):
+        if not moving or extent < FEWEST_LANES or not all(reduction.unit_stride):
             return None
         # The loop to unroll re-uses the most vector operands; ties go to the inner loop.
         candidates = [

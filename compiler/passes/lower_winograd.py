@@ -32,6 +32,7 @@ from typing import ClassVar
 
 from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.ir import affine, arith, ir, linalg, memref, scf, vector, walk
+from tilewright.compiler.kernels.broadcast_loops import FEWEST_LANES
 from tilewright.compiler.kernels.vector_epilogue import Epilogue
 from tilewright.compiler.passes.base import Pass
 from tilewright.compiler.register_tiles import register_pieces
@@ -76,14 +77,13 @@ class LowerWinograd(Pass):
             rule = products_rule(convolution, matrices, _last_starts(generic))
             if rule is not None:
                 raise reduction_attribute.refusal(generic, f"{rule}; {_DIRECT}")
-            tile = reduction_attribute.check(
-                generic, Products.of(convolution, matrices, self.vector_bits), self.registers
-            )
+            products = Products.of(convolution, matrices, self.vector_bits)
+            tile = reduction_attribute.check(generic, products, self.registers)
             epilogue = Epilogue.after(generic)
             place = epilogue.op if epilogue else generic
             with ir.InsertionPoint(place), generic.location:
                 emitter = _Emitter(convolution, matrices, epilogue, self.vector_bits // 32, fill.operands[0])
-                emitter.emit(Reduction("products", tile))
+                emitter.emit(products.reduction(tile))
             fill.erase()
             if epilogue:
                 epilogue.op.erase()
@@ -124,8 +124,12 @@ class Products:
         return cls(tiles, convolution.block, row_floats(channels), vector_bits // 32)
 
     def most(self) -> tuple[int, int]:
-        """The largest sizes of a tile: beyond, it is what a smaller one is."""
-        return self.tiles, self.filters
+        """The largest sizes of a tile: beyond, it is what a smaller one is. Scalars have none but (1, 1)."""
+        return (self.tiles, self.filters) if self.filters >= FEWEST_LANES else (1, 1)
+
+    def reduction(self, tile: tuple[int, ...]) -> Reduction:
+        """What is said of the products once they are a contraction of their own."""
+        return Reduction("products", tile) if self.filters >= FEWEST_LANES else Reduction("scalar")
 
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers that the sums of a tile take."""
