@@ -46,9 +46,10 @@ def draw(seed: int, paths: dict[str, int] | None = None) -> Program | Graph:
 
 
 def _by_exporters(statement: Statement) -> Statement:
-    """ONNX has no log1p and no expm1: exporters write log(1 + x) and exp(x) - 1."""
-    written = statement.rounding == "once" and re.search(r"log1p|expm1", statement.source)
-    return replace(statement, rounding="inside") if written else statement
+    """ONNX has no log1p and no expm1: exporters write log(1 + x) and exp(x) - 1, and round quotients before they cut."""
+    if statement.rounding == "once" and re.search(r"log1p|expm1", statement.source):
+        return replace(statement, rounding="inside")
+    return replace(statement, rounding="sum") if "rounding_mode" in statement.source else statement
 
 
 @cache
