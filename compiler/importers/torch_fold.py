@@ -60,6 +60,9 @@ def fold_constants(module: GraphModule) -> None:
             if isinstance(number, (bool, int, float)):
                 numbers[node] = torch.full(_one(value), number, dtype=value.dtype)
             continue
+        if node.target is aten.index_select.default and node.args[0] in numbers and value.dim():
+            _gather(module, node)
+            continue
         written = _written(node)
         if written in numbers:
             result = numbers[written].to(value.dtype).reshape(_one(value))
@@ -88,6 +91,22 @@ def fold_constants(module: GraphModule) -> None:
         numbers[folded] = result
         node.replace_all_uses_with(folded)
         module.graph.erase_node(node)
+
+
+def _gather(module: GraphModule, node: Node) -> None:
+    """Selects by `gather`, whose indices stay checked: torch-mlir folds what is selected of one number, indices and all."""
+    x, dim, index = node.args
+    value, shape = node.meta["val"], [1] * node.meta["val"].dim()
+    shape[dim] = -1  # type: ignore[call-overload]
+    with module.graph.inserting_before(node):
+        line = module.graph.call_function(aten.reshape.default, (index, shape))
+        line.meta = {**node.meta, "val": index.meta["val"].reshape(shape)}  # type: ignore[union-attr]
+        places = module.graph.call_function(aten.expand.default, (line, list(value.shape)))
+        places.meta = {**node.meta, "val": line.meta["val"].expand(value.shape)}
+        gathered = module.graph.call_function(aten.gather.default, (x, dim, places))
+        gathered.meta = dict(node.meta)
+    node.replace_all_uses_with(gathered)
+    module.graph.erase_node(node)
 
 
 def _written(node: Node) -> Node | None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import tilewright
+from tilewright.runtime.errors import KernelAssertError
 
 
 def agree(function, *args):
@@ -71,3 +72,17 @@ def test_parameters_that_a_model_makes():
         agree(model, x)
         torch.testing.assert_close(tilewright.compile(model, (x,))(-2 * x), model(-2 * x))
     assert type(nn.Parameter(x)) is nn.Parameter
+
+
+def test_selections_of_one_number_check_their_indices():
+    def model(x, i):
+        filled = (x * 1).unsqueeze(0)
+        filled.fill_(4)
+        return torch.ones(3, 5).index_select(0, i), torch.full((2, 4, 3), 7).index_select(-1, i), filled.sum()
+
+    x = torch.randn(2)
+    agree(model, x, torch.tensor([2, 0, 1, 2]))
+    agree(model, x, torch.tensor([0, 1], dtype=torch.int32))
+    for index in (3, -1):
+        with pytest.raises(KernelAssertError):
+            tilewright.compile(model, (x, torch.tensor([0])))(x, torch.tensor([index]))
