@@ -74,7 +74,10 @@ def test_a_precision_is_obeyed_where_parameters_are_trained():
     for _ in range(2):
         found = f(x)
         assert error(found, rounded_linear(layer, x)) < 1e-6
+        layer.zero_grad()
         found.sum().backward()
+        exact = x.double().sum(0).expand(32, 64)
+        assert error(layer.weight.grad, exact) < 1e-6, "products of gradients are not rounded"
         with torch.no_grad():
             layer.weight.sub_(0.1 * layer.weight.grad)
 
