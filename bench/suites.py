@@ -10,17 +10,29 @@ from pathlib import Path
 
 from tilewright.bench import models
 
-SUITES = ("models", "resnet18-conv", "gemm", "memory", "roller119")
+SUITES = ("models", "training", "resnet18-conv", "gemm", "memory", "roller119")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to time: `build()` gives (module, inputs); `published` holds others' figures for it."""
+    """One thing to time: `build()` gives (module, inputs); `published` holds others' figures for it.
+
+    Where it is `training`, gradients of all parameters are computed too.
+    """
 
     name: str
     build: Callable[[], tuple]
     published: dict = field(default_factory=dict)
+    training: bool = False
 
+
+# What is trained: name -> (model, its options). Models are in training mode.
+TRAINING: dict[str, tuple[str, dict]] = {
+    "resnet18-b8": ("resnet18", {"batch": 8, "size": 128}),
+    "bert_mini-b8": ("bert_mini", {"batch": 8}),
+    "vit_mini-b8": ("vit_mini", {"batch": 8}),
+    "dcgan-b16": ("dcgan", {"batch": 16}),
+}
 
 # The twelve convolutions of ResNet-18 at batch 1: (size, in, out, kernel, stride).
 # Source: Chen et al., "Learning to Optimize Tensor Programs" (AutoTVM), NeurIPS'18, Table 1.
@@ -96,17 +108,19 @@ _QUICK_MEMORY = {
     "globalpool-2048x7",
 }
 _QUICK_CONVS = {1, 2, 5, 12}
+_QUICK_TRAINING = {"dcgan-b16"}
 _QUICK_ROLLER = {"C0", "C34", "D21", "E9", "M2", "P10", "R3"}
 
 
 def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int = 1) -> list[Case]:
     """The cases of suite `name`, in order; `only` keeps the named ones, `quick` a representative few.
 
-    `batch` scales the leading dimension of models and of Roller's operators (128 as published).
+    `batch` scales the leading dimension of models, trained ones too, and of Roller's operators (128 as published).
     Raises ValueError for a suite or case that does not exist.
     """
     makers = {
         "models": _models,
+        "training": _training,
         "resnet18-conv": _convs,
         "gemm": _gemms,
         "memory": _memory,
@@ -144,6 +158,20 @@ def _models(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
         options = {"batch": batch} if name in models.REGISTRY else {}
         cases.append(Case(name, partial(models.build, name, **options)))
     return cases
+
+
+def _training(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
+    return [
+        Case(name, partial(_trained, model, {**options, "batch": batch * options["batch"]}), training=True)
+        for name, (model, options) in TRAINING.items()
+        if only or not quick or name in _QUICK_TRAINING
+    ]
+
+
+def _trained(model: str, options: dict) -> tuple:
+    """A model of the zoo in training mode, every parameter of which wants a gradient."""
+    module, inputs = models.build(model, **options)
+    return module.train().requires_grad_(True), inputs
 
 
 def _convs(only: Sequence[str], quick: bool, batch: int) -> list[Case]:

@@ -26,6 +26,9 @@ NAMES = tuple(_HOMES)
 COMPETITORS = NAMES[1:]
 """What `--against` takes; `inductor` is timed twice, with its freezing of weights off and on."""
 
+TRAINERS = (OURS, "eager", "inductor")
+"""Who computes gradients."""
+
 PRECISIONS = ("f32", "bf16")
 """What contractions of f32 models may compute in."""
 
@@ -36,9 +39,9 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """What a contender is given: a module in eval mode, its inputs, threads, and a folder of its own.
+    """What a contender is given: a module, its inputs, threads, and a folder of its own.
 
-    Under the precision bf16, products of f32 tensors may be computed from operands rounded to bf16.
+    The module is in eval mode, or its gradients are wanted too: `training`. Under the precision bf16, products of f32 tensors may be computed from operands rounded to bf16.
     """
 
     module: Any
@@ -47,6 +50,7 @@ class Task:
     folder: Path
     opt: str = "O0"
     precision: str = "f32"
+    training: bool = False
 
     @property
     def dtype(self) -> str:

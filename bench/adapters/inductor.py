@@ -18,6 +18,7 @@ import torch
 from torch._dynamo import lookup_backend
 
 from tilewright.bench.adapters import Prepared, Task, flat_tensors
+from tilewright.bench.adapters.training import prepare_step
 
 
 class NotFrozen(RuntimeError):
@@ -50,6 +51,9 @@ def _compiled(task: Task, **settings: Any) -> Prepared:
 
 def prepare(task: Task) -> Prepared:
     """Inductor with its default options."""
+    if task.training:
+        with torch._inductor.config.patch(compile_threads=1):
+            return prepare_step(task, torch.compile(task.module, dynamic=False))
     return _compiled(task)
 
 

@@ -7,7 +7,14 @@ from tilewright.bench.adapters import Prepared, Task, flat_tensors
 
 
 def prepare(task: Task) -> Prepared:
-    """Compiles for this CPU at the task's `opt` level and precision."""
+    """Compiles for this CPU at the task's `opt` level and precision; gradients through `torch.compile`."""
     options = {} if task.precision == "f32" else {"precision": task.precision}
+    if task.training:
+        import torch
+
+        from tilewright.bench.adapters.training import prepare_step
+
+        options |= {"target": "cpu", "opt": task.opt, "strict": True}
+        return prepare_step(task, torch.compile(task.module, backend="tilewright", options=options))
     model = tilewright.compile(task.module, task.inputs, target="cpu", opt=task.opt, **options)
     return Prepared(lambda: model(*task.inputs), lambda: flat_tensors(model(*task.inputs)))

@@ -74,10 +74,10 @@ def _imagenet(block: type, stages, groups: int = 1) -> ResNet:
     return ResNet(stem, 64, block, stages, groups, 1000)
 
 
-def resnet18(batch: int = 1):
-    """ResNet-18 on `[batch, 3, 224, 224]`."""
+def resnet18(batch: int = 1, size: int = 224):
+    """ResNet-18 on `[batch, 3, size, size]`."""
     stages = [(2, 64, 64), (2, 128, 128), (2, 256, 256), (2, 512, 512)]
-    return seeded(lambda: _imagenet(BasicBlock, stages)), (image(batch, 224),)
+    return seeded(lambda: _imagenet(BasicBlock, stages)), (image(batch, size),)
 
 
 def resnet50(batch: int = 1):

@@ -112,6 +112,11 @@ def bert_tiny(batch: int = 1, length: int = 128):
     return seeded(lambda: Bert(2, 128)), (tokens(batch, length, 30522),)
 
 
+def bert_mini(batch: int = 1, length: int = 128):
+    """BERT-mini, 4 layers of 256."""
+    return seeded(lambda: Bert(4, 256)), (tokens(batch, length, 30522),)
+
+
 def bert_base(batch: int = 1, length: int = 128):
     """BERT-base, 12 layers of 768."""
     return seeded(lambda: Bert(12, 768)), (tokens(batch, length, 30522),)
@@ -120,6 +125,11 @@ def bert_base(batch: int = 1, length: int = 128):
 def vit_b16(batch: int = 1):
     """ViT-B/16 on `[batch, 3, 224, 224]`."""
     return seeded(lambda: VisionTransformer(12, 768)), (image(batch, 224),)
+
+
+def vit_mini(batch: int = 1):
+    """Four layers of 256 on `[batch, 3, 224, 224]` in patches of 16x16."""
+    return seeded(lambda: VisionTransformer(4, 256)), (image(batch, 224),)
 
 
 def gpt2(batch: int = 1, length: int = 64):

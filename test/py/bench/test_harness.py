@@ -125,6 +125,39 @@ class TestOutcomes:
         assert report.notes(results) == ["b (all cases): unavailable: not installed"]
 
 
+class _Scaled(torch.nn.Module):
+    """Returns a product with a parameter that starts at two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.full((3,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+def test_steps_of_training_give_results_and_gradients_of_one_step(tmp_path: Path) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    found = {
+        name: adapters.load(name)(Task(_Scaled(), (x,), 1, tmp_path, training=True)).outputs()
+        for name in ("eager", OURS)
+    }
+    torch._dynamo.reset()
+    result, gradient = found["eager"]
+    assert np.array_equal(result, 2 * x) and gradient.shape == (3,) and np.abs(gradient).min() > 0
+    assert relative_error(found[OURS], found["eager"]) < 1e-6
+
+
+def test_who_computes_no_gradients_takes_no_part_in_training() -> None:
+    case = Case("scaled", lambda: (_Scaled(), (torch.ones(2, 3),)), training=True)
+    outcome = run_case(case, ["eager", "onnxruntime"], 1, QUICK).outcomes
+    assert outcome["eager"].status == "ok"
+    assert (outcome["onnxruntime"].status, outcome["onnxruntime"].note) == (
+        "unavailable",
+        "it computes no gradients",
+    )
+
+
 def result(name: str, ours: str, theirs: str, speed: float) -> CaseResult:
     return CaseResult(
         name, 10, {}, {OURS: Outcome(ours, median_us=1.0), "eager": Outcome(theirs, median_us=1, speed=speed)}

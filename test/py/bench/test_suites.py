@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from tilewright.bench import models, operators
-from tilewright.bench.suites import ATTENTIONS, GEMMS, MEMORY, RESNET18_CONVS, SUITES, roller_rows, suite
+from tilewright.bench.suites import (
+    ATTENTIONS,
+    GEMMS,
+    MEMORY,
+    RESNET18_CONVS,
+    SUITES,
+    TRAINING,
+    roller_rows,
+    suite,
+)
 
 
 @pytest.mark.parametrize("row", roller_rows(), ids=lambda row: row["name"])
@@ -97,6 +106,15 @@ def test_attention_multiplies_queries_by_keys_and_that_by_values(name: str) -> N
     assert values(p, v).shape == q.shape == (2 * heads, queries, size)
 
 
+@pytest.mark.parametrize("name", TRAINING)
+def test_what_is_trained_is_in_training_mode_and_wants_all_gradients(name: str) -> None:
+    (case,) = suite("training", [name], batch=2)
+    module, inputs = case.build()
+    assert case.training and module.training
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert inputs[0].shape[0] == 2 * TRAINING[name][1]["batch"]
+
+
 @pytest.mark.parametrize("name", MEMORY)
 def test_operators_that_memory_bounds_can_be_made(name: str) -> None:
     function, *arguments = MEMORY[name]
@@ -131,7 +149,7 @@ def test_unknown_names_are_refused(name: str, only: tuple[str, ...], message: st
 # Parameters in millions, as the models' papers and their usual implementations give them.
 SIZES = {
     "resnet18": 11.69, "resnet50": 25.56, "mobilenet_v2": 3.50, "bert_base": 109.48, "vit_b16": 86.57,
-    "gpt2": 124.44, "resnext29": 68.15, "resnext50": 25.03, "nasnet_a": 3.3,
+    "bert_mini": 11.17, "gpt2": 124.44, "resnext29": 68.15, "resnext50": 25.03, "nasnet_a": 3.3,
 }  # fmt: skip
 
 
