@@ -54,9 +54,9 @@ def ablate(case, threads: int) -> Row:
     from tilewright.compiler import driver, phases
     from tilewright.compiler.dialects import schedule_attribute
     from tilewright.compiler.ir import functions, ir
-    from tilewright.compiler.passes.construct_schedules import ConstructSchedules
+    from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
     from tilewright.compiler.profiler.selection import ProfilerOptions, profile
-    from tilewright.compiler.target import resolve
+    from tilewright.compiler.targets.target import resolve
     from tilewright.compiler.tuning.record_store import RecordStore
 
     target = resolve("cpu")

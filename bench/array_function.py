@@ -9,9 +9,9 @@ from functools import cache
 import llvmlite.binding as llvm_binding
 import numpy as np
 
+from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.ir import ir, llvm, parse, run_upstream
-from tilewright.compiler.llvm_text import for_older_llvm
-from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.runtime import native
 
 LOWERING = (

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import tilewright
-from tilewright.compiler.passes.fuse_attention import FuseAttention
+from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
 
 HEADS, WIDTH = 12, 64
 CALLS = 5

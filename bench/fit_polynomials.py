@@ -1,4 +1,4 @@
-"""Computes the minimax polynomials of compiler/elementary.py: `python bench/fit_polynomials.py [name]`.
+"""Computes the minimax polynomials of compiler/rewriting/elementary.py: `python bench/fit_polynomials.py [name]`.
 
 Each fit minimises the largest weighted error over a dense grid by Lawson's iteratively reweighted least squares
 (C. L. Lawson, 1961), in double precision on function values from mpmath with 50 digits.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 
-from tilewright.compiler.measure_target import peak_gflops
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.measure import peak_gflops
+from tilewright.compiler.targets.target import resolve
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 import click
 
 from tilewright.bench.gemm_shapes import DTYPES, GEMM_SHAPES, GemmShape
-from tilewright.compiler.gpu.emitted_tiles import read_product, takes
+from tilewright.compiler.families.gpu.emitted_tiles import read_product, takes
 from tilewright.compiler.ir import functions, parse
-from tilewright.compiler.target import Target, resolve
-from tilewright.compiler.tuning.gemm_candidates import GemmChoice, gemm_choices
-from tilewright.compiler.tuning.occupancy import occupancy
+from tilewright.compiler.targets.target import Target, resolve
+from tilewright.compiler.tuning.gpu.gemm_candidates import GemmChoice, gemm_choices
+from tilewright.compiler.tuning.gpu.occupancy import occupancy
 
 RESULTS = Path("bench/results")
 PAGE = Path("docs/results/gemm-expected.md")

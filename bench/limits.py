@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from tilewright.compiler import target_host, target_measurements
-from tilewright.compiler.target import Target
-from tilewright.compiler.target_measurements import Measurements
+from tilewright.compiler.targets import host as target_host
+from tilewright.compiler.targets import measurements as target_measurements
+from tilewright.compiler.targets.measurements import Measurements
+from tilewright.compiler.targets.target import Target
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def find_or_measure(threads: int, say: Callable[[str], None]) -> Limits:
     target = target_host.host()
     found = target_measurements.find(target)
     if found is None:
-        from tilewright.compiler.measure_target import measure
+        from tilewright.compiler.targets.measure import measure
 
         found = measure(target, say)
     return limits_of(target, found, threads)

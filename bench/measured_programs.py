@@ -18,9 +18,9 @@ import numpy as np
 
 from tilewright.bench.roller_construct import spearman, workload_of
 from tilewright.bench.suites import roller_rows
-from tilewright.compiler.target import Target
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.roller import ConstructOptions, construct, evaluate
-from tilewright.compiler.workload import Workload
 
 Tiles = tuple[tuple[int, ...], tuple[int, ...]]
 """The thread's tile and the block's."""

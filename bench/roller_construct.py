@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.bench.suites import roller_rows
-from tilewright.compiler.target import Target
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, Program, construct
-from tilewright.compiler.workload import Workload
 
 TABLE3 = ("memory_transaction", "execution_unit", "tensor_shape", "memory_bank")
 """The rules in the order in which Roller's Table 3 switches them on (OSDI'22, §5.1)."""

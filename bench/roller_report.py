@@ -11,7 +11,7 @@ from rich.table import Table
 from tilewright.bench import measured_programs, roller_construct
 from tilewright.bench.roller_construct import Constructed
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.target import Target, UnknownTargetError, resolve
+from tilewright.compiler.targets.target import Target, UnknownTargetError, resolve
 from tilewright.compiler.terminal import console as new_console
 from tilewright.compiler.tuning.roller import ConstructOptions
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from tilewright.bench.machine import machine
 from tilewright.bench.models import build
-from tilewright.compiler import passes
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.phases import PHASES, Report, package_module
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.settings import num_threads
@@ -75,7 +75,7 @@ def main() -> None:
     """Prints a table as Markdown, and writes a record where `-o` says."""
     parser = argparse.ArgumentParser(prog="python -m tilewright.bench.without_passes", description=__doc__)
     parser.add_argument("models", nargs="+")
-    parser.add_argument("--without", action="append", required=True, choices=passes.names(), metavar="PASS")
+    parser.add_argument("--without", action="append", required=True, choices=registry.names(), metavar="PASS")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.4, help="of one model in one round")
     parser.add_argument("-o", "--output", type=Path)

@@ -9,16 +9,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler import package_cache, phases
+from tilewright.compiler import phases
+from tilewright.compiler.cache import packages as package_cache
+from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
-from tilewright.compiler.passes.choose_winograd import keep_direct
-from tilewright.compiler.passes.lower_precision import ask_precision
-from tilewright.compiler.precision import PRECISIONS
+from tilewright.compiler.passes.graph.choose_winograd import keep_direct
+from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
 from tilewright.compiler.settings import settings
-from tilewright.compiler.target import Target, resolve
-from tilewright.compiler.target_host import processor
+from tilewright.compiler.targets.host import processor
+from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.model import CompiledModel
@@ -49,15 +50,15 @@ def import_model(model: Any, example_inputs: Any = None) -> Imported:
     if isinstance(model, (str, Path)):
         suffix = Path(model).suffix
         if suffix == ".onnx":
-            return _importer("onnx_model", "onnx").import_onnx(model, example_inputs)
+            return _importer("onnx.model", "onnx").import_onnx(model, example_inputs)
         if suffix == ".mlir" or (isinstance(model, str) and "func.func" in model):
             from tilewright.compiler.importers.mlir_text import import_mlir
 
             return import_mlir(model)
         raise TilewrightError(f"`{model}`: expected a path ending in .onnx or .mlir, found `{suffix}`")
     if type(model).__name__ == "ModelProto":
-        return _importer("onnx_model", "onnx").import_onnx(model, example_inputs)
-    return _importer("torch_model", "torch").import_torch(model, example_inputs)
+        return _importer("onnx.model", "onnx").import_onnx(model, example_inputs)
+    return _importer("torch.model", "torch").import_torch(model, example_inputs)
 
 
 def _importer(name: str, extra: str) -> Any:

@@ -18,7 +18,7 @@ from torch_mlir import ir, passmanager
 from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
 
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.gpu import primitive_table
+from tilewright.compiler.nouns import primitive_table
 
 __all__ = ["context", "ir", "parse", "passmanager", "run_upstream", "static_shape", "walk"]
 
@@ -187,3 +187,12 @@ def static_shape(type_: ir.Type) -> tuple[int, ...]:
     if not shaped.has_static_shape:
         raise ValueError(f"expected a static shape, found {type_}")
     return tuple(shaped.shape)
+
+
+def element_bytes(type_: ir.Type) -> int:
+    """Bytes of one element in memory: booleans take one, complex numbers twice their part."""
+    if isinstance(type_, ir.ComplexType):
+        return 2 * element_bytes(type_.element_type)
+    if isinstance(type_, ir.IndexType):
+        return 8
+    return max(1, type_.width // 8)

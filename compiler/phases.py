@@ -9,34 +9,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.compiler import debug, plan
-from tilewright.compiler.attention import ATTENTION, Attention
-from tilewright.compiler.compile_kernels import compile_kernels
-from tilewright.compiler.complete_schedule import complete
+from tilewright.compiler import debug
+from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.winograd_form import share_of_direct
+from tilewright.compiler.codegen.lower_cpu import ONCE, LoweredKernel
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.errors import PassError, TilewrightError
+from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.lower import ONCE, LoweredKernel
-from tilewright.compiler.passes.batch_products import BatchProducts
-from tilewright.compiler.passes.choose_winograd import ChooseWinograd
-from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-from tilewright.compiler.passes.fuse_attention import FuseAttention
-from tilewright.compiler.passes.narrow_integers import NarrowIntegers
-from tilewright.compiler.passes.order_dispatches import OrderDispatches
-from tilewright.compiler.passes.orient_contractions import OrientContractions
-from tilewright.compiler.passes.pack_contractions import PackContractions
-from tilewright.compiler.passes.pack_dots import PackDots
-from tilewright.compiler.passes.pad_channels import PadChannels
-from tilewright.compiler.passes.schedule_winograd import ScheduleWinograd
-from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.nouns.schedule import UNSCHEDULED
+from tilewright.compiler.package import plan
+from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
+from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
+from tilewright.compiler.passes.graph.choose_winograd import ChooseWinograd
+from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
+from tilewright.compiler.passes.graph.narrow_integers import NarrowIntegers
+from tilewright.compiler.passes.graph.orient_contractions import OrientContractions
+from tilewright.compiler.passes.layout.pack_contractions import PackContractions
+from tilewright.compiler.passes.layout.pack_dots import PackDots
+from tilewright.compiler.passes.layout.pad_channels import PadChannels
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.passes.schedule.schedule_winograd import ScheduleWinograd
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.selection import ProfilerOptions, profile
-from tilewright.compiler.schedule import UNSCHEDULED
-from tilewright.compiler.structure import Structured
-from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.cpu_candidates import Candidate
-from tilewright.compiler.winograd_form import share_of_direct
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.workers.compile_kernels import compile_kernels
 from tilewright.compiler.workers.modules import run_phase
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
 

@@ -31,10 +31,10 @@ from tilewright.bench.adapters import flat_tensors
 from tilewright.bench.harness import relative_error
 from tilewright.bench.measure import Budget, interleave, ratio
 from tilewright.compiler import driver
-from tilewright.compiler.cli_explain import report_of
-from tilewright.compiler.explain import Report, duration
-from tilewright.compiler.explain_page import page
-from tilewright.compiler.target import resolve
+from tilewright.compiler.cli.explain import report_of
+from tilewright.compiler.explain.page import page
+from tilewright.compiler.explain.report import Report, duration
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.terminal import console
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.settings import num_threads

@@ -10,7 +10,7 @@ __all__ = ["UnsupportedError", "compile", "fallback_count", "load"]
 
 _HOME = {
     "compile": "tilewright.compiler.driver",
-    "fallback_count": "tilewright.compiler.fallback",
+    "fallback_count": "tilewright.compiler.torch.fallback",
     "load": "tilewright.runtime.artifact",
     "UnsupportedError": "tilewright.compiler.errors",
 }

@@ -20,10 +20,10 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 
 from tilewright.compiler.driver import compile_imported
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
-from tilewright.compiler.importers.onnx_emit import carried
-from tilewright.compiler.importers.onnx_file import load
-from tilewright.compiler.importers.onnx_model import OpenShapeError, import_onnx
-from tilewright.compiler.importers.onnx_values import CARRIERS
+from tilewright.compiler.importers.onnx.emit import carried
+from tilewright.compiler.importers.onnx.file import load
+from tilewright.compiler.importers.onnx.model import OpenShapeError, import_onnx
+from tilewright.compiler.importers.onnx.values import CARRIERS
 from tilewright.runtime.model import CompiledModel
 
 KEPT_SPECIALISATIONS = 16

@@ -17,7 +17,7 @@ from tilewright.bench.device.device_limits import describe
 from tilewright.bench.device.supervisor import Supervisor
 from tilewright.bench.machine import machine, versions
 from tilewright.bench.report import write_json
-from tilewright.compiler.target import UnknownTargetError, resolve
+from tilewright.compiler.targets.target import UnknownTargetError, resolve
 from tilewright.compiler.terminal import console as new_console
 
 SCHEMA = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.bench.device import clock
-from tilewright.compiler.target import Target
+from tilewright.compiler.targets.target import Target
 
 
 def describe(target: Target, is_cuda: bool) -> dict:

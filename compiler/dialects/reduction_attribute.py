@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from tilewright.compiler.attention import ATTENTION
+from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.register_tiles import MOST_SPILLED
-from tilewright.compiler.schedule import LOOPS, Reduction, Schedule
+from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
+from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 
 LOOPS_ATTRIBUTE = "tilewright.loops"
 """On a reduction of a dispatch: one entry of its schedule's `reductions`, `{windows = [2, 5, 1]}`."""

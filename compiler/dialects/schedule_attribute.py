@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
-from tilewright.compiler.schedule import ATTRIBUTE, PREDICTED, Schedule
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, Schedule
 
 
 def write(function: ir.Operation, schedule: Schedule) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.gpu.aliases import promises
 from tilewright.compiler.ir import arith, gpu, ir, memref, scf, vector
-from tilewright.compiler.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 
 LAUNCH = "tilewright.launch"
 """Attribute of a `gpu.func`: how it is started. Fields as in `Launch`."""

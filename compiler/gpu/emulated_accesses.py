@@ -23,8 +23,7 @@ from tilewright.compiler.gpu.emulated_calls import (
     origin,
     value_bytes,
 )
-from tilewright.compiler.ir import arith, ir, scf
-from tilewright.compiler.passes.place_scratch import element_bytes
+from tilewright.compiler.ir import arith, element_bytes, ir, scf
 
 LOADS = {"memref.load", "vector.load"}
 STORES = {"memref.store", "vector.store"}

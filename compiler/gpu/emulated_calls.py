@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.ir import arith, func, ir, memref
-from tilewright.compiler.passes.place_scratch import element_bytes
+from tilewright.compiler.ir import arith, element_bytes, func, ir, memref
 
 SITE = "tilewright.site"
 """On an operation of a kernel that is being lowered: its number."""

@@ -19,8 +19,8 @@ from tilewright.compiler.gpu.emulated_calls import (
     number,
     start,
 )
-from tilewright.compiler.gpu.primitive_table import PRIMITIVES, Primitive
 from tilewright.compiler.ir import arith, ir, llvm, math, memref, walk
+from tilewright.compiler.nouns.primitive_table import PRIMITIVES, Primitive
 
 ELEMENT_TYPES = {"f16": 0, "bf16": 1, "tf32": 2, "f32": 2, "i8": 3, "u8": 4}
 """Element types of matrix operands as the emulator numbers them."""

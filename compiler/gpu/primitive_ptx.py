@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.gpu.primitive_table import Primitive
+from tilewright.compiler.nouns.primitive_table import Primitive
 
 _SWIZZLES = {0: 0, 128: 1, 64: 2, 32: 3}
 """Bytes of a shared-memory swizzle -> its code in bits 62 and 63 of a wgmma descriptor."""

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu.builder import Number, Value, i32, raw
-from tilewright.compiler.gpu.primitive_table import PRIMITIVES
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.primitive_table import PRIMITIVES
 
 Integer: TypeAlias = Value | Number | ir.Value
 """An i32 operand."""

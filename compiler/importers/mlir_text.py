@@ -7,7 +7,7 @@ from pathlib import Path
 from tilewright.compiler.errors import ModelImportError, PassError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import context, functions, ir, parse, run_upstream, walk
-from tilewright.compiler.plan import tensor_spec
+from tilewright.compiler.package.plan import tensor_spec
 from tilewright.compiler.workers import modules
 from tilewright.runtime.signature import Signature
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tilewright.compiler.codegen import emit_object
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, cpu_code, kernel_key, lower
+from tilewright.compiler.codegen.machine_code import emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.lower import LoweredKernel, cpu_code, kernel_key, lower
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import Target
 
 
 def compile_candidate(dispatch: str, schedule: dict[str, Any], target: Target) -> LoweredKernel:
@@ -20,7 +20,7 @@ def compile_candidate(dispatch: str, schedule: dict[str, Any], target: Target) -
         function = next(functions(module))
         schedule_attribute.write(function, Schedule.from_dict(schedule))
         if target.is_cuda:
-            from tilewright.compiler.gpu import lower as gpu
+            from tilewright.compiler.codegen import lower_gpu as gpu
 
             return gpu.assemble(gpu.lower(function, target, kernel_key(function, target)), target)
         text, lowered = lower(function, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.nouns.schedule import Schedule
 
 
 @dataclass(frozen=True)

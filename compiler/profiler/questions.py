@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tilewright.compiler import plan
+from tilewright.compiler.analysis.placement import STRIDES, dense_strides
+from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.winograd_form import ATTRIBUTE, Convolution2d
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, bare_text
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.lower import LoweredKernel, bare_text
-from tilewright.compiler.placement import STRIDES, dense_strides
+from tilewright.compiler.nouns.record import Record, key_of
+from tilewright.compiler.package import plan
 from tilewright.compiler.profiler.kernel_messages import to_message
 from tilewright.compiler.profiler.processes import Message
-from tilewright.compiler.record import Record, key_of
-from tilewright.compiler.structure import Structured
-from tilewright.compiler.target import Target
-from tilewright.compiler.tuning.cpu_candidates import Candidate
-from tilewright.compiler.winograd_form import ATTRIBUTE, Convolution2d
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 
 _TRANSFORMED = 16
 """What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""

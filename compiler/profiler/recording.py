@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tilewright.compiler.errors import RecordError
-from tilewright.compiler.record import Record
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.nouns.record import Record
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.settings import settings
 from tilewright.compiler.tuning.record_store import RecordStore
 

@@ -15,19 +15,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.compiler import debug
-from tilewright.compiler.cache import KernelCache
+from tilewright.compiler.cache.store import KernelCache
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, code_key, compiler_version, kernel_key
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import CompilerCrashError, TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.lower import LoweredKernel, code_key, compiler_version, kernel_key
+from tilewright.compiler.nouns.record import Record, key_of, schedule_text, target_text
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.decisions import Decision, Measured
 from tilewright.compiler.profiler.kernel_messages import object_digest
 from tilewright.compiler.profiler.processes import Child, ChildLost, Message
 from tilewright.compiler.profiler.questions import Offer, Question, describe, questions
 from tilewright.compiler.profiler.recording import Recording, now
-from tilewright.compiler.record import Record, key_of, schedule_text, target_text
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.record_store import RecordStore
 from tilewright.compiler.tuning.recorded_choice import fastest
 from tilewright.compiler.workers.pool import Job, pool

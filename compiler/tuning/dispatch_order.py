@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from tilewright.compiler.accesses import Accesses, Memory, Region, dependences
-from tilewright.compiler.target import Target
+from tilewright.compiler.nouns.accesses import Accesses, Memory, Region, dependences
+from tilewright.compiler.targets.target import Target
 
 _LEAST_GAIN = 0.1
 """Part of the time of reads that another order must save: less is within what whole tensors tell of caches."""

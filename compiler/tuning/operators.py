@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
 
 
 def _index(*terms: tuple[int, int] | int) -> Index:

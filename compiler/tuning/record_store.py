@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.compiler.errors import RecordError
-from tilewright.compiler.record import Record, key_of, parse_object, schedule_text
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.nouns.record import Record, key_of, parse_object, schedule_text
+from tilewright.compiler.nouns.schedule import Schedule
 
 SCHEMA_VERSION = 1
 _WAIT_S = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from tilewright.compiler.record import Record
+from tilewright.compiler.nouns.record import Record
 
 
 def fastest(objects: Sequence[str], records: Iterable[Record], gain: float) -> int:

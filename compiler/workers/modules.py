@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from tilewright.compiler.cache import ImportCache
+from tilewright.compiler.cache.store import ImportCache
+from tilewright.compiler.codegen.lower_cpu import compiler_digest
 from tilewright.compiler.ir import ir, take_over
-from tilewright.compiler.lower import compiler_digest
-from tilewright.compiler.reproducer import reproducer_text
-from tilewright.compiler.target import Target
+from tilewright.compiler.pipeline.reproducer import reproducer_text
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.workers.pool import Job, run
 from tilewright.compiler.workers.tasks import from_bytes, to_bytes
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.compiler.errors import CompilerCrashError, PassError
-from tilewright.compiler.reproducer import default_path, write_reproducer
+from tilewright.compiler.pipeline.reproducer import default_path, write_reproducer
 from tilewright.compiler.settings import settings, variables_set, worker_environment
 from tilewright.compiler.workers import messages
 from tilewright.compiler.workers.template import named

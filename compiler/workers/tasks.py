@@ -5,19 +5,21 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from tilewright.compiler import debug, lower, passes
-from tilewright.compiler.codegen import assembly, emit_object
-from tilewright.compiler.gpu import lower as gpu
+from tilewright.compiler import debug
+from tilewright.compiler.codegen import lower_cpu as lower
+from tilewright.compiler.codegen import lower_gpu as gpu
+from tilewright.compiler.codegen.machine_code import assembly, emit_object
 from tilewright.compiler.ir import context, functions, ir
 from tilewright.compiler.ir import run_upstream as run_passes
-from tilewright.compiler.target import Target
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.targets.target import Target
 
 
 def preload() -> None:
     """Brings in what every worker needs, before they are forked off."""
     context()
-    for name in passes.names():
-        passes.load(name)
+    for name in registry.names():
+        registry.load(name)
 
 
 def to_bytes(module: ir.Module) -> bytes:

@@ -15,8 +15,8 @@ from fuzz.oracle import Expected, compared, difference, expected, shared
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS, NotExported
 from fuzz.program import Program
-from tilewright.compiler import fallback
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.torch import fallback
 from tilewright.runtime.errors import ArgumentError, TilewrightError
 
 SECOND_CALL = 7_000_003

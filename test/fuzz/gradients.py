@@ -11,7 +11,7 @@ from fuzz import oracle
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS
 from fuzz.program import Program
-from tilewright.compiler import fallback
+from tilewright.compiler.torch import fallback
 
 
 def run(program: Program) -> Outcome:

@@ -158,7 +158,7 @@ def claimed() -> tuple[str, ...]:
     """Names in the database of operators that torch-mlir has a form for, or that are decomposed while tracing."""
     import torch_mlir.dialects._torch_ops_gen as generated
 
-    from tilewright.compiler.importers.torch_decompositions import decomposition_table
+    from tilewright.compiler.importers.torch.decompositions import decomposition_table
 
     with open(generated.__file__, encoding="utf-8") as file:
         named = set(re.findall(r'OPERATION_NAME = "torch\.(?:aten|prims)\.(\w+)', file.read()))

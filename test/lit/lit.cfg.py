@@ -16,5 +16,5 @@ _tools = Path(sys.executable).parent
 config.environment["PATH"] = os.pathsep.join([str(_tools), os.environ["PATH"]])  # noqa: F821
 config.environment["OMP_NUM_THREADS"] = "1"  # noqa: F821
 config.environment["FILECHECK_OPTS"] = ""  # noqa: F821
-config.substitutions.append(("%tilewright-opt", f"{sys.executable} -m tilewright.compiler.opt"))  # noqa: F821
-config.substitutions.append(("%translate", f"{sys.executable} -m tilewright.compiler.gpu.translate"))  # noqa: F821
+config.substitutions.append(("%tilewright-opt", f"{sys.executable} -m tilewright.compiler.cli.opt"))  # noqa: F821
+config.substitutions.append(("%translate", f"{sys.executable} -m tilewright.compiler.codegen.translate"))  # noqa: F821

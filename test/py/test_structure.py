@@ -10,25 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import passes
-from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.pipeline.pass_base import Pass
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", "tilewright": "tilewright"}
-NOUNS = (
-    "accesses",
-    "target",
-    "target_cpus",
-    "target_file",
-    "target_gpus",
-    "target_host",
-    "workload",
-    "schedule",
-    "register_tiles",
-    "attention_cut",
-    "layout",
-    "record",
+ROOMS = (
+    *("errors", "settings", "terminal", "targets", "nouns", "ir", "debug", "tuning", "dialects", "pipeline"),
+    *("analysis", "rewriting", "package", "gpu", "families", "passes", "codegen", "cache", "workers"),
+    *("profiler", "phases", "importers", "driver", "torch", "explain", "cli"),
 )
+"""Folders and files of `compiler/`: each imports only what stands before it, so that no two import each other."""
+WITHOUT_IR = ("errors", "settings", "targets", "nouns", "tuning")
+"""What is decided, on plain data: no MLIR and no torch in it."""
+INSIDE = {"workers": {"phases"}, "targets": {"debug"}, "settings": set()}
+"""What a room imports inside of functions only: a worker runs whole phases, measuring a machine is logged."""
 MAX_LINES = 500
 BANNED_NAMES = re.compile(r"(^|_)(util|utils|helper|helpers|manager|misc|common)(_|$)")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -55,7 +51,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def module_name(path: Path) -> str:
-    """`compiler/passes/base.py` -> `tilewright.compiler.passes.base`."""
+    """`compiler/pipeline/pass_base.py` -> `tilewright.compiler.pipeline.pass_base`."""
     first, *rest = path.relative_to(ROOT).with_suffix("").parts
     parts = [PACKAGES[first], *rest]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -122,7 +118,7 @@ class TestEveryModule:
         assert not re.search(r"\bos\.environ\b|\bgetenv\(", text), f"{relative(path)}: read it in settings.py"
 
     def test_goes_through_the_one_door_to_the_bindings(self, path: Path) -> None:
-        if relative(path) == "compiler/ir.py" or path.parent.name == "importers":
+        if relative(path) == "compiler/ir.py" or "importers" in path.parts:
             return
         assert not imported(path, "torch_mlir"), f"{relative(path)}: import from tilewright.compiler.ir"
 
@@ -156,60 +152,74 @@ def test_models_load_without_torch(path: Path) -> None:
     assert not loaded, f"{relative(path)}: import {sorted(loaded)} where they are used"
 
 
-@pytest.mark.parametrize("noun", NOUNS)
-def test_nouns_import_nothing_of_ours(noun: str) -> None:
-    path = ROOT / "compiler" / f"{noun}.py"
-    if not path.exists():
-        pytest.skip(f"{noun} is not part of this version")
-    allowed = {"tilewright.compiler.errors", *(f"tilewright.compiler.{other}" for other in NOUNS)}
-    extra = {
-        name for name in imported(path, "tilewright") if not any(is_of(name, package) for package in allowed)
-    }
-    assert not extra, f"{noun} imports {sorted(extra)}"
-    assert not imported(path, "torch", "torch_mlir")
+def room_of(name: str) -> str:
+    """The room that a module is in: `tilewright.compiler.passes.graph.fill_splats` -> `passes`."""
+    return name.removeprefix("tilewright.compiler.").partition(".")[0]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "compiler/kernels").glob("*.py")), ids=relative)
-def test_loops_are_written_without_a_choice(path: Path) -> None:
-    """What a CPU's loops are made of is said by the schedule."""
-    assert not imported(path, "tilewright.compiler.tuning")
+def compiler_sources(*rooms: str) -> list[Path]:
+    """Python files of some rooms, subfolders included; of all of them where none is named."""
+    paths = sorted((ROOT / "compiler").rglob("*.py"))
+    inside = [path for path in paths if path != ROOT / "compiler/__init__.py"]
+    return [path for path in inside if not rooms or room_of(module_name(path)) in rooms]
 
 
-LOWERING = (
-    *("apply_schedule", "form_kernels", "map_tasks", "lower_attention", "lower_winograd", "tile_dots"),
-    *("vectorize_dots", "vectorize_windows", "vectorize_reductions", "vectorize_interleaves"),
-    *("vectorize_transposes", "stream_stores", "lower_sorts"),
-)
-
-
-@pytest.mark.parametrize("name", LOWERING)
-def test_passes_that_lower_for_cpus_choose_nothing(name: str) -> None:
-    """The matrices of Winograd's transforms are no choice."""
-    found = imported(ROOT / f"compiler/passes/{name}.py", "tilewright.compiler.tuning")
-    assert all(is_of(module, "tilewright.compiler.tuning.winograd_transforms") for module in found)
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "compiler/tuning").glob("*.py")), ids=relative)
-def test_tuning_imports_nouns_only(path: Path) -> None:
-    allowed = ("errors", "tuning", *NOUNS)
+@pytest.mark.parametrize("path", compiler_sources(), ids=relative)
+def test_rooms_import_only_those_before_them(path: Path) -> None:
+    room = room_of(module_name(path))
+    assert room in ROOMS, (
+        f"give {room} a place in the order of rooms, and say in CONTRIBUTING.md what it holds"
+    )
+    allowed = {*ROOMS[: ROOMS.index(room) + 1], *INSIDE.get(room, ())}
     extra = {
         name
-        for name in imported(path, "tilewright")
-        if not any(is_of(name, f"tilewright.compiler.{package}") for package in allowed)
+        for name in imported(path, "tilewright.compiler")
+        if name != "tilewright.compiler" and room_of(name) not in allowed
     }
     assert not extra, f"{relative(path)} imports {sorted(extra)}"
-    assert not imported(path, "torch", "torch_mlir")
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted(path for name in ("passes", "dialects") for path in (ROOT / "compiler" / name).glob("*.py")),
-    ids=relative,
-)
-def test_passes_and_dialects_know_no_front_end(path: Path) -> None:
-    above = ("importers", "driver", "phases", "pipeline", "opt", "opt_run", "cli", "torch_backend", "cache")
-    extra = imported(path, "torch", *(f"tilewright.compiler.{package}" for package in above))
-    assert not extra, f"{relative(path)} imports {sorted(extra)}"
+@pytest.mark.parametrize("path", compiler_sources(*WITHOUT_IR), ids=relative)
+def test_decisions_are_made_without_any_ir(path: Path) -> None:
+    assert not imported(path, "torch", "torch_mlir", "tilewright.compiler.ir")
+
+
+@pytest.mark.parametrize("path", compiler_sources("dialects", "passes", "families", "codegen"), ids=relative)
+def test_passes_and_kernels_know_no_front_end(path: Path) -> None:
+    assert not imported(path, "torch")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler").rglob("*/__init__.py")), ids=relative)
+def test_no_two_folders_import_each_other(path: Path) -> None:
+    """Subfolders too: `passes.graph` and `passes.layout`, not only `passes` and `families`."""
+    folder = module_name(path)
+    outward = {
+        folder_of(name) for own in path.parent.glob("*.py") for name in imported(own, "tilewright.compiler")
+    }
+    for other in sorted(outward - {folder, "tilewright.compiler"}):
+        files = (ROOT / "compiler" / "/".join(other.split(".")[2:])).glob("*.py")
+        back = {folder_of(name) for own in files for name in imported(own, "tilewright.compiler")}
+        assert folder not in back, f"{folder} and {other} import each other"
+
+
+def folder_of(name: str) -> str:
+    """The folder that a module, or a name in one, is in."""
+    parts = name.split(".")
+    while len(parts) > 2 and not (ROOT / "compiler" / "/".join(parts[2:])).is_dir():
+        parts.pop()
+    return ".".join(parts)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler/families/cpu").glob("*.py")), ids=relative)
+def test_loops_are_written_without_a_choice(path: Path) -> None:
+    """What a CPU's loops are made of is said by the schedule; what it leaves open is completed in one place."""
+    if path.stem != "complete_schedule":
+        assert not imported(path, "tilewright.compiler.tuning")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler/passes/lower_cpu").glob("*.py")), ids=relative)
+def test_passes_that_lower_for_cpus_choose_nothing(path: Path) -> None:
+    assert not imported(path, "tilewright.compiler.tuning")
 
 
 def closure(module: str) -> set[str]:
@@ -229,22 +239,22 @@ def closure(module: str) -> set[str]:
 
 def test_the_opt_tool_never_reaches_torch() -> None:
     files = {module_name(path): path for path in sources()}
-    reached = closure("tilewright.compiler.opt")
-    for name in passes.names():
-        reached |= closure(f"tilewright.compiler.passes.{name.replace('-', '_')}")
-    assert "tilewright.compiler.pipeline" in reached
+    reached = closure("tilewright.compiler.cli.opt")
+    for name in registry.names():
+        reached |= closure(module_name(registry.path_of(name)))
+    assert "tilewright.compiler.pipeline.pipeline" in reached
     for module in sorted(reached):
         torch = {name for name in imports(files[module], top_level_only=True) if is_of(name, "torch")}
         assert not torch, f"{module} imports {sorted(torch)}"
 
 
-@pytest.mark.parametrize("name", passes.names())
+@pytest.mark.parametrize("name", registry.names())
 class TestEveryPass:
     def path(self, name: str) -> Path:
-        return ROOT / "compiler/passes" / f"{name.replace('-', '_')}.py"
+        return ROOT / registry.path_of(name).relative_to(Path(registry.__file__).parents[2])
 
     def test_is_one_class_called_like_its_file(self, name: str) -> None:
-        loaded = passes.load(name)
+        loaded = registry.load(name)
         assert loaded is not None
         assert issubclass(loaded, Pass)
         assert loaded.name() == name
@@ -253,7 +263,7 @@ class TestEveryPass:
         assert derived == [loaded.__name__]
 
     def test_documents_what_it_claims(self, name: str) -> None:
-        loaded = passes.load(name)
+        loaded = registry.load(name)
         assert loaded is not None
         assert loaded.__doc__, f"{name} has no docstring"
         assert not loaded.__doc__.startswith(f"{loaded.__name__}("), (
@@ -283,7 +293,7 @@ def test_test_files_have_names_of_their_own() -> None:
 
 
 def test_lit_tests_of_passes_belong_to_one() -> None:
-    known = set(passes.names())
+    known = set(registry.names())
     for test in (ROOT / "test/lit/passes").glob("*.mlir"):
         stem = test.stem.removesuffix("-invalid")
         assert any(stem == name or stem.startswith(f"{name}-") for name in known), (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.compiler.target import Target
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.roller.alignment import TILE_RULES, Space, candidate_sizes
 from tilewright.compiler.tuning.roller.axis_fusion import Fused, fuse_axes
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 from tilewright.compiler.tuning.roller.performance import Look, Performance
 from tilewright.compiler.tuning.roller.program import Program
-from tilewright.compiler.workload import Workload
 
 Tile = tuple[int, ...]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.target import MemoryLevel, Target
-from tilewright.compiler.workload import BITS
+from tilewright.compiler.nouns.workload import BITS
+from tilewright.compiler.targets.target import MemoryLevel, Target
 
 CACHE_SHARE = 0.5
 """The part of a cache that one tile may fill; the rest holds what streams through it. Source: Low et al., "Analytical

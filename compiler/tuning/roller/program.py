@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.compiler.workload import Workload
+from tilewright.compiler.nouns.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tilewright.compiler.workload import Operand, Workload
+from tilewright.compiler.nouns.workload import Operand, Workload
 
 
 class TileGeometry:

@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.compiler.tuning.roller.warp_access import WarpAccess
 
 if TYPE_CHECKING:
-    from tilewright.compiler.target import Target
+    from tilewright.compiler.targets.target import Target
     from tilewright.compiler.tuning.roller.performance import Estimate, Performance, Tile
 
 IMPLICIT_REGISTERS = 32

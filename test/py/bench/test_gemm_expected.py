@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from tilewright.bench.gemm_expected import dispatch_text, expect, main, page
 from tilewright.bench.gemm_shapes import DTYPES, GEMM_SHAPES, GemmShape
-from tilewright.compiler.gpu.emitted_tiles import read_product
+from tilewright.compiler.families.gpu.emitted_tiles import read_product
 from tilewright.compiler.ir import functions, parse
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 ROOT = Path(__file__).parents[3]
 H200 = resolve("h200")

@@ -237,7 +237,7 @@ def test_the_tool_writes_results_and_fails_when_ours_is_wrong(
 ) -> None:
     from click.testing import CliRunner
 
-    from tilewright.compiler.cli import main
+    from tilewright.compiler.cli.main import main
 
     monkeypatch.setattr(harness, "pin_threads", lambda threads: None)
     fake(monkeypatch, tilewright=doubling(1.0))

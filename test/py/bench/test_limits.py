@@ -16,9 +16,10 @@ from tilewright.bench.limits import Level, Limits, limits_of
 from tilewright.bench.machine import machine
 from tilewright.bench.measure import Budget
 from tilewright.bench.suites import Case
-from tilewright.compiler import measure_target, target_host
-from tilewright.compiler.target import resolve
-from tilewright.compiler.target_measurements import LevelRates, Measurements, PeakRates
+from tilewright.compiler.targets import host as target_host
+from tilewright.compiler.targets import measure as measure_target
+from tilewright.compiler.targets.measurements import LevelRates, Measurements, PeakRates
+from tilewright.compiler.targets.target import resolve
 
 KB, MB = 1000, 1_000_000
 LIMITS = Limits(
@@ -81,7 +82,7 @@ class TestRates:
 
     def test_kept_ones_are_taken(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         from tilewright.bench.harness import cold_cache
-        from tilewright.compiler import target_measurements
+        from tilewright.compiler.targets import measurements as target_measurements
 
         monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
         target_measurements.store(target_host.host(), self.FOUND)

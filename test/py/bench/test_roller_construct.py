@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from tilewright.bench import measured_programs, roller_construct
 from tilewright.bench.suites import roller_rows
-from tilewright.compiler.cli import main
-from tilewright.compiler.target import resolve
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.roller import ConstructOptions
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tilewright.compiler.cli import main
+from tilewright.compiler.cli.main import main
 
 TINY = """
 import torch

@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tilewright.compiler.explain import duration, explain, predict, quantity, roofline, short_location
-from tilewright.compiler.explain_page import page, picture
-from tilewright.compiler.target import resolve
+from tilewright.compiler.explain.page import page, picture
+from tilewright.compiler.explain.report import duration, explain, predict, quantity, roofline, short_location
+from tilewright.compiler.targets.target import resolve
 
 NOTES = {
     "dispatches": [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.graph_drawing import crossings, draw, layers_of
+from tilewright.compiler.explain.graph_drawing import crossings, draw, layers_of
 
 SIZE, GAP = (100.0, 30.0), (10.0, 20.0)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from tilewright.compiler.nouns.record import Record, key_of, schedule_text, target_text
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.recording import record_path
-from tilewright.compiler.record import Record, key_of, schedule_text, target_text
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.record_store import RecordStore
 
 Tool = Callable[..., Result]

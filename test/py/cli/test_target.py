@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import target_host
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.target import PRESETS, MemoryLevel, Target, UnknownTargetError, resolve
+from tilewright.compiler.targets import host as target_host
+from tilewright.compiler.targets.target import PRESETS, MemoryLevel, Target, UnknownTargetError, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tilewright.compiler.cli import main
-from tilewright.compiler.target import PRESETS, Target, TargetDataError, resolve
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.targets.target import PRESETS, Target, TargetDataError, resolve
 
 
 def write(folder: Path, data: object, name: str = "mine.json") -> str:

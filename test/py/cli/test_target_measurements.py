@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tilewright.compiler import measure_target, probes, target_host, target_measurements
-from tilewright.compiler.cli import main
-from tilewright.compiler.probes import Compiled
-from tilewright.compiler.target import Target, resolve
-from tilewright.compiler.target_measurements import LevelRates, Measurements, PeakRates
+from tilewright.compiler.cli.main import main
+from tilewright.compiler.targets import host as target_host
+from tilewright.compiler.targets import measure as measure_target
+from tilewright.compiler.targets import measurements as target_measurements
+from tilewright.compiler.targets import probes
+from tilewright.compiler.targets.measurements import LevelRates, Measurements, PeakRates
+from tilewright.compiler.targets.probes import Compiled
+from tilewright.compiler.targets.target import Target, resolve
 
 HOST = target_host.host()
 RATES = LevelRates(100.0, 190.0, 90.0, 170.0, 5.0)
@@ -191,7 +194,7 @@ class TestKeeping:
         assert FOUND.digest != replace(FOUND, start_us=0.6).digest
 
     def test_packages_of_a_measured_machine_are_others(self) -> None:
-        from tilewright.compiler import package_cache
+        from tilewright.compiler.cache import packages as package_cache
         from tilewright.compiler.ir import parse
 
         module = parse("func.func @main() { return }")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.compiler import cli
+from tilewright.compiler.cli.main import main as cli
 
 MODEL = "tiny_models:tiny"
 
@@ -215,7 +215,7 @@ class TestExplain:
 
 class TestTargets:
     def test_json_reads_back(self, tool) -> None:
-        from tilewright.compiler.target import PRESETS, Target, resolve
+        from tilewright.compiler.targets.target import PRESETS, Target, resolve
 
         data = json.loads(tool("targets", "--json").output)
         assert list(data) == list(PRESETS)

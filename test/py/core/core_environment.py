@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
     np.testing.assert_allclose(tilewright.load(path)(x.numpy()), expected.numpy(), rtol=1e-5, atol=1e-6)
 
     assert "pip install 'tilewright[onnx]'" in refusal(lambda: tilewright.compile("model.onnx"))
-    tool = refusal(lambda: runpy.run_module("tilewright.compiler.cli", run_name="__main__"))
+    tool = refusal(lambda: runpy.run_module("tilewright.compiler.cli.main", run_name="__main__"))
     assert (
         tool
         == "SystemExit: tilewright: the tool needs `click`; install it with: pip install 'tilewright[cli]'"

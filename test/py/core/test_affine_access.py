@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.affine_access import (
+from tilewright.compiler.analysis.affine_access import (
     dims,
     evaluate,
     is_contiguous_along,

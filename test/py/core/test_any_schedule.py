@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tilewright.compiler import phases
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import parse
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.executable import Executable
 
 TARGETS = tuple(

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.attention_cut import AttentionCut, AttentionLoops, rows_in_flight
-from tilewright.compiler.element_source import Linear, Loops
-from tilewright.compiler.kernels.vector_transpose import transpose_square
-from tilewright.compiler.tuning.attention_cut import AttentionShape, attention_cuts
+from tilewright.compiler.analysis.element_source import Linear, Loops
+from tilewright.compiler.families.cpu.vector_transpose import transpose_square
+from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops, rows_in_flight
+from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
 
 
 @settings(deadline=None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import passes
-from tilewright.compiler.target import PRESETS
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.targets.target import PRESETS
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = (
@@ -55,11 +55,11 @@ def test_attributes_and_passes_exist(document):
         ):
             assert f'"{name}"' in known, f"{document} names the attribute `{name}`"
         if re.fullmatch(r"[a-z]+(-[a-z]+)+", name) and not name.startswith(("tilewright", "torch")):
-            assert passes.exists(name) or name in PRESETS, f"{document} names the pass `{name}`"
+            assert registry.exists(name) or name in PRESETS, f"{document} names the pass `{name}`"
 
 
 def test_python_runs(monkeypatch):
-    monkeypatch.setattr("tilewright.compiler.target.PRESETS", dict(PRESETS))
+    monkeypatch.setattr("tilewright.compiler.targets.target.PRESETS", dict(PRESETS))
     blocks = re.findall(r"```python\n(.*?)```", text("docs/adding-a-target.md"), re.DOTALL)
     assert len(blocks) == 2
     namespace: dict = {}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.dense_constants import dense_bytes, is_splat
+from tilewright.compiler.analysis.dense_constants import dense_bytes, is_splat
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.plan import tensor_spec
+from tilewright.compiler.package.plan import tensor_spec
 
 _ALIVE: list[ir.Module] = []
 

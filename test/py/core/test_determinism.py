@@ -45,7 +45,7 @@ PROGRAM = """
 import dataclasses, hashlib, json, sys
 from tilewright.compiler import phases
 from tilewright.compiler.ir import parse
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 module, report = parse(sys.stdin.read()), phases.Report()
 package = phases.compile_module(module, resolve("x86-64-v3"), report)

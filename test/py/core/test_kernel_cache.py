@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.cache import KernelCache
-from tilewright.compiler.lower import LoweredKernel
+from tilewright.compiler.cache.store import KernelCache
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel
 from tilewright.runtime.program import Kernel
 
 KEY = "ab" + 62 * "0"

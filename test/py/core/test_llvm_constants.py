@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.codegen.llvm_text import constant, for_older_llvm
 from tilewright.compiler.ir import llvm, parse, run_upstream
-from tilewright.compiler.llvm_text import constant, for_older_llvm
 
 UNSIGNED = {"f16": np.uint16, "bf16": np.uint16, "f32": np.uint32, "f64": np.uint64}
 

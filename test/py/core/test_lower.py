@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright.compiler.codegen.lower_cpu import kernel_key, lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.lower import kernel_key, lower
-from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 AVX512 = resolve("x86-64-v4")
 AVX2 = resolve("x86-64-v3")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.compiler import driver, package_cache
+from tilewright.compiler import driver
+from tilewright.compiler.cache import packages as package_cache
 from tilewright.compiler.ir import parse
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 SOURCE = """
 #id = affine_map<(d0) -> (d0)>

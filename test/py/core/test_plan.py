@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import plan
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.plan import Arena, Constants, plan_function, tensor_spec
+from tilewright.compiler.package import plan
+from tilewright.compiler.package.plan import Arena, Constants, plan_function, tensor_spec
 from tilewright.runtime.program import ALIGNMENT_BYTES, BufferRef
 
 requests = st.lists(

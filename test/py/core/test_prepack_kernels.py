@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from tilewright.compiler import driver, phases
+from tilewright.compiler.codegen.lower_cpu import ONCE
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.lower import ONCE
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.binding import bind
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.register_tiles import divisors, packed_widths
-from tilewright.compiler.tuning.register_tile import (
+from tilewright.compiler.nouns.register_tiles import divisors, packed_widths
+from tilewright.compiler.tuning.cpu.register_tile import (
     VECTOR_LOAD,
     choose_packing,
     choose_register_tile,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.schedule import ATTRIBUTE, KERNELS, PREDICTED, GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, KERNELS, PREDICTED, GpuTile, Schedule
 
 sizes = st.integers(0, 2**40)
 _ALIVE: list[ir.Module] = []

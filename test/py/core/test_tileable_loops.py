@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.affine_access import evaluate
+from tilewright.compiler.analysis.affine_access import evaluate
+from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
 from tilewright.compiler.ir import ir, parse, walk
-from tilewright.compiler.structure import Structured, tileable_loops, volume
 
 EXTENT = 3
 """Of every loop, so that any loops can be lined up."""

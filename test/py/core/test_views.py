@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.analysis.views import element_count, is_view, slice_offset
 from tilewright.compiler.ir import ir, parse, walk
-from tilewright.compiler.views import element_count, is_view, slice_offset
 
 _ALIVE: list[ir.Module] = []
 

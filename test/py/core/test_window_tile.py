@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.register_tiles import Window
-from tilewright.compiler.tuning.window_tile import window_tiles
+from tilewright.compiler.nouns.register_tiles import Window
+from tilewright.compiler.tuning.cpu.window_tile import window_tiles
 
 windows = st.builds(Window, st.integers(1, 112), st.integers(1, 8), st.integers(1, 3), st.integers(1, 2))
 

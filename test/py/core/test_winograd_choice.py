@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.tuning.winograd_choice import (
+from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
+from tilewright.compiler.tuning.cpu.winograd_choice import (
     WinogradMachine,
     WinogradProblem,
     best_tile,
@@ -17,7 +18,6 @@ from tilewright.compiler.tuning.winograd_choice import (
     direct_us,
     estimate,
 )
-from tilewright.compiler.tuning.winograd_transforms import straight_line, supported, transforms
 
 FORMS = [(2, 3), (4, 3), (2, 5), (3, 2)]
 numbers = st.fractions(min_value=-100, max_value=100, max_denominator=64)

@@ -10,10 +10,11 @@ from pathlib import Path
 import failing_jobs
 import pytest
 
-from tilewright.compiler import compile_kernels, phases
+from tilewright.compiler import phases
 from tilewright.compiler.errors import CompilerCrashError, PassError, ScheduleError, UnsupportedError
 from tilewright.compiler.ir import parse
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.workers import compile_kernels
 from tilewright.compiler.workers import pool as workers
 from tilewright.compiler.workers.pool import Job, Pool
 

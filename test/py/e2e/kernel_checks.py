@@ -19,9 +19,9 @@ from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import ir
-from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 

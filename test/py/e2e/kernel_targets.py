@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from kernel_contractions import split
 from kernel_draws import Case, Draw
 
-from tilewright.compiler.target import GIB, KIB, MIB, PRESETS, X86_V3, X86_V4, Target, resolve
-from tilewright.compiler.target_cpus import x86
+from tilewright.compiler.targets.cpus import x86
+from tilewright.compiler.targets.target import GIB, KIB, MIB, PRESETS, X86_V3, X86_V4, Target, resolve
 
 _CACHES = {"L1": 48 * KIB, "L2": MIB, "L3": 32 * MIB}
 _BEYOND_V4 = tuple(f for f in resolve("sapphire-rapids").cpu_features if f not in X86_V4)

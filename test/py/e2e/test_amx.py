@@ -20,15 +20,15 @@ from torch import nn
 
 from tilewright.bench.models.reduced import REDUCED
 from tilewright.compiler import phases
-from tilewright.compiler.codegen import assembly, emit_object
+from tilewright.compiler.codegen.lower_cpu import cpu_code, lower
+from tilewright.compiler.codegen.machine_code import assembly, emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.lower import cpu_code, lower
-from tilewright.compiler.passes.lower_precision import ask_precision
-from tilewright.compiler.passes.tile_dots import Registers, chunks, row_passes
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.passes.graph.lower_precision import ask_precision
+from tilewright.compiler.passes.lower_cpu.tile_dots import Registers, chunks, row_passes
+from tilewright.compiler.targets.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from kernel_checks import Batch, check, compiled
 from kernel_draws import Case, Draw
 
+from tilewright.compiler.analysis.sink import Loops, packed_blocks, sink_of
+from tilewright.compiler.codegen.lower_cpu import lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.lower import lower
-from tilewright.compiler.passes.apply_schedule import Loops, packed_blocks, sink_of
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import resolve
 
 MOST_TASKS = 64
 

@@ -13,10 +13,10 @@ import tilewright
 from tilewright.bench.models.lstm import UnrolledLstm
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.ir import functions, walk
-from tilewright.compiler.passes.batch_products import BatchProducts
-from tilewright.compiler.passes.order_dispatches import OrderDispatches
+from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
+from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
 from tilewright.compiler.phases import Report, package_module, run_phases
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.binding import bind
 from tilewright.runtime.errors import KernelAssertError
 from tilewright.runtime.model import CompiledModel

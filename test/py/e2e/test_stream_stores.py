@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import tilewright
-from tilewright.compiler.target_host import host
+from tilewright.compiler.targets.host import host
 
 
 class Scaled(nn.Module):

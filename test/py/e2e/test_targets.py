@@ -14,8 +14,8 @@ from kernel_targets import CPUS, PRESET_CPUS, image_product, product
 from tilewright.bench import models
 from tilewright.bench.models.reduced import REDUCED
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.passes.lower_precision import ask_precision
-from tilewright.compiler.target import PRESETS, resolve
+from tilewright.compiler.passes.graph.lower_precision import ask_precision
+from tilewright.compiler.targets.target import PRESETS, resolve
 
 KINDS = {**kernel_contractions.KINDS, "product": product, "image": image_product}
 WIDE = ("product", "image", "attention", "conv_grouped", "conv_depthwise")

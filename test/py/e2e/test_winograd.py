@@ -10,8 +10,8 @@ from kernel_draws import Case, Draw
 
 from tilewright.compiler import phases
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.target import resolve
-from tilewright.compiler.tuning import winograd_choice
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.cpu import winograd_choice
 
 CASES = 6
 ROUNDING = 2e-5

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 from tilewright.compiler import phases
+from tilewright.compiler.analysis.placement import STRIDES, dense_strides
+from tilewright.compiler.codegen.emulation import execute, load_kernel
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.gpu.decision import Declined
-from tilewright.compiler.gpu.emulation import execute, load_kernel
+from tilewright.compiler.families.decision import Declined
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.placement import STRIDES, dense_strides
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import Target, resolve
 
 SEEDS = (0, 1, 2)
 Emit = Callable[[ir.Operation, Schedule, Target], ir.Module]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.contraction.problem import read_contraction
 from tilewright.compiler.ir import context, functions, ir, parse
 
 NUMPY = {

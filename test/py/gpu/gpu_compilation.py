@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from tilewright.compiler import driver
-from tilewright.compiler.gpu import ptxas
-from tilewright.compiler.gpu.kernel_report import kernel_reports
-from tilewright.compiler.target import resolve
+from tilewright.compiler.codegen import ptxas
+from tilewright.compiler.codegen.kernel_report import kernel_reports
+from tilewright.compiler.targets.target import resolve
 
 ARCH = "sm_90a"
 

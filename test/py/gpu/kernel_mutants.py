@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from tilewright.compiler.diagnostics import place
 from tilewright.compiler.ir import arith, builtin, ir, walk
+from tilewright.compiler.pipeline.diagnostics import place
 from tilewright.runtime.errors import EmulationError
 
 REMOVED = {

@@ -6,9 +6,9 @@ from typing import Any
 
 from mock_cuda_driver import kernel
 
-from tilewright.compiler.lower import LoweredKernel
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import Target
 
 DEEDS = {
     0: "scale pp n=64 by=2 us=50",

@@ -8,9 +8,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler import driver, phases
-from tilewright.compiler.gpu.families import FAMILIES
+from tilewright.compiler.families.gpu.families import FAMILIES
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 ELEMENTS = frozenset(FAMILIES["parallel"])
 """What is computed element by element."""

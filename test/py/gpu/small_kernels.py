@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.gpu import builder
-from tilewright.compiler.gpu.emulation import EmulationError, run_kernel
 from tilewright.compiler.ir import context, ir, memref
 
 SHARED = "#gpu.address_space<workgroup>"

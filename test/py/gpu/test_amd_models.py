@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tilewright.compiler.cli_compile import command
+from tilewright.compiler.cli.compile import command
 
 MODEL = """
 import torch

@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from kernel_mutants import survivors
 from torch.nn.functional import scaled_dot_product_attention
 
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.codegen.ptxas import assemble
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels import attention, fallback, parallel
-from tilewright.compiler.gpu.kernels.attention_mma import MmaPlan
-from tilewright.compiler.gpu.kernels.attention_problem import read_attention
-from tilewright.compiler.gpu.ptx import compile_ptx
-from tilewright.compiler.gpu.ptxas import assemble
+from tilewright.compiler.families.attention import family as attention
+from tilewright.compiler.families.attention.mma import MmaPlan
+from tilewright.compiler.families.attention.problem import read_attention
+from tilewright.compiler.families.elementwise import family as parallel
+from tilewright.compiler.families.fallback import family as fallback
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.passes.place_shared import PlaceShared
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.passes.lower_gpu.place_shared import PlaceShared
+from tilewright.compiler.targets.target import resolve
 
 OFF = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 

@@ -13,8 +13,8 @@ from torch import nn
 import tilewright
 from tilewright.compiler import driver
 from tilewright.compiler.phases import run_phases
-from tilewright.compiler.target import resolve
-from tilewright.compiler.tuning.channel_padding import ChanneledGemm, stored_channels
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.gpu.channel_padding import ChanneledGemm, stored_channels
 
 RESNET = ChanneledGemm(1, 32 * 112 * 112, 64, 49, 3, "f16", 32 * 230 * 230, 7, (2, 230, 460, 52900), True)
 VGG = ChanneledGemm(1, 32 * 224 * 224, 64, 9, 3, "f16", 32 * 226 * 226, 3, (1, 226, 226, 51076), True)

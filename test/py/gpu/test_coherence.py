@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.compiler.codegen.coherence import coherent
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.gpu.coherence import coherent
 
 WAIT = "\tgriddepcontrol.wait;\n"
 SETUP = (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tilewright
-from tilewright.compiler.gpu import ptxas
+from tilewright.compiler.codegen import ptxas
 from tilewright.runtime import cuda
 from tilewright.runtime.cuda import CudaExecutable, DeviceArray
 from tilewright.runtime.errors import KernelAssertError

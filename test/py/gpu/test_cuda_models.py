@@ -10,7 +10,7 @@ import torch
 
 import tilewright
 from tilewright.compiler import driver
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.binding import bind
 from tilewright.runtime.cuda import CudaExecutable
 

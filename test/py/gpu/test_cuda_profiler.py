@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import driver, lower
+from tilewright.compiler import driver
+from tilewright.compiler.codegen import lower_cpu as lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.compile import compile_candidate
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.kernel_messages import from_message, object_digest, to_message
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions, profile
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
-from tilewright.compiler.target_host import processor
-from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.targets.host import processor
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.runtime.program import Kernel, Launch, TensorMap
 
 TEXT = """

@@ -13,13 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilewright
-from tilewright.compiler import torch_devices
 from tilewright.compiler.driver import compile_imported
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.importers.torch_decompositions import decomposition_table
-from tilewright.compiler.importers.torch_graph import import_graph
-from tilewright.compiler.torch_options import Options
-from tilewright.compiler.torch_partition import build
+from tilewright.compiler.importers.torch.decompositions import decomposition_table
+from tilewright.compiler.importers.torch.graph import import_graph
+from tilewright.compiler.torch import devices as torch_devices
+from tilewright.compiler.torch.options import Options
+from tilewright.compiler.torch.partition import build
 from tilewright.runtime import torch_cuda_calls
 from tilewright.runtime.cuda import CudaExecutable
 from tilewright.runtime.errors import ArgumentError, PackageError

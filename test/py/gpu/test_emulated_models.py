@@ -12,11 +12,11 @@ from small_kernels import write
 from torch import nn
 
 import tilewright
-from tilewright.compiler.cli_check import check, compare
-from tilewright.compiler.cli_run import command
+from tilewright.compiler.cli.check import check, compare
+from tilewright.compiler.cli.run import command
+from tilewright.compiler.codegen.emulation import compile_object
+from tilewright.compiler.codegen.lower_gpu import read_launch
 from tilewright.compiler.gpu.builder import barrier, load, shared, store, thread_id
-from tilewright.compiler.gpu.emulation import compile_object
-from tilewright.compiler.gpu.lower import read_launch
 from tilewright.compiler.ir import ir, walk
 from tilewright.runtime.emulated import EmulatedExecutable
 from tilewright.runtime.errors import EmulationError, PackageError

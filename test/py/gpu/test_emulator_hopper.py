@@ -7,6 +7,7 @@ from kernel_mutants import survivors
 from small_kernels import finding, shared_bytes, viewed, write
 from test_hopper_gemm import draw, kernel, loaded, stored, tile
 
+from tilewright.compiler.codegen.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.builder import (
     barrier,
     block_id,
@@ -16,7 +17,6 @@ from tilewright.compiler.gpu.builder import (
     store,
     thread_id,
 )
-from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.primitives import (
     Shared,
     bulk_commit,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from small_kernels import finding, write
 
+from tilewright.compiler.codegen.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.builder import (
     barrier,
     block_id,
@@ -17,7 +18,6 @@ from tilewright.compiler.gpu.builder import (
     store_vector,
     thread_id,
 )
-from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.primitives import atomic_add, load_acquire, store_release, thread_fence
 from tilewright.compiler.ir import arith, ir, memref, scf, walk
 

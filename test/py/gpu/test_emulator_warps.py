@@ -5,6 +5,7 @@ import pytest
 from kernel_mutants import survivors
 from small_kernels import finding, i32_value, to_bf16, write
 
+from tilewright.compiler.codegen.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.builder import (
     Value,
     barrier,
@@ -17,7 +18,6 @@ from tilewright.compiler.gpu.builder import (
     store,
     thread_id,
 )
-from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.gpu.primitives import mma_m8n8k4, named_barrier, uniform
 from tilewright.compiler.ir import arith, gpu, ir, nvgpu, vector
 

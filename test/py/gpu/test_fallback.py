@@ -9,15 +9,15 @@ from dispatch_runs import agree, dispatches, kernel_of, run
 from kernel_mutants import survivors
 from torch.utils import _pytree as pytree
 
+from tilewright.compiler.codegen import ptxas
+from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
+from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.gpu import ptxas
-from tilewright.compiler.gpu.emulation import EmulationError, run_kernel
-from tilewright.compiler.gpu.kernels import fallback
-from tilewright.compiler.gpu.ptx import compile_ptx
+from tilewright.compiler.families.fallback import family as fallback
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 torch.manual_seed(0)
 r = torch.randn

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
-from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, emit_simt
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.contraction.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
+from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.simt_gemm import SimtTile, emit_simt
 from tilewright.compiler.ir import context, functions, ir, parse
 
 M, N, K = 37, 44, 30

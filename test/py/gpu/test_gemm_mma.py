@@ -9,8 +9,8 @@ from gemm_dispatches import Case, assert_close, convolution, matmul
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
-from tilewright.compiler.gpu.kernels.volta_gemm import VoltaTile, emit_volta
+from tilewright.compiler.families.contraction.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
+from tilewright.compiler.families.contraction.volta_gemm import VoltaTile, emit_volta
 
 F16, BF16, TF32, I8 = (
     INSTRUCTIONS[f"mma.m16n8{name}"] for name in ("k16.f16", "k16.bf16", "k8.tf32", "k32.i8")

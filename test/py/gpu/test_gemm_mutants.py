@@ -7,12 +7,12 @@ import pytest
 from gemm_dispatches import NUMPY, Case, assert_close, matmul
 from kernel_mutants import survivors
 
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
-from tilewright.compiler.gpu.kernels.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, emit_simt
-from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile, emit_skinny
-from tilewright.compiler.gpu.kernels.volta_gemm import VoltaTile, emit_volta
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.contraction.mma_gemm import INSTRUCTIONS, MmaTile, emit_mma
+from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.simt_gemm import SimtTile, emit_simt
+from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile, emit_skinny
+from tilewright.compiler.families.contraction.volta_gemm import VoltaTile, emit_volta
 from tilewright.compiler.ir import context, functions, ir
 
 F16 = INSTRUCTIONS["mma.m16n8k16.f16"]

@@ -8,14 +8,14 @@ from functools import cache
 import pytest
 from gemm_dispatches import Case, convolution, matmul
 
-from tilewright.compiler.gpu import ptxas
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
-from tilewright.compiler.gpu.kernels.contraction_tiles import choose, emit
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
-from tilewright.compiler.gpu.ptx import compile_ptx
+from tilewright.compiler.codegen import ptxas
+from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.simt_gemm import SimtTile
+from tilewright.compiler.families.contraction.tiles import choose, emit
 from tilewright.compiler.ir import context, functions, ir
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 _CASES = {
     "matmul": matmul(4096, 4096, 4096, epilogue="bias_relu"),

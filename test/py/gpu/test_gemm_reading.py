@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gemm_dispatches import Case, convolution, matmul
 
-from tilewright.compiler.gpu.kernels.contraction_problem import Contraction, NotContraction, read_contraction
+from tilewright.compiler.families.contraction.problem import Contraction, NotContraction, read_contraction
 from tilewright.compiler.ir import functions, parse
 
 

@@ -6,17 +6,17 @@ import pytest
 from gemm_dispatches import Case, assert_close, matmul
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.decision import Declined
-from tilewright.compiler.gpu.kernels import contraction
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
-from tilewright.compiler.gpu.kernels.contraction_tiles import choose
-from tilewright.compiler.gpu.kernels.mma_gemm import MmaTile
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile
-from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile
-from tilewright.compiler.gpu.kernels.volta_gemm import VoltaTile
+from tilewright.compiler.families.contraction import family as contraction
+from tilewright.compiler.families.contraction.mma_gemm import MmaTile
+from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.simt_gemm import SimtTile
+from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
+from tilewright.compiler.families.contraction.tiles import choose
+from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
+from tilewright.compiler.families.decision import Declined
 from tilewright.compiler.ir import functions
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 
 
 def chosen(case: Case, target: str, asked: GpuTile | None = None):

@@ -10,13 +10,13 @@ from gemm_dispatches import Case, assert_close, convolution, matmul
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels import skinny_gemm
-from tilewright.compiler.gpu.kernels.contraction_problem import read_contraction
-from tilewright.compiler.gpu.kernels.simt_gemm import SimtTile, emit_simt
-from tilewright.compiler.gpu.kernels.skinny_gemm import SkinnyTile, emit_skinny
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.contraction import skinny_gemm
+from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.simt_gemm import SimtTile, emit_simt
+from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile, emit_skinny
 from tilewright.compiler.ir import context, functions, ir, parse
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 SMALL = SimtTile(32, 32, 8, 4, 4, stages=3, deferred=True)
 

@@ -10,16 +10,18 @@ from gemm_dispatches import NUMPY, Case
 import tilewright
 from tilewright.bench.gemm_expected import dispatch_text, expect
 from tilewright.bench.gemm_shapes import GemmShape
+from tilewright.compiler.codegen import lower_gpu as lower
+from tilewright.compiler.codegen import ptxas
+from tilewright.compiler.codegen.emulation import run_kernel
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.precision import ATTRIBUTE
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.gpu import families, lower, ptxas
-from tilewright.compiler.gpu.emulation import run_kernel
+from tilewright.compiler.families.gpu import families
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-from tilewright.compiler.precision import ATTRIBUTE
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
-from tilewright.compiler.tuning.occupancy import register_limit, resident_blocks
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.gpu.occupancy import register_limit, resident_blocks
 
 RAGGED = Case({"m": 37, "n": 44, "k": 70}, ("m", "k"), ("k", "n"), ("m", "n"), epilogue="bias_relu")
 HALF = Case(

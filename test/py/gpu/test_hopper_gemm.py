@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hopper_products import Convolution, Product, two_results
 
-from tilewright.compiler.gpu.emitted_tiles import read_product
-from tilewright.compiler.gpu.emulation import execute, load_kernel, run_kernel
-from tilewright.compiler.gpu.kernels import hopper_gemm
+from tilewright.compiler.codegen.emulation import execute, load_kernel, run_kernel
+from tilewright.compiler.families.gpu.emitted_tiles import read_product
+from tilewright.compiler.families.wgmma import family as hopper_gemm
 from tilewright.compiler.ir import context, functions, ir, parse
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 
 SEEDS = (0, 1, 2)
 ROUNDING = {"f16": 2**-11, "bf16": 2**-8, "f32": 2**-23, "i32": 0}

@@ -7,7 +7,7 @@ import pytest
 from hopper_products import Product
 from test_hopper_gemm import draw, kernel, stored, tile
 
-from tilewright.compiler.gpu.emulation import EmulationError, execute, load_kernel
+from tilewright.compiler.codegen.emulation import EmulationError, execute, load_kernel
 from tilewright.compiler.ir import context, ir, parse, walk
 
 SEEDS = (0, 1, 2)

@@ -7,17 +7,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.compiler.gpu.kernels import hopper_choice
-from tilewright.compiler.gpu.kernels.contraction_problem import Access, Buffer, Contraction, Loop, Store
-from tilewright.compiler.gpu.kernels.element_values import Summed
-from tilewright.compiler.gpu.kernels.hopper_maps import NotHopper
-from tilewright.compiler.gpu.kernels.hopper_plan import Grid, Plan, make_plan, row_major_boxes
-from tilewright.compiler.gpu.kernels.hopper_producer import b_pieces
-from tilewright.compiler.gpu.kernels.hopper_schedule import TileSchedule
-from tilewright.compiler.gpu.kernels.hopper_split import Workspace
-from tilewright.compiler.gpu.kernels.hopper_tile import REGISTERS, SHARED_BYTES, HopperTile
-from tilewright.compiler.placement import dense_strides
-from tilewright.compiler.schedule import GpuTile
+from tilewright.compiler.analysis.placement import dense_strides
+from tilewright.compiler.families.contraction.element_values import Summed
+from tilewright.compiler.families.contraction.problem import Access, Buffer, Contraction, Loop, Store
+from tilewright.compiler.families.wgmma import choice as hopper_choice
+from tilewright.compiler.families.wgmma.maps import NotHopper
+from tilewright.compiler.families.wgmma.plan import Grid, Plan, make_plan, row_major_boxes
+from tilewright.compiler.families.wgmma.producer import b_pieces
+from tilewright.compiler.families.wgmma.schedule import TileSchedule
+from tilewright.compiler.families.wgmma.split import Workspace
+from tilewright.compiler.families.wgmma.tile import REGISTERS, SHARED_BYTES, HopperTile
+from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.runtime.launch_rules import broken_map_rule
 from tilewright.runtime.program import TensorMap
 

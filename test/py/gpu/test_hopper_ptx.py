@@ -5,15 +5,15 @@ import re
 import pytest
 from hopper_products import Convolution, Product
 
+from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.codegen.ptxas import assemble, find
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.decision import Declined
-from tilewright.compiler.gpu.kernels import hopper_gemm
-from tilewright.compiler.gpu.ptx import compile_ptx
-from tilewright.compiler.gpu.ptxas import assemble, find
+from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.wgmma import family as hopper_gemm
 from tilewright.compiler.ir import context, functions, ir, parse
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 needs_ptxas = pytest.mark.skipif(find("sm_90a") is None, reason="no assembler that knows sm_90a is installed")
 

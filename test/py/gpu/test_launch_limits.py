@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.compiler.codegen.limits import broken_limit, check_limits
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.builder import kernel
-from tilewright.compiler.gpu.limits import broken_limit, check_limits
 from tilewright.compiler.ir import context, ir
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 FITS = {"grid": 264, "block": 384, "cluster": 2, "shared_bytes": 229_440}
 

@@ -10,14 +10,14 @@ import torch
 from small_kernels import finding, i32_value, write
 from test_emulator_hopper import stages_are_right, stages_module
 
+from tilewright.compiler.codegen.emulation import EmulationError, execute, load_kernel, run_kernel
+from tilewright.compiler.codegen.lower_gpu import gpu_module
+from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.gpu.builder import barrier, block_id, if_, load, store, thread_id
-from tilewright.compiler.gpu.emulation import EmulationError, execute, load_kernel, run_kernel
-from tilewright.compiler.gpu.lower import gpu_module
-from tilewright.compiler.gpu.nvvm import kernel_of
 from tilewright.compiler.gpu.primitives import atomic_add, grid_dependency_wait, load_acquire, store_release
 from tilewright.compiler.ir import ir, parse, walk
-from tilewright.compiler.passes.overlap_launches import WAIT, OverlapLaunches
-from tilewright.compiler.target import resolve
+from tilewright.compiler.passes.lower_gpu.overlap_launches import WAIT, OverlapLaunches
+from tilewright.compiler.targets.target import resolve
 
 SEEDS = (0, 1, 2)
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from parallel_models import dispatches, sample
 from torch import nn
 
+from tilewright.compiler.codegen.ptxas import assemble
+from tilewright.compiler.codegen.translate import translate
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.kernels.parallel import emit, read, trace
-from tilewright.compiler.gpu.kernels.transpose import boxes
-from tilewright.compiler.gpu.ptxas import assemble
-from tilewright.compiler.gpu.translate import translate
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.families.elementwise.family import emit, read, trace
+from tilewright.compiler.families.elementwise.transpose import boxes
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 
 ARCHS = ["sm_70", "sm_80", "sm_90a"]
 

@@ -14,10 +14,10 @@ from parallel_models import ELEMENTS, check, dispatches, sample
 from torch import nn
 
 from tilewright.compiler import driver
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels.parallel import emit
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.elementwise.family import emit
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16,

@@ -7,11 +7,11 @@ import pytest
 import torch
 from parallel_models import dispatches, sample
 
-from tilewright.compiler.gpu.emulation import run_kernel
-from tilewright.compiler.gpu.kernels.parallel import emit
+from tilewright.compiler.codegen.emulation import run_kernel
+from tilewright.compiler.families.elementwise.family import emit
 from tilewright.compiler.ir import ir, parse
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.errors import EmulationError
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.gpu.kernels.parallel_positions import (
+from tilewright.compiler.families.elementwise.positions import (
     Digit,
     Flat,
     Position,

@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compiler.codegen import libdevice, nvvm, ptx, ptxas
+from tilewright.compiler.codegen.amdgpu import compile_amdgpu
+from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.codegen.ptxas import assemble, read_report
+from tilewright.compiler.codegen.translate import main
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.gpu import libdevice, nvvm, primitive_ptx, ptx, ptxas
-from tilewright.compiler.gpu.amdgpu import compile_amdgpu
+from tilewright.compiler.gpu import primitive_ptx
 from tilewright.compiler.gpu.builder import (
     Value,
     constant,
@@ -21,14 +25,11 @@ from tilewright.compiler.gpu.builder import (
     store,
     vector_type,
 )
-from tilewright.compiler.gpu.primitive_table import PRIMITIVES, Operand, Primitive
 from tilewright.compiler.gpu.primitives import Shared, Tile, mbarrier_wait, wgmma, wgmma_register, wgmma_wait
-from tilewright.compiler.gpu.ptx import compile_ptx
-from tilewright.compiler.gpu.ptxas import assemble, read_report
 from tilewright.compiler.gpu.tensor_maps import tensor_map
-from tilewright.compiler.gpu.translate import main
 from tilewright.compiler.ir import context, ir, llvm, parse
-from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.nouns.primitive_table import PRIMITIVES, Operand, Primitive
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.settings import SettingError
 
 SCALE = """

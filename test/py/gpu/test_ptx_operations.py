@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from tilewright.compiler.codegen.amdgpu import compile_amdgpu
+from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.codegen.ptxas import assemble, find
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.gpu.amdgpu import compile_amdgpu
-from tilewright.compiler.gpu.ptx import compile_ptx
-from tilewright.compiler.gpu.ptxas import assemble, find
 from tilewright.compiler.ir import parse
 
 ARCHS = ["sm_70", "sm_80", "sm_90a"]

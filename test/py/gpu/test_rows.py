@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from kernel_mutants import survivors
 from torch.utils import _pytree as pytree
 
+from tilewright.compiler.codegen import nvvm, ptxas
+from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
+from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu import nvvm, ptxas
-from tilewright.compiler.gpu.decision import Declined
-from tilewright.compiler.gpu.emulation import EmulationError, run_kernel
-from tilewright.compiler.gpu.kernels import fallback, rows
-from tilewright.compiler.gpu.kernels.rows_layout import RowShape, choose_layout
-from tilewright.compiler.gpu.kernels.rows_problem import NotRows, read_rows
-from tilewright.compiler.gpu.ptx import compile_ptx
+from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.fallback import family as fallback
+from tilewright.compiler.families.rows import family as rows
+from tilewright.compiler.families.rows.layout import RowShape, choose_layout
+from tilewright.compiler.families.rows.problem import NotRows, read_rows
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import Target, resolve
 
 torch.manual_seed(0)
 r = torch.randn

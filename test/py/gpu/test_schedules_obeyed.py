@@ -11,12 +11,12 @@ from dispatch_runs import dispatches
 from torch.nn import functional as F
 
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import PassError, ScheduleError
-from tilewright.compiler.gpu import families
-from tilewright.compiler.gpu.nvvm import kernel_of
+from tilewright.compiler.families.gpu import families
 from tilewright.compiler.ir import ir
-from tilewright.compiler.schedule import GpuTile, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 
 
 def r(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch_linalg import import_linalg
 
 from tilewright.compiler.ir import walk
-from tilewright.compiler.passes.fold_transposes import transposed_by
-from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.passes.graph.fold_transposes import transposed_by
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 
 BEFORE = "canonicalize,cse,simplify-bodies,separate-bias,generalize-named,canonicalize,cse"
 

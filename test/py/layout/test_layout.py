@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.layout import (
+from tilewright.compiler.nouns.layout import (
     DecoupleAt,
     Fold,
     Fuse,

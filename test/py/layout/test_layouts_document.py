@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilewright.compiler import passes
-from tilewright.compiler.layout import Layout, Primitive
-from tilewright.compiler.layout_rules import ATTRIBUTE
+from tilewright.compiler.nouns.layout import Layout, Primitive
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.rewriting.layout_rules import ATTRIBUTE
 
 TEXT = (Path(__file__).parents[3] / "docs" / "layouts.md").read_text()
 
@@ -23,7 +23,7 @@ def test_its_layouts_parse_and_its_passes_exist():
     (texts,) = re.findall(re.escape(ATTRIBUTE) + r" = \[(.*?\")\]", TEXT)
     assert [Layout.parse((1, 2, 3, 4), text).order for text in re.findall(r'"(.*?)"', texts)]
     for name in re.findall(r"builtin\.module\((.*?)\)", TEXT):
-        assert all(passes.load(part) for part in name.split(","))
+        assert all(registry.load(part) for part in name.split(","))
 
 
 def test_its_table_names_every_primitive():

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch_linalg import import_linalg
 
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.pipeline import run_pipeline
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 
 LAYOUT = "builtin.module(assign-layouts,propagate-layouts)"
 FOLD = "builtin.module(generalize-named,canonicalize,cse,fold-transposes)"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler import storage_order as so
+from tilewright.compiler.rewriting import storage_order as so
 
 
 @st.composite

@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
-from tilewright.compiler.importers.onnx_model import import_onnx
+from tilewright.compiler.importers.onnx.model import import_onnx
 from tilewright.runtime.errors import KernelAssertError, PackageError
 
 MEMORY_BYTES = 8 << 30

@@ -8,8 +8,8 @@ from models import info, model, random
 from onnx import TensorProto, helper
 
 import tilewright
-from tilewright.compiler.importers.onnx_contrib import DOMAIN
-from tilewright.compiler.importers.onnx_rules import RULES
+from tilewright.compiler.importers.onnx.contrib import DOMAIN
+from tilewright.compiler.importers.onnx.rules import RULES
 
 ort = pytest.importorskip("onnxruntime")
 

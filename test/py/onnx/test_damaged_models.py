@@ -14,7 +14,7 @@ from models import info, model, random
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
-from tilewright.compiler.importers.onnx_model import import_onnx
+from tilewright.compiler.importers.onnx.model import import_onnx
 
 
 def fuzz(seed: int, count: int, *how: str) -> None:

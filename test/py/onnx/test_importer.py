@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
-from tilewright.compiler.importers.onnx_model import OpenShapeError, import_onnx
+from tilewright.compiler.importers.onnx.model import OpenShapeError, import_onnx
 from tilewright.compiler.ir import functions, ir
 
 

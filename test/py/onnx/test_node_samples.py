@@ -13,8 +13,8 @@ from onnx.backend.test.runner import Runner
 
 from tilewright import onnx_backend
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.importers import onnx_model
-from tilewright.compiler.importers.onnx_rules import RULES
+from tilewright.compiler.importers.onnx import model as onnx_model
+from tilewright.compiler.importers.onnx.rules import RULES
 
 REFUSED = {
     "Adagrad", "Adam", "Momentum", "Bernoulli", "ImageDecoder", "LabelEncoder", "NonMaxSuppression", "NonZero",

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright
 from tilewright.compiler import phases
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 
 LENIENT = settings(
     max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

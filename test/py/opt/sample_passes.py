@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tilewright.compiler.ir import arith, ir, walk
-from tilewright.compiler.passes.base import Pass
+from tilewright.compiler.pipeline.pass_base import Pass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.compiler.diagnostics import (
+from tilewright.compiler.ir import context, ir
+from tilewright.compiler.pipeline.diagnostics import (
     Diagnostic,
     SourceText,
     Verifier,
@@ -13,7 +14,6 @@ from tilewright.compiler.diagnostics import (
     place,
     render,
 )
-from tilewright.compiler.ir import context, ir
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,14 @@ def test_the_pass_in_the_document_works(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "tilewright-opt").write_text(
         f"#!{sys.executable}\n"
         "import importlib.util, sys\n"
-        "from tilewright.compiler import passes\n"
-        "from tilewright.compiler.opt import main\n"
+        "from tilewright.compiler.pipeline import registry\n"
+        "from tilewright.compiler.cli.opt import main\n"
         f"spec = importlib.util.spec_from_file_location('mark_large', {str(tmp_path / 'mark_large.py')!r})\n"
         "module = importlib.util.module_from_spec(spec)\n"
         "sys.modules['mark_large'] = module\n"
         "spec.loader.exec_module(module)\n"
-        "passes.exists = lambda name: name == 'mark-large'\n"
-        "passes.load = lambda name: module.MarkLarge\n"
+        "registry.exists = lambda name: name == 'mark-large'\n"
+        "registry.load = lambda name: module.MarkLarge\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     (tmp_path / "tilewright-opt").chmod(0o755)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compiler.cli.opt import main, split
 from tilewright.compiler.ir import context
-from tilewright.compiler.opt import main, split
 
 SUBTRACTION = "func.func @f(%x: i32) -> i32 {\n  %y = arith.subi %x, %x : i32\n  return %y : i32\n}\n"
 
@@ -31,7 +31,7 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_it_starts_without_torch(subtraction: Path) -> None:
     code = (
         "import sys\n"
-        "from tilewright.compiler.opt import main\n"
+        "from tilewright.compiler.cli.opt import main\n"
         "assert main([sys.argv[1], '--canonicalize', '-o', sys.argv[1] + '.out']) == 0\n"
         "assert main(['--list-passes']) == 0\n"
         "print('torch' in sys.modules)\n"
@@ -48,7 +48,15 @@ def test_it_starts_fast(subtraction: Path) -> None:
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
-            [sys.executable, "-m", "tilewright.compiler.opt", str(subtraction), "--cse", "-o", "/dev/null"],
+            [
+                sys.executable,
+                "-m",
+                "tilewright.compiler.cli.opt",
+                str(subtraction),
+                "--cse",
+                "-o",
+                "/dev/null",
+            ],
             check=True,
             timeout=120,
         )
@@ -112,12 +120,12 @@ def test_a_dying_process_leaves_its_reproducer(subtraction: Path, tmp_path: Path
     code = (
         f"import sys, os; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import sample_passes\n"
-        "from tilewright.compiler import passes\n"
-        "from tilewright.compiler.opt import main\n"
+        "from tilewright.compiler.pipeline import registry\n"
+        "from tilewright.compiler.cli.opt import main\n"
         "cls = sample_passes.DivideByZero\n"
         "cls.run = lambda self, op: os.abort()\n"
-        "passes.exists = lambda name: name == 'divide-by-zero'\n"
-        "passes.load = lambda name: cls\n"
+        "registry.exists = lambda name: name == 'divide-by-zero'\n"
+        "registry.load = lambda name: cls\n"
         "main([sys.argv[1], '--divide-by-zero', '--mlir-pass-pipeline-crash-reproducer=' + sys.argv[2]])\n"
     )
     done = python(code, str(subtraction), str(reproducer))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sample_passes import CountAdds, EveryKind, NeedsSize
 
 from tilewright.compiler.errors import PipelineSyntaxError
-from tilewright.compiler.pipeline_syntax import parse_options, parse_pipeline
+from tilewright.compiler.pipeline.syntax import parse_options, parse_pipeline
 
 text = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=10)
 instances = st.builds(

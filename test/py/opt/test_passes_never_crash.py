@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import passes
+from tilewright.compiler.cli.opt import split
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import parse
-from tilewright.compiler.opt import split
-from tilewright.compiler.pipeline import Pipeline, StepError
+from tilewright.compiler.pipeline import registry
+from tilewright.compiler.pipeline.pipeline import Pipeline, StepError
 
 LIT = Path(__file__).parents[2] / "lit"
-REAL_PASSES = passes.names()
+REAL_PASSES = registry.names()
 
 
 def modules() -> list[tuple[str, str]]:
@@ -35,7 +35,7 @@ MODULES = modules()
 @pytest.mark.parametrize("name", REAL_PASSES)
 def test_no_module_crashes_a_pass(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_DUMP", str(tmp_path))
-    loaded = passes.load(name)
+    loaded = registry.load(name)
     assert loaded is not None
     anchor = "builtin.module" if loaded.anchor == "any" else loaded.anchor
     pipeline = (

@@ -8,8 +8,8 @@ import pytest
 
 from tilewright.compiler.errors import PassError, PipelineSyntaxError
 from tilewright.compiler.ir import ir, parse
-from tilewright.compiler.pipeline import Pipeline, StepError, run_pipeline
-from tilewright.compiler.reproducer import split_reproducer
+from tilewright.compiler.pipeline.pipeline import Pipeline, StepError, run_pipeline
+from tilewright.compiler.pipeline.reproducer import split_reproducer
 
 TWO_FUNCTIONS = """
 func.func @f(%x: i32) -> i32 {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.compiler.errors import PipelineSyntaxError
-from tilewright.compiler.pipeline_syntax import Node, parse_options, parse_pipeline, quoted, split_list
+from tilewright.compiler.pipeline.syntax import Node, parse_options, parse_pipeline, quoted, split_list
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,11}", fullmatch=True)
 keys = st.from_regex(r"[a-z][a-z0-9-]{0,7}", fullmatch=True)

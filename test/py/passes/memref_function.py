@@ -9,13 +9,13 @@ import llvmlite.binding as llvm_binding
 import numpy as np
 
 from tilewright.bench.array_function import host_machine
-from tilewright.compiler.complete_schedule import choose_loops
+from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.dialects import reduction_attribute
+from tilewright.compiler.families.cpu.complete_schedule import choose_loops
+from tilewright.compiler.families.cpu.reduction import Structure
 from tilewright.compiler.ir import ir, llvm, parse, walk
-from tilewright.compiler.kernels.reduction import Structure
-from tilewright.compiler.llvm_text import for_older_llvm
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 LOWERING = """convert-linalg-to-loops,lower-affine,convert-scf-to-cf,expand-strided-metadata,lower-affine,
   convert-vector-to-llvm,convert-math-to-llvm,convert-math-to-libm,finalize-memref-to-llvm,

@@ -9,10 +9,10 @@ import llvmlite.binding as llvm_binding
 import numpy as np
 
 from tilewright.bench.array_function import host_machine
+from tilewright.compiler.analysis.weight_flow import ROLE
+from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.ir import ir, llvm, parse
-from tilewright.compiler.llvm_text import for_older_llvm
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.weight_flow import ROLE
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 
 LOWERING = """builtin.module(
   func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,tm-tensor-bufferize,restrict-tensors),

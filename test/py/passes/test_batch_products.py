@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.ir import functions, ir, parse, walk
-from tilewright.compiler.passes.batch_products import BatchProducts
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.target import resolve
+from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
+from tilewright.compiler.pipeline.pipeline import run_pipeline
+from tilewright.compiler.targets.target import resolve
 
 WIDTH, ROWS = 3, 2
 ROW, WEIGHT = f"tensor<{ROWS}x{WIDTH}xf32>", f"tensor<{WIDTH}x{WIDTH}xf32>"

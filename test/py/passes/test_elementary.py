@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.bench.array_function import ArrayFunction, binary, error_ulps, unary
-from tilewright.compiler.elementary import exp2_weight
-from tilewright.compiler.expression import Number
 from tilewright.compiler.ir import context, functions, ir, parse
+from tilewright.compiler.rewriting.elementary import exp2_weight
+from tilewright.compiler.rewriting.expression import Number
 
 SPECIAL = np.array(
     [

@@ -8,11 +8,11 @@ import torch
 from tensor_function import TensorModule
 from torch import nn
 
-from tilewright.compiler.importers.torch_model import import_torch
+from tilewright.compiler.analysis.weight_flow import argument_roles
+from tilewright.compiler.importers.torch.model import import_torch
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.passes.separate_bias import is_contraction
-from tilewright.compiler.pipeline import run_pipeline
-from tilewright.compiler.weight_flow import argument_roles
+from tilewright.compiler.passes.graph.separate_bias import is_contraction
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 
 CLEAN = "canonicalize,cse,simplify-bodies,separate-bias,canonicalize,cse"
 

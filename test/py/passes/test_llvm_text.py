@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.compiler.codegen.llvm_text import for_older_llvm, with_fixed_tiles
 from tilewright.compiler.ir import llvm, parse, run_upstream
-from tilewright.compiler.llvm_text import for_older_llvm, with_fixed_tiles
 
 
 @pytest.mark.parametrize(

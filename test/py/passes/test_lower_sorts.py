@@ -9,7 +9,7 @@ from tensor_function import TensorModule
 from torch import nn
 
 import tilewright
-from tilewright.compiler.importers.torch_model import import_torch
+from tilewright.compiler.importers.torch.model import import_torch
 from tilewright.compiler.ir import parse
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions
 from tilewright.compiler.tuning.roller.alignment import (
@@ -23,7 +24,6 @@ from tilewright.compiler.tuning.roller.alignment import (
     warps,
 )
 from tilewright.compiler.tuning.roller.device import Device
-from tilewright.compiler.workload import Workload
 
 
 def space(workload: Workload, target: str = "v100", epsilon: float = 0.0, **options) -> Space:

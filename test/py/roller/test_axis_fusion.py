@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller.axis_fusion import Fused, fuse_axes
-from tilewright.compiler.workload import Operand, Workload
 
 
 def flat(operand: Operand, point: tuple[int, ...]) -> int:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.target import PRESETS, Target, resolve
+from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.targets.target import PRESETS, Target, resolve
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import ConstructOptions, Program, RTile, construct
 from tilewright.compiler.tuning.roller.alignment import Space
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.performance import Performance
-from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
 
 TARGETS = [name for name in PRESETS if name != "cpu"]
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import ConstructOptions, construct, evaluate
 from tilewright.compiler.tuning.roller.alignment import Space
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.performance import Performance
 from tilewright.compiler.tuning.roller.threads import _overlap
-from tilewright.compiler.workload import Workload
 
 PROGRAM = ((8, 8, 1), (64, 128, 16))
 

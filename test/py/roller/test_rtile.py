@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import RTile
 from tilewright.compiler.tuning.roller.rtile import TileGeometry, unit_stride_axis
-from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
 
 
 def position(term: Term, value: int) -> int:

@@ -93,7 +93,7 @@ def test_this_machine_has_what_every_x86_64_has():
 
 
 def test_names_the_compiler_detects_are_names_the_runtime_confirms():
-    target = pytest.importorskip("tilewright.compiler.target").resolve("cpu")
+    target = pytest.importorskip("tilewright.compiler.targets.target").resolve("cpu")
     assert missing(target.cpu_features) == []
 
 

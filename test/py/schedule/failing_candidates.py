@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 
-from tilewright.compiler.codegen import SYMBOL, emit_object
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, cpu_code
+from tilewright.compiler.codegen.machine_code import SYMBOL, emit_object
 from tilewright.compiler.errors import PassError
-from tilewright.compiler.lower import LoweredKernel, cpu_code
-from tilewright.compiler.target import Target, resolve
+from tilewright.compiler.targets.target import Target, resolve
 from tilewright.runtime.program import Kernel
 
 DEEDS = {

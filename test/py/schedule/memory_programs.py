@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tilewright.compiler.accesses import Accesses, Region
-from tilewright.compiler.placement import dense_strides
+from tilewright.compiler.analysis.placement import dense_strides
+from tilewright.compiler.nouns.accesses import Accesses, Region
 
 SHAPE = (3, 4)
 MEMORIES = 5

@@ -6,16 +6,16 @@ from failing_candidates import DEEDS
 
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.nouns.record import Record
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.profiler.selection import (
     ProfilerOptions,
     profile,
 )
-from tilewright.compiler.record import Record
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import Target, resolve
-from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.targets.target import Target, resolve
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.record_store import RecordStore
 
 UNROLL = {deed: unroll for unroll, deed in DEEDS.items()}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import drawn_order, programs, reads_of
 
-from tilewright.compiler.accesses import Accesses, Region, dependences, is_order
-from tilewright.compiler.placement import dense_strides
+from tilewright.compiler.analysis.placement import dense_strides
+from tilewright.compiler.nouns.accesses import Accesses, Region, dependences, is_order
 
 
 def items(region: Region) -> set[int]:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_programs import MEMORIES, SHAPE, programs, reads_of
 
-from tilewright.compiler.accesses import Accesses, Memory, Region, dependences, is_order
-from tilewright.compiler.plan import plan_arena
-from tilewright.compiler.target import KIB, resolve
+from tilewright.compiler.nouns.accesses import Accesses, Memory, Region, dependences, is_order
+from tilewright.compiler.package.plan import plan_arena
+from tilewright.compiler.targets.target import KIB, resolve
 from tilewright.compiler.tuning.dispatch_order import Cache, Decision, caches, decide, read_us, recent_first
 
 FAR = Cache(1 << 40, 10.0)

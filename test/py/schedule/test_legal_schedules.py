@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from tilewright.compiler import driver, phases
+from tilewright.compiler.analysis.sink import Loops, sink_of
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.passes.apply_schedule import Loops, sink_of
-from tilewright.compiler.register_tiles import divisors
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.register_tiles import divisors
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 

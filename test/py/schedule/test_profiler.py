@@ -17,6 +17,7 @@ from tilewright.compiler import driver, phases
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.measure import difference, tolerance
 from tilewright.compiler.profiler.processes import Child, ChildLost
 from tilewright.compiler.profiler.selection import (
@@ -24,9 +25,8 @@ from tilewright.compiler.profiler.selection import (
     MeasuringChild,
     profile,
 )
-from tilewright.compiler.schedule import Schedule
-from tilewright.compiler.target import resolve
-from tilewright.compiler.tuning.cpu_candidates import Candidate
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from profiled_dispatch import MODEL, UNROLL, decide, recorded, sittings
 
-from tilewright.compiler import lower
+from tilewright.compiler.codegen import lower_cpu as lower
 from tilewright.compiler.errors import RecordError
 from tilewright.compiler.ir import functions
 from tilewright.compiler.profiler import recording, selection
 from tilewright.compiler.profiler.recording import record_path
-from tilewright.compiler.target import resolve
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.record_store import RecordStore
 
 
@@ -254,8 +254,8 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 import profiled_dispatch as t
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.profiler.selection import profile
-from tilewright.compiler.tuning.cpu_candidates import Candidate
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.nouns.schedule import Schedule
 two = t.MODEL.replace("  return %r : tensor<64xf32>", "  %s = call @again(%r) : (tensor<64xf32>) -> tensor<64xf32>\\n  return %s : tensor<64xf32>", 1)
 private = two[two.index("func.func private"):].replace("@double", "@again").replace("arith.addf", "arith.mulf")
 module = parse(two + private)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.compiler.errors import RecordError
-from tilewright.compiler.record import Record, key_of, schedule_text, target_text
-from tilewright.compiler.schedule import GpuTile, Reduction, Schedule
-from tilewright.compiler.target import PRESETS, resolve
+from tilewright.compiler.nouns.record import Record, key_of, schedule_text, target_text
+from tilewright.compiler.nouns.schedule import GpuTile, Reduction, Schedule
+from tilewright.compiler.targets.target import PRESETS, resolve
 
 RECORD = Record(
     workload="a" * 64,

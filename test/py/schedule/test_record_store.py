@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from test_record import RECORD, records
 
 from tilewright.compiler.errors import RecordError
-from tilewright.compiler.record import Record, key_of
-from tilewright.compiler.schedule import Schedule
+from tilewright.compiler.nouns.record import Record, key_of
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.tuning.record_store import RecordStore
 from tilewright.compiler.tuning.recorded_choice import fastest
 
@@ -353,8 +353,8 @@ def test_keys_are_the_same_in_any_process() -> None:
 import json
 from tilewright.compiler.ir import functions, parse
 from tilewright.compiler.profiler.questions import workload_text
-from tilewright.compiler.record import key_of, target_text
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.record import key_of, target_text
+from tilewright.compiler.targets.target import resolve
 from profiled_dispatch import MODEL
 from test_record import RECORD
 text = MODEL.replace("@double", "@%s")

@@ -14,17 +14,19 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tilewright.compiler import complete_schedule, lower, phases
-from tilewright.compiler.attention_cut import AttentionCut, AttentionLoops
+from tilewright.compiler import phases
+from tilewright.compiler.codegen import lower_cpu as lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.reduction_attribute import broken
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.cpu import complete_schedule
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.passes.construct_schedules import ConstructSchedules
-from tilewright.compiler.schedule import LOOPS, Reduction, Schedule
-from tilewright.compiler.target import resolve
+from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops
+from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 

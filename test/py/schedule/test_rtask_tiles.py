@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.target import resolve
-from tilewright.compiler.tuning.cpu_candidates import cpu_candidates, register_tiles
-from tilewright.compiler.tuning.roller import ConstructOptions
-from tilewright.compiler.tuning.rtask_tiles import (
+from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.cpu.cpu_candidates import cpu_candidates, register_tiles
+from tilewright.compiler.tuning.cpu.rtask_tiles import (
     CpuModel,
     CutSpace,
     RegisterLoops,
@@ -22,7 +22,7 @@ from tilewright.compiler.tuning.rtask_tiles import (
     pieces,
     transposing_tile,
 )
-from tilewright.compiler.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.tuning.roller import ConstructOptions
 
 TARGET = resolve("x86-64-v4")
 sizes = st.integers(1, 256)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.ir import parse
-from tilewright.compiler.structure import Structured
-from tilewright.compiler.workload_of import DispatchWorkload, NoWorkload, read_workload
 
 _ALIVE: list = []
 
@@ -61,7 +61,7 @@ def touched(structured: Structured, operand: int, starts: list[int], tile: list[
     """The elements of an operand that the points of a tile index, one by one."""
     map_ = structured.maps[operand]
     spans = [range(s, min(s + t, e)) for s, t, e in zip(starts, tile, structured.extents)]
-    from tilewright.compiler.affine_access import evaluate
+    from tilewright.compiler.analysis.affine_access import evaluate
 
     return {tuple(evaluate(e, list(point)) for e in map_.results) for point in itertools.product(*spans)}
 

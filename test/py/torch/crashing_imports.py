@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tilewright.compiler.target import Target
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.workers import tasks
 
 

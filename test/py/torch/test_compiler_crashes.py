@@ -9,8 +9,8 @@ import torch
 
 import tilewright
 from tilewright.compiler.errors import CompilerCrashError
-from tilewright.compiler.fallback import FallbackWarning
-from tilewright.compiler.importers import torch_lowering
+from tilewright.compiler.importers.torch import lowering as torch_lowering
+from tilewright.compiler.torch.fallback import FallbackWarning
 from tilewright.compiler.workers import modules
 
 
@@ -20,7 +20,7 @@ def anew(monkeypatch, tmp_path):
     torch._dynamo.reset()
     monkeypatch.setattr(torch_lowering, "_verdicts", {})
     monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("tilewright.compiler.fallback._reported", set())
+    monkeypatch.setattr("tilewright.compiler.torch.fallback._reported", set())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 

@@ -9,8 +9,10 @@ import torch
 import torch._dynamo
 from torch import nn
 
-from tilewright.compiler import fallback, torch_partition, torch_specialise
-from tilewright.compiler.fallback import FallbackWarning
+from tilewright.compiler.torch import fallback
+from tilewright.compiler.torch import partition as torch_partition
+from tilewright.compiler.torch import specialise as torch_specialise
+from tilewright.compiler.torch.fallback import FallbackWarning
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +105,7 @@ def test_only_the_first_shapes_keep_parameters(parts, monkeypatch):
     assert [len(part._model.weights) for part in parts] == [2, 2, 0, 0]
 
 
-@pytest.mark.filterwarnings("ignore::tilewright.compiler.fallback.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::tilewright.compiler.torch.fallback.FallbackWarning")
 @pytest.mark.parametrize("model", [Split, lambda: nn.Linear(64, 32)], ids=["split", "dynamic"])
 def test_kept_parameters_may_change_between_calls(model, parts):
     model = model().eval()

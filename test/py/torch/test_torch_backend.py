@@ -10,9 +10,11 @@ import torch._dynamo
 from torch import nn
 
 import tilewright
-from tilewright.compiler import fallback, torch_options, torch_specialise
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.fallback import FallbackWarning
+from tilewright.compiler.torch import fallback
+from tilewright.compiler.torch import options as torch_options
+from tilewright.compiler.torch import specialise as torch_specialise
+from tilewright.compiler.torch.fallback import FallbackWarning
 
 STRICT = {"strict": True}
 

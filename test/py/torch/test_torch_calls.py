@@ -12,7 +12,7 @@ from torch import nn
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
-from tilewright.compiler.importers.torch_model import import_torch
+from tilewright.compiler.importers.torch.model import import_torch
 from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.signature import Output, Signature, Tree
 from tilewright.runtime.views import rebased

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.fallback import FallbackWarning
-from tilewright.compiler.importers import torch_indexing
+from tilewright.compiler.importers.torch import indexing as torch_indexing
+from tilewright.compiler.torch.fallback import FallbackWarning
 
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright
-from tilewright.compiler.importers import torch_indexing
+from tilewright.compiler.importers.torch import indexing as torch_indexing
 
 
 @st.composite

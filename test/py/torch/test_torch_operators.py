@@ -11,7 +11,7 @@ from torch_harness import check
 from torch_loops import LoopExecutable
 
 import tilewright
-from tilewright.compiler.importers.torch_model import import_torch
+from tilewright.compiler.importers.torch.model import import_torch
 from tilewright.runtime.model import CompiledModel
 
 CASES = every_case()

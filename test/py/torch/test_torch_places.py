@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.importers import torch_functions, torch_indexing, torch_special
+from tilewright.compiler.importers.torch import functions as torch_functions
+from tilewright.compiler.importers.torch import indexing as torch_indexing
+from tilewright.compiler.importers.torch import special as torch_special
 
 COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilewright")]
 

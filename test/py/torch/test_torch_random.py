@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import tilewright
-from tilewright.compiler import fallback
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.fallback import FallbackWarning
+from tilewright.compiler.torch import fallback
+from tilewright.compiler.torch.fallback import FallbackWarning
 
 WHOLE = {
     "dropouts": lambda x: F.dropout(F.dropout(x, 0.3) * 2, 0.5),

@@ -8,7 +8,7 @@ import torch
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError
-from tilewright.compiler.importers.torch_types import dtype_name
+from tilewright.compiler.importers.torch.types import dtype_name
 from tilewright.runtime.arrays import numpy_dtype
 
 PAIRS = [

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError
-from tilewright.compiler.importers.torch_resizing import _around, _beside
+from tilewright.compiler.importers.torch.resizing import _around, _beside
 
 RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 SIZES: list[dict[str, Any]] = [{"size": size} for size in ((3, 6, 3), (5, 1, 2), (1, 4, 7), (5, 4, 3))]

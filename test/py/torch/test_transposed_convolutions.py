@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import tilewright
-from tilewright.compiler.importers.torch_windows import _phases
+from tilewright.compiler.importers.torch.windows import _phases
 
 CASES = [
     (1, 3, 2, 1, 1, "plain"),

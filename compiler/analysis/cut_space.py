@@ -1,0 +1,110 @@
+"""Reads off a dispatch what code generation can cut of it: loops, blocks, shared rows, the register tile's loops."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.compiler.analysis.affine_access import is_dim, map_dims, packing
+from tilewright.compiler.analysis.structure import Structured, loop_lines, tileable_loops
+from tilewright.compiler.analysis.workload_of import DispatchWorkload
+from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.register_tiles import packed_widths
+from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, RegisterLoops
+
+
+def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
+    """The cuts of a dispatch that has structured operations.
+
+    A loop can be cut where every operation follows it without recomputation. Tiles are whole blocks of packed
+    operands, or divide one; a convolution's rows, which share their halo, stay whole; a contraction's columns are cut
+    between pairs of vectors.
+    """
+    group = list(dispatch.group)
+    root, lines = group[-1], loop_lines(group[-1], group)
+    loops = tileable_loops(root, group)
+    axis_of = {loop: axis for axis, loop in enumerate(dispatch.loops) if loop is not None}
+    axes = tuple(axis_of[loop] for loop in range(len(root.extents)))
+    main, blocks = dispatch.main, _blocks(root, group, lines)
+    # A ragged last rTask accumulates in memory of its own and copies out what its one result's dimensions can place.
+    placed = len(root.op.results) == 1 and all(is_dim(e) for e in root.result_map.results)
+    exact = root.accumulates and not placed
+    if main is not None and main.is_contraction and set(loops) == _parallel(root):
+        steps, registers = _contraction(root, main, lines[group.index(main)] or {}, vector_bits)
+        return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks)
+    steps = list(blocks)
+    inner = root.result_map.results[-1] if root.result_map.results else None
+    if inner is not None and is_dim(inner):
+        # The result's rows are cut between pairs of vectors, or not at all.
+        pair = 2 * max(1, vector_bits // _bits(root.op.results[0].type))
+        steps[inner.position] = math.lcm(steps[inner.position], pair)
+    return CutSpace(
+        root.extents,
+        axes,
+        loops,
+        tuple(min(step, extent) for step, extent in zip(steps, root.extents)),
+        exact,
+        transposed=_transposed(root, group, loops),
+        blocks=blocks,
+    )
+
+
+def _bits(type_: ir.Type) -> int:
+    element = ir.ShapedType(type_).element_type
+    return element.width if isinstance(element, (ir.FloatType, ir.IntegerType)) else 64
+
+
+def _parallel(root: Structured) -> set[int]:
+    return {i for i, kind in enumerate(root.kinds) if kind == "parallel"}
+
+
+def _blocks(
+    root: Structured, group: list[Structured], lines: list[dict[int, int | None] | None]
+) -> tuple[int, ...]:
+    """Per loop of the sink, the least multiple of all blocks that operands are packed in along it."""
+    steps = [1] * len(root.extents)
+    for structured, line in zip(group, lines):
+        for outer, inner in (line or {}).items():
+            found = [b for m in structured.maps if inner is not None and (b := packing(m, inner)) is not None]
+            steps[outer] = math.lcm(steps[outer], *found)
+    return tuple(steps)
+
+
+def _transposed(root: Structured, group: list[Structured], loops: tuple[int, ...]) -> tuple[int, ...]:
+    """The loop order of a source that runs along another loop than the result; empty where there is none."""
+    if len(group) != 1 or set(loops) != set(range(len(root.extents))) or root.accumulates:
+        return ()
+    for map_ in root.maps[: root.num_inputs]:
+        order = tuple(e.position for e in map_.results if is_dim(e))
+        last = len(root.extents) - 1
+        # What the last loop does not touch is broadcast along it, not transposed.
+        if last in order and order[-1] != last:
+            return order
+    return ()
+
+
+def _contraction(
+    root: Structured, main: Structured, line: dict[int, int | None], vector_bits: int
+) -> tuple[tuple[int, ...], RegisterLoops]:
+    own = {inner: outer for outer, inner in line.items() if inner is not None}
+    output = [e.position for e in main.result_map.results if is_dim(e)]
+    vector = output[-1]
+    lanes = max(1, vector_bits // _bits(main.op.results[0].type))
+    moving = [m for m in main.maps[:2] if vector in map_dims(m)]
+    block = next((b for m in moving if (b := packing(m, vector)) is not None), None)
+    # As `vectorize-reductions` chooses: the loop that re-uses the most vector operands; ties go to the inner one.
+    rows = [(sum(d not in map_dims(m) for m in moving), min(main.extents[d], 8), d) for d in output[:-1]]
+    unroll = max(rows)[2] if rows else None
+    steps = [1] * len(root.extents)
+    if vector in own:
+        steps[own[vector]] = block or min(lanes * 2, main.extents[vector])
+    windowed = any(isinstance(e, ir.AffineAddExpr) for m in main.maps for e in m.results)
+    if unroll is not None and unroll in own and windowed and len(moving) == 1:
+        steps[own[unroll]] = root.extents[own[unroll]]
+    registers = RegisterLoops(
+        None if unroll is None else own.get(unroll),
+        own.get(vector),
+        1 if unroll is None else main.extents[unroll],
+        main.extents[vector],
+        None if block is None else packed_widths(block, lanes),
+    )
+    return tuple(steps), registers

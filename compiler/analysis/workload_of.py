@@ -1,0 +1,317 @@
+"""Reads the `Workload` of a dispatch off its IR: what schedulers see of a group of operations around one sink.
+
+    %0 = linalg.generic // matmul, (m, n, k)            axes      m: 197, n: 3072 (parallel), k: 768 (reduction)
+    %1 = linalg.generic // bias and relu, (m, n)   =>   operands  x[m, k], w[n floordiv 64, k, n mod 64], b[n], result[m, n]
+
+Parallel axes are the sink's loops; loops of its producers are followed through the tensors in between, and what
+remains are the reductions. Where one loop is cut in the sink and summed over in a producer (softmax), it is one axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.workload import BITS, Axis, Index, Operand, Term, Workload
+
+_SILENT = ("arith.constant", "tensor.empty", "linalg.fill", "func.return")
+
+
+class NoWorkload(Exception):
+    """The dispatch is nothing that axes and index maps describe; the message says why."""
+
+
+@dataclass(frozen=True)
+class DispatchWorkload:
+    """A workload and where its axes come from.
+
+    `loops[a]` is the loop of the sink that axis `a` is, None for a reduction of a producer; `main` is the operation
+    that does the work, and `main_axes[l]` the axis of its loop `l`, None for loops of one step. `group` holds the
+    structured operations in program order, the sink last where it is structured; `main` is None where there are none.
+    """
+
+    workload: Workload
+    loops: tuple[int | None, ...]
+    group: tuple[Structured, ...] = ()
+    main: Structured | None = None
+    main_axes: tuple[int | None, ...] = ()
+
+
+def read_workload(function: ir.Operation) -> DispatchWorkload:
+    """The workload of a dispatch; raises NoWorkload with the reason for one that has none."""
+    ops = [view.operation for view in function.regions[0].blocks[0].operations]
+    returned = list(ops[-1].operands)
+    owners = {None if isinstance(v.owner, ir.Block) else v.owner.operation for v in returned}
+    if len(owners) != 1 or None in owners:
+        raise NoWorkload("its results do not come from one operation")
+    (sink,) = owners
+    assert sink is not None
+    if sink.name in ("tensor.pad", "tensor.concat", "linalg.fill"):
+        return _movement(sink)
+    group = []
+    for op in ops:
+        if op.name in _SILENT or not any(isinstance(r.type, ir.ShapedType) for r in op.results):
+            continue
+        structured = Structured.read(op)
+        if structured is None and not (op.operands and op.operands[0].owner in _silent(ops)):
+            raise NoWorkload(f"{op.name} is no structured operation on static shapes")
+        if structured is not None:
+            group.append(structured)
+    if not group or group[-1].op != sink:
+        raise NoWorkload(f"{sink.name} is no structured operation on static shapes")
+    if any(extent < 1 for structured in group for extent in structured.extents):
+        raise NoWorkload("a loop has no steps")
+    return _Reader(tuple(group)).read()
+
+
+def _silent(ops: Sequence[ir.Operation]) -> list[ir.Operation]:
+    return [op for op in ops if op.name in _SILENT]
+
+
+class _Reader:
+    """Names the loops of a group and reads its operands."""
+
+    def __init__(self, group: tuple[Structured, ...]):
+        self.group = group
+        self.extents: list[int] = []
+        self.kinds: list[str] = []
+        self.loops: list[int | None] = []
+        self.names: list[dict[int, int | None]] = [{} for _ in group]
+
+    def read(self) -> DispatchWorkload:
+        self.name_loops()
+        # Parallel axes come first, whatever order reductions were found in.
+        order = sorted(range(len(self.extents)), key=lambda a: self.kinds[a] == "reduction")
+        place = {axis: position for position, axis in enumerate(order)}
+        self.names = [
+            {loop: None if axis is None else place[axis] for loop, axis in names.items()}
+            for names in self.names
+        ]
+        axes = tuple(
+            Axis(_name(self.loops[a], position), self.extents[a], self.kinds[a])  # type: ignore[arg-type]
+            for position, a in enumerate(order)
+        )
+        main = self.main()
+        workload = Workload(self.label(main), axes, self.operands(), *self.flops(axes))
+        names = self.names[self.group.index(main)]
+        return DispatchWorkload(
+            workload,
+            tuple(self.loops[a] for a in order),
+            self.group,
+            main,
+            tuple(names.get(loop) for loop in range(len(main.extents))),
+        )
+
+    def main(self) -> Structured:
+        """The contraction, else the reduction or the sink with the most work."""
+        found = [s for s in self.group if s.is_contraction]
+        if found:
+            return found[0]
+        return max(reversed(self.group), key=lambda s: (not s.is_elementwise, s.points))
+
+    @staticmethod
+    def label(main: Structured) -> str:
+        if main.is_contraction:
+            if not map_dims(main.maps[1]) & map_dims(main.result_map) - map_dims(main.maps[0]):
+                return "depthwise"
+            return "matmul" if main.maps[0].is_projected_permutation else "conv"
+        if main.is_elementwise:
+            return "elementwise"
+        if all(m.is_projected_permutation for m in main.maps):
+            return "reduction"
+        names = {op.operation.name for op in main.body.operations}
+        return "depthwise" if names & {"arith.mulf", "arith.muli"} else "pooling"
+
+    def axis(self, extent: int, kind: str, loop: int | None) -> int:
+        self.extents.append(extent)
+        self.kinds.append(kind)
+        self.loops.append(loop)
+        return len(self.extents) - 1
+
+    def name_loops(self) -> None:
+        """Gives every loop of every operation its axis, consumers before producers."""
+        sink = self.group[-1]
+        for wanted in ("parallel", "reduction"):
+            for loop, (extent, kind) in enumerate(zip(sink.extents, sink.kinds)):
+                if kind == wanted:
+                    self.names[-1][loop] = self.axis(extent, kind, loop)
+        producers = {r: number for number, s in enumerate(self.group) for r in s.op.results}
+        for number in range(len(self.group) - 1, -1, -1):
+            structured, names = self.group[number], self.names[number]
+            self.name_remaining(number)
+            for operand, map_ in zip(structured.op.operands, structured.maps):
+                producer = producers.get(operand)
+                if producer is None:
+                    continue
+                for expr, own in zip(map_.results, self.group[producer].result_map.results):
+                    if is_dim(expr) and is_dim(own):
+                        self.names[producer].setdefault(own.position, names[expr.position])
+
+    def name_remaining(self, number: int) -> None:
+        structured, names = self.group[number], self.names[number]
+        for loop, (extent, kind) in enumerate(zip(structured.extents, structured.kinds)):
+            if loop in names:
+                continue
+            if extent == 1:
+                names[loop] = None
+                continue
+            known = self.shared(number, loop)
+            if known is None and kind == "parallel":
+                raise NoWorkload(f"a loop of {extent} of a producer is no loop of the sink")
+            names[loop] = self.axis(extent, "reduction", None) if known is None else known
+
+    def shared(self, number: int, loop: int) -> int | None:
+        """The axis along which another operation of the group runs through the tensor that `loop` runs through."""
+        structured = self.group[number]
+        for operand, map_ in zip(structured.op.operands, structured.maps):
+            for dimension, expr in enumerate(map_.results):
+                if not is_dim(expr, loop):
+                    continue
+                for other in range(len(self.group) - 1, number, -1):
+                    reader = self.group[other]
+                    for value, read in zip(reader.op.operands, reader.maps):
+                        if value != operand or not is_dim(read.results[dimension]):
+                            continue
+                        axis = self.names[other].get(read.results[dimension].position)
+                        taken = axis in self.names[number].values()
+                        if axis is not None and not taken and self.extents[axis] == structured.extents[loop]:
+                            return axis
+        return None
+
+    def operands(self) -> tuple[Operand, ...]:
+        """What is read from memory and the result; tensors that only pass between operations are neither."""
+        inside = {result for s in self.group for result in s.op.results}
+        found: dict[tuple, Operand] = {}
+        for s, names in zip(self.group, self.names):
+            for operand, map_ in zip(s.op.operands, s.maps[: s.num_inputs]):
+                if operand in inside or not isinstance(operand.type, ir.ShapedType):
+                    continue
+                if _is_silent(operand):
+                    continue
+                read = _operand(f"in{len(found)}", operand, map_, names)
+                found.setdefault((operand, read.index_map), read)
+            for gathered in _gathered(s):
+                # One element per point, anywhere: as much as a tensor of the operation's own shape.
+                kept = [loop for loop in range(len(s.extents)) if names[loop] is not None]
+                index = tuple(Index((Term(names[loop]),)) for loop in kept)  # type: ignore[arg-type]
+                shape = tuple(s.extents[loop] for loop in kept)
+                found[(gathered, s.op)] = Operand(f"in{len(found)}", shape, _dtype(gathered.type), index)
+        sink, names = self.group[-1], self.names[-1]
+        results = [
+            _operand(f"out{i}", result, map_, names, output=i == 0)
+            for i, (result, map_) in enumerate(zip(sink.op.results, sink.maps[sink.num_inputs :]))
+        ]
+        return (*found.values(), *results)
+
+    def flops(self, axes: tuple[Axis, ...]) -> tuple[float, float]:
+        """Arithmetic per point and per element of the result, so that the group's total is met."""
+        reductions = {a for a, axis in enumerate(axes) if axis.kind == "reduction"}
+        points = math.prod(axis.extent for axis in axes)
+        elements = math.prod(axis.extent for axis in axes if axis.kind == "parallel")
+        inner, outer = 0.0, 0.0
+        for s, names in zip(self.group, self.names):
+            if reductions <= set(names.values()):
+                inner += s.body_ops * s.points
+            else:
+                outer += s.body_ops * s.points
+        return inner / max(1, points), outer / max(1, elements)
+
+
+def _name(loop: int | None, position: int) -> str:
+    return f"d{loop}" if loop is not None else f"r{position}"
+
+
+def _is_silent(value: ir.Value) -> bool:
+    """Whether the value is a fill, an empty tensor or a splat, and takes no memory of its own."""
+    return not isinstance(value.owner, ir.Block) and value.owner.operation.name in _SILENT
+
+
+def _gathered(structured: Structured) -> list[ir.Value]:
+    """Tensors that the body reads at computed places."""
+    return [
+        op.operation.operands[0] for op in structured.body.operations if op.operation.name == "tensor.extract"
+    ]
+
+
+def _dtype(type_: ir.Type) -> str:
+    element = ir.ShapedType(type_).element_type
+    name = "i64" if isinstance(element, ir.IndexType) else str(element)
+    name = "f8" if name.startswith("f8") else name.removeprefix("u").removeprefix("s")
+    if name not in BITS:
+        raise NoWorkload(f"elements of {element} have no size that schedules know")
+    return name
+
+
+def _operand(
+    name: str, value: ir.Value, map_: ir.AffineMap, names: dict[int, int | None], output: bool = False
+) -> Operand:
+    shape = tuple(ir.ShapedType(value.type).shape)
+    index = tuple(_index(expr, names) for expr in map_.results)
+    return Operand(name, shape, _dtype(value.type), index, output)
+
+
+def _index(expr: ir.AffineExpr, names: dict[int, int | None]) -> Index:
+    """One dimension of an index map over axes; raises NoWorkload for what is no sum of scaled digits of loops."""
+    terms, offset = [], 0
+    pending = [(expr, 1)]
+    while pending:
+        part, scale = pending.pop(0)
+        if isinstance(part, ir.AffineConstantExpr):
+            offset += scale * part.value
+        elif isinstance(part, ir.AffineAddExpr):
+            pending = [(part.lhs, scale), (part.rhs, scale), *pending]
+        elif isinstance(part, ir.AffineMulExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
+            pending.insert(0, (part.lhs, scale * part.rhs.value))
+        else:
+            loop, divisor, modulus = _digit(part)
+            axis = names[loop]
+            if axis is not None:
+                terms.append(Term(axis, scale, divisor, modulus))
+    return Index(tuple(terms), offset)
+
+
+def _digit(expr: ir.AffineExpr) -> tuple[int, int, int]:
+    """(loop, divisor, modulus) of `loop`, `loop floordiv c`, `loop mod c` and `(loop floordiv c) mod d`."""
+    modulus = 0
+    part = expr
+    if isinstance(part, ir.AffineModExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
+        part, modulus = part.lhs, part.rhs.value
+    divisor = 1
+    if isinstance(part, ir.AffineFloorDivExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
+        part, divisor = part.lhs, part.rhs.value
+    if not isinstance(part, ir.AffineDimExpr):
+        raise NoWorkload(f"the index `{expr}` is no sum of loops, their quotients and remainders")
+    return part.position, divisor, modulus
+
+
+def _movement(sink: ir.Operation) -> DispatchWorkload:
+    """Padding, concatenation and filling: every source element is read at a fixed distance from where it is written."""
+    type_ = ir.ShapedType(sink.results[0].type)
+    if not all(ir.ShapedType(v.type).has_static_shape for v in (*_sources(sink), sink.results[0])):
+        raise NoWorkload(f"{sink.name} is no structured operation on static shapes")
+    shape = tuple(type_.shape)
+    axes = tuple(Axis(f"d{i}", extent) for i, extent in enumerate(shape))
+    operands = []
+    start = [0] * len(shape)
+    low = [int(v) for v in sink.attributes["static_low"]] if sink.name == "tensor.pad" else [0] * len(shape)
+    dimension = ir.IntegerAttr(sink.attributes["dim"]).value if sink.name == "tensor.concat" else None
+    for number, source in enumerate(_sources(sink)):
+        own = tuple(ir.ShapedType(source.type).shape)
+        index = tuple(Index((Term(i),), -low[i] - start[i]) for i in range(len(shape)))
+        operands.append(Operand(f"in{number}", own, _dtype(source.type), index))
+        if dimension is not None:
+            start[dimension] += own[dimension]
+    index = tuple(Index((Term(i),)) for i in range(len(shape)))
+    operands.append(Operand("out0", shape, _dtype(sink.results[0].type), index, output=True))
+    workload = Workload(sink.name.split(".")[1], axes, tuple(operands), flops_per_point=0.0)
+    return DispatchWorkload(workload, tuple(range(len(shape))))
+
+
+def _sources(sink: ir.Operation) -> list[ir.Value]:
+    if sink.name == "linalg.fill":
+        return []
+    return [v for v in sink.operands if isinstance(v.type, ir.RankedTensorType)]

@@ -1,0 +1,1 @@
+"""What is kept on disk between compilations: kernels, imported modules and whole packages."""

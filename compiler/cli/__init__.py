@@ -1,0 +1,1 @@
+"""The commands `tilewright` and `tilewright-opt`."""

@@ -1,0 +1,166 @@
+"""One dispatch to one kernel: the pipeline from linalg on tensors to machine code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tilewright import __version__
+from tilewright.compiler.codegen import machine_code as codegen
+from tilewright.compiler.codegen.machine_code import CpuCode
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.families.cpu.complete_schedule import complete
+from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, UNSCHEDULED, Schedule
+from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
+from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
+from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
+from tilewright.compiler.passes.lower_cpu.stream_stores import StreamStores
+from tilewright.compiler.passes.lower_cpu.tile_dots import TileDots
+from tilewright.compiler.passes.lower_cpu.vectorize_dots import VectorizeDots
+from tilewright.compiler.passes.lower_cpu.vectorize_interleaves import VectorizeInterleaves
+from tilewright.compiler.passes.lower_cpu.vectorize_reductions import VectorizeReductions
+from tilewright.compiler.passes.lower_cpu.vectorize_transposes import VectorizeTransposes
+from tilewright.compiler.passes.lower_cpu.vectorize_windows import VectorizeWindows
+from tilewright.compiler.pipeline.pipeline import OnPass, run_pipeline
+from tilewright.compiler.targets.target import Target
+from tilewright.runtime.program import Kernel
+
+ONCE = "tilewright.once"
+"""Marks a dispatch that runs when weights are bound and never again: its code need not be the fastest."""
+
+
+def pipeline(target: Target) -> str:
+    """The passes that lower a module with one dispatch to the LLVM dialect."""
+    registers = (target.vector_bits, target.registers_per_thread)
+    return f"""builtin.module(
+        func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
+        apply-schedule,canonicalize,cse,
+        form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
+        func.func(tm-tensor-bufferize,restrict-tensors),
+        one-shot-bufferize{{allow-unknown-ops=false}},
+        canonicalize,cse,canonicalize,
+        func.func(
+            map-tasks,
+            {LowerWinograd(*registers).spec()},
+            {TileDots.for_target(target).spec()},
+            {VectorizeDots.for_target(target).spec()},
+            {VectorizeWindows(*registers).spec()},
+            {StreamStores(target.vector_bits, target.memory[1].capacity_bytes).spec()},
+            {VectorizeReductions(*registers).spec()},
+            {VectorizeInterleaves(target.vector_bits).spec()},
+            {VectorizeTransposes(target.vector_bits).spec()},
+            lower-sorts,tm-tensor-to-loops,
+            refback-munge-memref-copy,
+            convert-linalg-to-loops,
+            place-scratch,
+            report-asserts,
+            canonicalize,cse,
+            canonicalize),
+        lower-affine,
+        convert-scf-to-cf,
+        expand-strided-metadata,
+        lower-affine,
+        convert-vector-to-llvm{{enable-x86=true}},
+        convert-complex-to-libm,convert-complex-to-standard,func.func(approximate-math),
+        convert-math-to-llvm,convert-math-to-libm,convert-vector-to-llvm,
+        convert-complex-to-llvm,
+        finalize-memref-to-llvm,
+        convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
+        convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
+        canonicalize,cse,
+        reconcile-unrealized-casts,widen-booleans,move-short-floats)""".replace("\n", "").replace(
+        "        ", ""
+    )
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel, how many rTasks its dispatch has, and in `family` which emitter of GPU kernels wrote it."""
+
+    kernel: Kernel
+    tasks: int
+    family: str = ""
+
+
+@cache
+def compiler_digest() -> str:
+    """A hash of the compiler's own sources, so that a change of any pass misses the cache."""
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def compiler_version() -> str:
+    """The version with the beginning of the sources' digest, for people and for records."""
+    return f"{__version__}+{compiler_digest()[:16]}"
+
+
+def bare_text(function: ir.Operation, schedule: bool = True) -> str:
+    """The dispatch's text without what its code does not depend on: name, locations, reasons, tiles of memory levels.
+
+    `schedule=False` leaves the whole schedule out too.
+    """
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    bare = function.clone().operation
+    decided = schedule_attribute.read(bare)
+    for attribute in (UNFUSED, PREDICTED, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,))):
+        if attribute in bare.attributes:
+            del bare.attributes[attribute]
+    if schedule and decided is not None:
+        schedule_attribute.write(bare, replace(decided, levels=()))
+    text = bare.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
+    bare.erase()
+    return text
+
+
+def code_key(target: Target) -> str:
+    """What all code depends on beside its dispatch, hashed: the compiler, and what it reads of the target."""
+    if target.kind == "cpu":
+        facts = (target.llvm_cpu, target.llvm_features, str(target.vector_bits), pipeline(target))
+    else:
+        facts = (json.dumps(target.to_json(), sort_keys=True),)
+    return hashlib.sha256("\n".join((compiler_digest(), *facts)).encode()).hexdigest()
+
+
+def kernel_key(function: ir.Operation, target: Target) -> str:
+    """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
+    return hashlib.sha256(f"{bare_text(function)}\n{code_key(target)}".encode()).hexdigest()
+
+
+def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None) -> tuple[str, LoweredKernel]:
+    """LLVM IR text of a dispatch's kernel, and the kernel without its code.
+
+    Raises ScheduleError for a schedule that the kernel cannot have.
+    """
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    module = parse("module {}")
+    clone = function.clone().operation
+    del clone.attributes["sym_visibility"]
+    module.body.append(clone)
+    inputs = len(clone.attributes["function_type"].value.inputs)
+    outputs = len(clone.attributes["function_type"].value.results)
+    schedule = schedule_attribute.read(clone) or Schedule()
+    schedule_attribute.write(clone, complete(clone, schedule, target))
+    run_pipeline(module.operation, pipeline(target), on_pass)
+    lowered = next(
+        v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
+    )
+    tasks = lowered.attributes["tilewright.tasks"].value
+    scratch = lowered.attributes["tilewright.scratch_bytes"].value
+    asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
+    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))
+    return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
+
+
+def _named(view, name: str) -> bool:
+    return ir.StringAttr(view.operation.attributes["sym_name"]).value == name
+
+
+def cpu_code(target: Target) -> CpuCode:
+    """What LLVM is told of the target."""
+    return CpuCode(target.llvm_cpu, target.llvm_features, target.vector_bits)

@@ -1,0 +1,1 @@
+"""Families of kernels: what computes a dispatch as its schedule says, or says why it does not."""

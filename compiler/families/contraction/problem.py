@@ -1,0 +1,462 @@
+"""Reads a dispatch as one matrix product with an epilogue, every address of which is linear in its loops.
+
+    out[n, h, w, o] = relu(sum over i, j, c of x[n, 2h + i, 2w + j, c] * f[i, j, c, o] + b[o])
+
+becomes a product [M, K] x [K, N] with M = (n, h, w), N = (o), K = (i, j*c), where x has strides along M and K loops,
+f along K and N, and the result and b along M and N. Loops of all three are a batch. Loops that index maps cut
+(`d3 floordiv 32`) are split; neighbours that every access runs through as one are merged (j and c above).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.compiler.analysis.placement import STRIDES, dense_strides
+from tilewright.compiler.analysis.structure import Structured, producer
+from tilewright.compiler.families.contraction.digit_sum import (
+    DigitSum,
+    NotLinear,
+    boundaries,
+    composed,
+    linear,
+    parts,
+)
+from tilewright.compiler.families.contraction.element_values import (
+    Applied,
+    Element,
+    Loaded,
+    Place,
+    Summed,
+    Unreadable,
+    Values,
+    applied,
+    is_number,
+    reads_sum,
+    scalar,
+)
+from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.gpu.alignment import buffer_alignments
+from tilewright.compiler.ir import ir, static_shape
+
+GROUPS = ("batch", "m", "n", "k")
+
+_BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i16": 16, "i8": 8}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of an element in memory; booleans take one."""
+    return _BITS.get(dtype, 8) // 8
+
+
+def vector_limit(dtype: str) -> int:
+    """The most elements that one thread moves in one access: 16 bytes of them; booleans go one by one."""
+    return 16 // element_bytes(dtype) if dtype in _BITS else 1
+
+
+class NotContraction(Declined):
+    """The dispatch is no matrix product that kernels here compute; the message says why."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An argument or a result of the dispatch, in the order of the kernel's buffers; strides in elements.
+
+    It starts at a multiple of `alignment` bytes.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    alignment: int = 16
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to the last, both included."""
+        return (
+            1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides))
+            if min(self.shape, default=1)
+            else 0
+        )
+
+    @property
+    def type(self) -> ir.MemRefType:
+        """The memref that the kernel takes; needs a context."""
+        element = ir.Type.parse(self.dtype)
+        if self.strides == dense_strides(self.shape):
+            return ir.MemRefType.get(list(self.shape), element)
+        return ir.MemRefType.get(
+            list(self.shape), element, layout=ir.StridedLayoutAttr.get(0, list(self.strides))
+        )
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop of the product; `group` is what it is part of: batch, m, n or k."""
+
+    extent: int
+    group: str
+
+
+@dataclass(frozen=True)
+class Access:
+    """A place in a buffer: `offset` plus loop times stride over all loops, in elements; buffer -1 is a bare position."""
+
+    buffer: int
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Store:
+    """A result: where every element goes, and what it is."""
+
+    access: int
+    element: Element
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """`sum over k of a' * b'` with `a'`, `b'` elements of two buffers, and the results computed from the sum.
+
+    `accesses[0]` and `accesses[1]` are those of a [M, K] and b [K, N]; the others belong to the epilogue. Loops are
+    ordered by group, outermost first. `convert_a` and `convert_b`, where given, say what is multiplied in place of
+    the loaded element, a `Summed` standing for that; else it is the element itself, widened exactly.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    loops: tuple[Loop, ...]
+    accesses: tuple[Access, ...]
+    stores: tuple[Store, ...]
+    sum_dtype: str
+    convert_a: Element | None = None
+    convert_b: Element | None = None
+
+    def group(self, name: str) -> tuple[int, ...]:
+        """Numbers of the loops of a group, outermost first."""
+        return tuple(i for i, loop in enumerate(self.loops) if loop.group == name)
+
+    def extent(self, name: str) -> int:
+        """The number of steps that the loops of a group take together."""
+        return math.prod(self.loops[i].extent for i in self.group(name))
+
+    @property
+    def a_dtype(self) -> str:
+        return self.buffers[self.accesses[0].buffer].dtype
+
+    @property
+    def b_dtype(self) -> str:
+        return self.buffers[self.accesses[1].buffer].dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """What is summed in: f32 for the narrower floats, else the sum's own type."""
+        return "f32" if self.sum_dtype in ("f16", "bf16") else self.sum_dtype
+
+    @property
+    def flops(self) -> int:
+        return 2 * math.prod(loop.extent for loop in self.loops)
+
+    def vector(self, access: int, loop: int | None, limit: int = 16) -> int:
+        """The most elements, a power of two up to `limit`, that lie side by side and aligned along `loop`.
+
+        Groups of so many steps of the loop, which is the innermost of its group and of a multiple of that length,
+        start at a multiple of the length from the buffer's start.
+        """
+        found = self.accesses[access]
+        if loop is None or found.strides[loop] != 1 or found.buffer < 0:
+            return 1
+        buffer = self.buffers[found.buffer]
+        lanes = max(
+            1, min(limit, vector_limit(buffer.dtype), buffer.alignment // element_bytes(buffer.dtype))
+        )
+        others = [s for i, s in enumerate(found.strides) if i != loop]
+        while lanes > 1 and any(x % lanes for x in (self.loops[loop].extent, found.offset, *others)):
+            lanes //= 2
+        return lanes
+
+
+def read_contraction(function: ir.Operation) -> Contraction:
+    """The product that a dispatch on tensors is; raises NotContraction with the reason for one that is none."""
+    try:
+        return _Reader(function).read()
+    except (NotLinear, Unreadable) as error:
+        raise NotContraction(str(error)) from None
+
+
+class _Reader:
+    """Reads one dispatch. Positions are sums of digits of the loops of the sink, then of the reductions."""
+
+    def __init__(self, function: ir.Operation):
+        self.function = function
+        self.block = function.regions[0].blocks[0]
+        *ops, self.terminator = (view.operation for view in self.block.operations)
+        found = [s for op in ops if (s := Structured.read(op)) is not None and s.is_contraction]
+        if len(found) != 1:
+            raise NotContraction(f"{len(found)} contractions")
+        if any(
+            s is not found[0] and not s.is_elementwise
+            for op in ops
+            if (s := _other(op, found[0])) is not None
+        ):
+            raise NotContraction("a second reduction")
+        self.main = found[0]
+        if min(self.main.extents, default=1) < 1:
+            raise NotContraction("a loop has no steps")
+        self.reads: list[tuple[int, tuple[DigitSum, ...]]] = []
+        self.buffers = _buffers(function)
+        self.numbers = {value: i for i, value in enumerate(self.block.arguments)}
+        self.sum_at: tuple[DigitSum, ...] | None = None
+        self.reductions: dict[int, int] = {}
+        self.values = Values(self.source, self.place)
+
+    def read(self) -> Contraction:
+        results = list(self.terminator.operands)
+        owners = {producer(value) for value in results}
+        sink = Structured.read(next(iter(owners))) if len(owners) == 1 and None not in owners else None
+        if sink is None:
+            raise NotContraction("the results do not come from one structured operation")
+        parallel = [i for i, kind in enumerate(sink.kinds) if kind == "parallel"]
+        self.loops = [DigitSum.of_loop(i) for i in range(len(parallel))]
+        self.extents = [sink.extents[i] for i in parallel]
+        place = {loop: i for i, loop in enumerate(parallel)}
+        main_type = ir.RankedTensorType(self.main.op.results[0].type)
+        left, right, convert_left, convert_right = _factors(self.main)
+        if left is None:
+            raise NotContraction("the body is no sum of products of the two operands")
+        # Reserved: the two factors come first among the accesses.
+        self.reads = [(-1, ()), (-1, ())]
+        stores = []
+        outputs = len(self.block.arguments)
+        for number, value in enumerate(results):
+            written = sink.maps[sink.num_inputs + list(sink.op.results).index(value)]
+            loops = [self.loops[place[i]] if i in place else DigitSum() for i in range(written.n_dims)]
+            index = tuple(composed(expr, loops) for expr in written.results)
+            element = self.values.of(value, index)
+            self.reads.append((outputs + number, index))
+            stores.append(Store(len(self.reads) - 1, element))
+        if self.sum_at is None or not any(reads_sum(store.element) for store in stores):
+            raise NotContraction("the results do not depend on the contraction")
+        for factor, operand in enumerate((left, right)):
+            value = self.main.op.operands[operand]
+            if value not in self.numbers:
+                raise NotContraction("a factor that is computed in the dispatch")
+            main_loops = self.main_loops()
+            index = tuple(composed(expr, main_loops) for expr in self.main.maps[operand].results)
+            self.reads[factor] = (self.numbers[value], index)
+        return self.finish(tuple(stores), str(main_type.element_type), convert_left, convert_right)
+
+    def source(self, value: ir.Value, index: tuple[DigitSum, ...]) -> Element | None:
+        """A load of an argument, or the sum; other reductions are refused by the tree."""
+        if value in self.numbers:
+            self.reads.append((self.numbers[value], index))
+            return Loaded(len(self.reads) - 1)
+        if value != self.main.op.results[0]:
+            return None
+        if self.sum_at is None:
+            self.sum_at = index
+            self.start = self.initial(index)
+        elif self.sum_at != index:
+            raise Unreadable("the sum is read at two places")
+        return self.start
+
+    def initial(self, index: tuple[DigitSum, ...]) -> Element:
+        """The sum with what the contraction starts from added, where that is not zero."""
+        init = self.main.op.operands[2]
+        first = self.values.of(init, index)
+        total = Summed()
+        if is_number(first, 0):
+            return total
+        (adder,) = [
+            use.owner.operation for use in list(self.main.body.arguments)[2].uses
+        ]  # the body's own addition, of the type of the result
+        return Applied(adder, (first, total))
+
+    def place(self, position: DigitSum) -> Element:
+        self.reads.append((-1, (position,)))
+        return Place(len(self.reads) - 1)
+
+    def main_loops(self) -> list[DigitSum]:
+        """The contraction's loops: parallel ones are loops of the sink, reductions are new ones behind them."""
+        assert self.sum_at is not None
+        found: list[DigitSum | None] = [None] * len(self.main.extents)
+        seen = set()
+        for expr, position in zip(self.main.result_map.results, self.sum_at):
+            loop = ir.AffineDimExpr(expr).position if isinstance(expr, ir.AffineDimExpr) else None
+            if loop is None:
+                raise NotContraction("a result that is not indexed by plain loops")
+            plain = position.plain_loop
+            if plain is None and (position.digits or self.main.extents[loop] != 1):
+                raise NotContraction("the sum is not read element by element")
+            if plain is not None and self.extents[plain] != self.main.extents[loop]:
+                raise NotContraction("the sum is read in part")
+            seen.add(plain)
+            found[loop] = position
+        if any(extent > 1 and i not in seen for i, extent in enumerate(self.extents[: len(self.loops)])):
+            raise NotContraction("the sum is broadcast")
+        for loop, position in enumerate(found):
+            if position is None:
+                if loop not in self.reductions:
+                    self.extents.append(self.main.extents[loop])
+                    self.reductions[loop] = len(self.extents) - 1
+                found[loop] = DigitSum.of_loop(self.reductions[loop])
+        return [position for position in found if position is not None]
+
+    def finish(
+        self, stores: tuple[Store, ...], dtype: str, convert_a: Element | None, convert_b: Element | None
+    ) -> Contraction:
+        cuts = boundaries([total for _, index in self.reads for total in index], self.extents)
+        extents = [size for own, extent in zip(cuts, self.extents) for size in parts(own, extent)]
+        is_sum = [i >= len(self.loops) for i, own in enumerate(cuts) for _ in range(len(own) + 1)]
+        accesses = [self.access(buffer, index, cuts) for buffer, index in self.reads]
+        groups = _groups(extents, is_sum, accesses)
+        result = accesses[stores[0].access].strides
+        if _swaps(extents, groups, result):
+            groups = [{"m": "n", "n": "m"}.get(group, group) for group in groups]
+            accesses[:2] = accesses[1::-1]
+            convert_a, convert_b = convert_b, convert_a
+        order = _order(extents, groups, accesses, result)
+        loops, accesses = _merged(
+            [Loop(extents[i], groups[i]) for i in order],
+            [replace(x, strides=tuple(x.strides[i] for i in order)) for x in accesses],
+        )
+        name = ir.StringAttr(self.function.attributes["sym_name"]).value
+        return Contraction(
+            name, self.buffers, tuple(loops), tuple(accesses), stores, dtype, convert_a, convert_b
+        )
+
+    def access(self, buffer: int, index: tuple[DigitSum, ...], cuts: list[list[int]]) -> Access:
+        total = DigitSum()
+        for position, stride in zip(index, self.buffers[buffer].strides if buffer >= 0 else (1,)):
+            total += position.scaled(stride)
+        strides, offset = linear(total, cuts, self.extents)
+        return Access(buffer, tuple(strides), offset)
+
+
+def _other(op: ir.Operation, main: Structured) -> Structured | None:
+    return None if op == main.op else Structured.read(op)
+
+
+def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
+    found = []
+    alignments = buffer_alignments(function)
+    type_ = function.attributes["function_type"].value
+    for types, attributes in ((type_.inputs, "arg_attrs"), (type_.results, "res_attrs")):
+        entries = (
+            list(function.attributes[attributes]) if attributes in function.attributes else [{}] * len(types)
+        )
+        for own, entry in zip(types, entries):
+            if not isinstance(own, ir.RankedTensorType) or not own.has_static_shape:
+                raise NotContraction(f"a buffer of type {own}")
+            shape = static_shape(own)
+            strides = (
+                tuple(ir.DenseI64ArrayAttr(entry[STRIDES])) if STRIDES in entry else dense_strides(shape)
+            )
+            found.append(Buffer(shape, strides, str(own.element_type), alignments[len(found)]))
+    return tuple(found)
+
+
+def _factors(main: Structured) -> tuple[int | None, int, Element | None, Element | None]:
+    """(number of the left factor's operand, of the right one's, what replaces each); None first where there are none."""
+    none = (None, 0, None, None)
+    arguments = list(main.body.arguments)
+    *_, terminator = main.body.operations
+    total = producer(terminator.operation.operands[0])
+    if (
+        total is None
+        or total.name not in ("arith.addf", "arith.addi")
+        or arguments[2] not in list(total.operands)
+    ):
+        return none
+    first, second = total.operands
+    term = producer(second if first == arguments[2] else first)
+    if term is None or term.name not in ("arith.mulf", "arith.muli") or len(list(arguments[2].uses)) != 1:
+        return none
+    trees = [_converted(value, arguments) for value in term.operands]
+    if {used for used, _ in trees} != {0, 1}:
+        return none
+    (left, convert_left), (_, convert_right) = trees if trees[0][0] == 0 else trees[::-1]
+    return left, 1, convert_left, convert_right
+
+
+def _converted(value: ir.Value, arguments: list[ir.Value]) -> tuple[int, Element | None]:
+    """Which argument of the body a factor is computed from, and how: None where it is only widened exactly."""
+    used: set[int] = set()
+    exact = True
+
+    def tree(value: ir.Value) -> Element:
+        nonlocal exact
+        if value in arguments:
+            used.add(arguments.index(value))
+            return Summed()
+        op = producer(value)
+        if op is None or op.name == "arith.constant":
+            return scalar(value)
+        exact = exact and op.name in ("arith.extf", "arith.extsi")
+        return applied(op, [tree(operand) for operand in op.operands])
+
+    found = tree(value)
+    return (used.pop() if len(used) == 1 else -1), None if exact else found
+
+
+def _groups(extents: list[int], is_sum: list[bool], accesses: list[Access]) -> list[str]:
+    a, b = accesses[:2]
+    groups = []
+    for loop, extent in enumerate(extents):
+        in_a, in_b = bool(a.strides[loop]), bool(b.strides[loop])
+        if is_sum[loop]:
+            groups.append("k")
+        elif extent == 1 or (in_a and in_b):
+            groups.append("batch")
+        elif in_a or in_b:
+            groups.append("m" if in_a else "n")
+        else:
+            raise NotContraction("neither factor moves along a loop of the result")
+    # Nothing to reuse along rows or columns: a batch of dot products.
+    if not {"m", "n"} & {g for g, extent in zip(groups, extents) if extent > 1}:
+        raise NotContraction("there are no rows or columns besides the batch")
+    return groups
+
+
+def _swaps(extents: list[int], groups: list[str], result: Sequence[int]) -> bool:
+    """Whether the factors change places, so that columns are what the result is contiguous along; refuses depthwise."""
+    side = next((groups[i] for i, s in enumerate(result) if s == 1 and extents[i] > 1), None)
+    if side == "batch":
+        raise NotContraction("the result is contiguous along the batch, as in a depthwise convolution")
+    if "n" not in {g for g, extent in zip(groups, extents) if extent > 1}:
+        return True
+    return side == "m"
+
+
+def _order(extents: list[int], groups: list[str], accesses: list[Access], result: Sequence[int]) -> list[int]:
+    """Loops of more than one step by group, each outermost first: by the result's strides, and by a factor's along k."""
+    a, b = (x.strides for x in accesses[:2])
+    keyed = a if any(s == 1 for s, g in zip(a, groups) if g == "k") else b
+    order = []
+    for group in GROUPS:
+        own = [i for i, g in enumerate(groups) if g == group and extents[i] > 1]
+        by = keyed if group == "k" else result
+        order += sorted(own, key=lambda i: (-by[i], i))
+    return order
+
+
+def _merged(loops: list[Loop], accesses: list[Access]) -> tuple[list[Loop], list[Access]]:
+    """Neighbours of one group that every access runs through as one loop become one."""
+    position = len(loops) - 1
+    while position > 0:
+        outer, inner = loops[position - 1], loops[position]
+        if outer.group == inner.group and all(
+            x.strides[position - 1] == x.strides[position] * inner.extent for x in accesses
+        ):
+            loops = [
+                *loops[: position - 1],
+                Loop(outer.extent * inner.extent, inner.group),
+                *loops[position + 1 :],
+            ]
+            accesses = [
+                replace(x, strides=x.strides[: position - 1] + x.strides[position:]) for x in accesses
+            ]
+        position -= 1
+    return loops, accesses

@@ -1,0 +1,165 @@
+"""Reductions vectorised along the output: a register tile of accumulators, one operand broadcast, one loaded.
+
+scf.for n0 step 32 { scf.for m0 step 12 {
+  %acc:12 = scf.for k iter_args(12 x vector<32xf32>) {
+    %b = vector.load B[k, n0]
+    %acc_t += broadcast(A[m0 + t, k]) * %b                   // t = 0 .. 11
+  }
+  vector.store %acc_t, C[m0 + t, n0]
+} }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
+from tilewright.compiler.families.cpu.loop_nest import LoopNest
+from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
+from tilewright.compiler.families.cpu.vector_epilogue import Store
+from tilewright.compiler.ir import ir, memref, vector
+from tilewright.compiler.nouns.register_tiles import RegisterTile, register_pieces
+
+FEWEST_LANES = 4
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """The loops of a reduction whose vectors run along its output: one to unroll, if there is one, and that of vectors.
+
+    `block` is what an operand is packed in along the vector loop, None where none is.
+    """
+
+    unroll_dim: int | None
+    vector_dim: int
+    unroll_extent: int
+    vector_extent: int
+    block: int | None
+    lanes: int
+
+    @classmethod
+    def read(cls, reduction: Structure, vector_bits: int) -> Broadcast | None:
+        """None when the output cannot be vectorised: every input moves along it with unit stride or not at all."""
+        output = reduction.maps[-1]
+        if not reduction.vectorizable or not output.results or not is_dim(output.results[-1]):
+            return None
+        vector_dim = output.results[-1].position
+        if len([r for r in output.results if vector_dim in dims(r)]) != 1:
+            return None
+        moving = [m for m in reduction.maps[:-1] if vector_dim in map_dims(m)]
+        block = next((b for m in moving if (b := packing(m, vector_dim)) is not None), None)
+        if not all(is_contiguous_along(m, vector_dim, block or 1) for m in moving):
+            return None
+        extent = reduction.extents[vector_dim]
+        if not moving or extent < FEWEST_LANES or not all(reduction.unit_stride):
+            return None
+        # The loop to unroll re-uses the most vector operands; ties go to the inner loop.
+        candidates = [
+            (sum(d not in map_dims(m) for m in moving), min(reduction.extents[d], 8), d)
+            for d in reduction.parallel
+            if d != vector_dim
+        ]
+        unroll_dim = max(candidates)[2] if candidates else None
+        unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
+        lanes = max(1, vector_bits // reduction.accumulator_bits)
+        return cls(unroll_dim, vector_dim, unroll_extent, extent, block, lanes)
+
+    def most(self) -> tuple[int, int]:
+        """The largest sizes of a tile: beyond, it is what a smaller one is."""
+        return self.unroll_extent, self.vector_extent
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """Vector registers that the sums of a tile take."""
+        return sizes[0] * len(register_pieces(sizes[1], self.lanes))
+
+
+Point = tuple[int, int, int]
+"""One accumulator of a register tile: step of the unrolled loop, offset in the vector loop, lanes."""
+
+
+class BroadcastLoops(LoopNest):
+    """Writes the loops of one reduction at the current insertion point."""
+
+    def __init__(
+        self,
+        reduction: Structure,
+        plan: Broadcast,
+        tile: RegisterTile,
+        fill: ir.Value | None,
+        store: Store | None = None,
+    ):
+        super().__init__(reduction.maps, reduction.extents)
+        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
+        self.operands = list(reduction.op.operands)
+        self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
+
+    def emit(self) -> None:
+        tiled = {self.plan.vector_dim, self.plan.unroll_dim}
+        self.nest([d for d in self.r.parallel if d not in tiled], self._vector_tiles)
+
+    def _vector_tiles(self) -> None:
+        def unrolled(width: int) -> None:
+            self.segments(self.plan.unroll_dim, self.tile.unroll, lambda count: self._tile(count, width))
+
+        self.segments(self.plan.vector_dim, self.tile.vector, unrolled)
+
+    def _tile(self, count: int, width: int) -> None:
+        element = ir.ShapedType(self.operands[-1].type).element_type
+        points = [
+            (t, offset, lanes)
+            for t in range(count)
+            for offset, lanes in register_pieces(width, self.plan.lanes)
+        ]
+        types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
+        places = [self._address(len(self.maps) - 1, t, offset) for t, offset, _ in points]
+        if self.fill is None:
+            starts = [vector.load(type_, self.operands[-1], place) for type_, place in zip(types, places)]
+        else:
+            starts = [vector.broadcast(type_, self.fill) for type_ in types]
+        results = self._reduce(list(self.r.reduction), starts, points)
+        for place, value in zip(places, results):
+            self.store(value, place)
+
+    def _reduce(self, loops: list[int], accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
+        if not loops:
+            return self._step(accumulators, points)
+        return self.reduce(
+            loops[0],
+            0,
+            self.extents[loops[0]],
+            1,
+            accumulators,
+            lambda inner: self._reduce(loops[1:], inner, points),
+        )
+
+    def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
+        """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""
+        body = self.r.body
+        loaded: dict[tuple, ir.Value] = {}
+        results = []
+        for accumulator, (t, offset, lanes) in zip(accumulators, points):
+            values = {}
+            for i, map_ in enumerate(self.maps[:-1]):
+                used = map_dims(map_)
+                moves = self.plan.vector_dim in used
+                key = (i, t if self.plan.unroll_dim in used else 0, offset if moves else 0, lanes)
+                scalar = (*key[:2], "scalar")
+                if key not in loaded:
+                    type_ = ir.VectorType.get([lanes], ir.ShapedType(self.operands[i].type).element_type)
+                    if moves:
+                        loaded[key] = vector.load(type_, self.operands[i], self._address(i, t, offset))
+                    else:
+                        if scalar not in loaded:
+                            loaded[scalar] = memref.load(self.operands[i], self._address(i, t, 0))
+                        loaded[key] = vector.broadcast(type_, loaded[scalar])
+                values[body.arguments[i]] = loaded[key]
+            values[body.arguments[len(self.maps) - 1]] = accumulator
+            results.append(vectorize_body(body, values, lanes)[0])
+        return results
+
+    def _address(self, operand: int, t: int, offset: int) -> list[ir.Value]:
+        moved = {self.plan.vector_dim: offset}
+        if self.plan.unroll_dim is not None:
+            moved[self.plan.unroll_dim] = t
+        return self.address(operand, moved)

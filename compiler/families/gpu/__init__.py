@@ -1,0 +1,1 @@
+"""Which family writes the GPU kernel of a dispatch, and the candidate schedules of its kernel."""

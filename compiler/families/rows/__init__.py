@@ -1,0 +1,1 @@
+"""GPU kernels that go along rows: reductions, norms, softmax, scans and sorts."""

@@ -1,0 +1,1 @@
+"""GPU kernels of contractions on Hopper's warpgroups, fed by TMA."""

@@ -1,1 +1,0 @@
-"""Emitters of GPU kernels, one module per family of dispatches."""

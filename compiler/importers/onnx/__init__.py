@@ -1,0 +1,1 @@
+"""Models from ONNX: nodes by their specification, emitted as linalg and tosa."""

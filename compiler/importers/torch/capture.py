@@ -1,0 +1,410 @@
+"""Traces an `nn.Module` (or any function of tensors) once into a functional ATen graph over flat tensors.
+
+One pass of fake tensors under C++ functionalisation does what `torch.export` plus `run_decompositions` do in
+several, and leaves parameters, buffers and plain tensor attributes as graph inputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.fx import Graph, GraphModule, Interpreter
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+from torch.utils import _pytree as pytree
+
+from tilewright.compiler.errors import (
+    ModelImportError,
+    TilewrightError,
+    UnsupportedError,
+    UnsupportedOperator,
+)
+from tilewright.compiler.importers.torch.decompositions import Table
+from tilewright.compiler.importers.torch.functions import OwnFunctions
+from tilewright.compiler.importers.torch.lowering import location
+from tilewright.compiler.importers.torch.numbers import Number
+from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
+from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
+from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
+from tilewright.runtime.argument_memory import Place
+from tilewright.runtime.signature import Mutation, Output, Tree
+from tilewright.runtime.views import is_injective
+
+_functional: Any = torch  # functionalisation has no public names
+
+Rebuild = Callable[[Sequence[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+"""Makes a model's positional and keyword arguments of its input tensors in order."""
+
+
+@dataclass
+class Capture:
+    """A traced model: `graph_module` takes `tensors` then the user's inputs, and returns `results`.
+
+    `tensors` are the model's own (name, tensor); `outputs`, `returns` and `mutations` are as in `Signature`,
+    with sources and targets "tensor" for the model's own tensors.
+    """
+
+    graph_module: GraphModule
+    tensors: list[tuple[str, torch.Tensor]]
+    outputs: list[Output] = field(default_factory=list)
+    returns: Tree = field(default_factory=lambda: Tree("constant"))
+    mutations: list[Mutation] = field(default_factory=list)
+    in_memory: tuple[int, ...] = ()
+
+
+def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once."""
+    if not isinstance(model, torch.nn.Module):
+        return []
+    found: dict[int, tuple[str, torch.Tensor]] = {}
+    for prefix, module in model.named_modules():
+        own = {**module._parameters, **module._buffers}
+        own.update({key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)})
+        for key, value in own.items():
+            if value is not None:
+                found.setdefault(id(value), (f"{prefix}.{key}" if prefix else key, value))
+    return list(found.values())
+
+
+@contextlib.contextmanager
+def substituted(model: Any, replacement: dict[int, torch.Tensor]) -> Iterator[None]:
+    """Puts `replacement[id(tensor)]` in place of the model's tensors, wherever its modules hold them.
+
+    Everything the modules hold is put back at the end, also what `forward` assigned meanwhile.
+    """
+    if not isinstance(model, torch.nn.Module):
+        yield
+        return
+
+    def swap(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return replacement.get(id(value), value)
+        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
+            return type(value)(swap(v) for v in value)
+        return value
+
+    saved = []
+    for module in model.modules():
+        attributes = vars(module)
+        saved.append((attributes, dict(attributes), dict(module._parameters), dict(module._buffers)))
+        for store in (module._parameters, module._buffers):
+            for key, value in store.items():
+                store[key] = swap(value)
+        for key, value in list(attributes.items()):
+            swapped = swap(value)
+            if swapped is not value:
+                attributes[key] = swapped
+    try:
+        yield
+    finally:
+        for attributes, before, parameters, buffers in saved:
+            attributes.clear()
+            attributes.update(before)
+            for store, kept in ((attributes["_parameters"], parameters), (attributes["_buffers"], buffers)):
+                store.clear()
+                store.update(kept)
+
+
+def run_graph_module(module: GraphModule) -> Callable[..., Any]:
+    """Calls an exported graph module node by node, so that traced nodes inherit its source lines."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        spec = getattr(module, "_in_spec", None)
+        if spec is None:
+            return module(*args, **kwargs)
+        flat, found = pytree.tree_flatten((args, kwargs))
+        if found != spec:
+            return module(*args, **kwargs)
+        with preserve_node_meta():
+            out = Interpreter(module).run(*flat, enable_io_processing=False)
+        return pytree.tree_unflatten(out, cast(Any, module._out_spec))
+
+    return run
+
+
+def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
+    """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`."""
+    tensors = own_tensors(model)
+    _refuse_sparse([tensor for _, tensor in tensors] + inputs)
+    call = run_graph_module(model) if isinstance(model, GraphModule) else model
+    lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
+    record: dict[str, Any] = {}
+
+    def flat(*values: torch.Tensor) -> list[torch.Tensor]:
+        wrapped = [_functional._to_functional_tensor(value) for value in values]
+        _functional._enable_functionalization(reapply_views=True)
+        try:
+            own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
+            replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
+            new_args, new_kwargs = rebuild(given)
+            with substituted(model, replacement), lines, _traced_parameters(), OwnFunctions(_here):
+                returned = call(*new_args, **new_kwargs)
+            results = _Results(wrapped, len(tensors))
+            record["returns"] = Tree.of(returned, results.add)
+        finally:
+            _functional._disable_functionalization()
+        outs = results.finish(values)
+        record["outputs"], record["mutations"] = results.outputs, results.mutations
+        return outs
+
+    traced = _traced(flat, [_without_overlap(t) for t in [*(t for _, t in tensors), *inputs]], table)
+    in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
+    traced.graph.eliminate_dead_code()
+    _refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
+    return Capture(traced, tensors, **record, in_memory=in_memory)
+
+
+def _refuse_sparse(tensors: list[torch.Tensor]) -> None:
+    """Raises UnsupportedError where a tensor has another layout than one with strides."""
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            reason = "compiled code knows dense tensors only; convert it by to_dense()"
+            raise UnsupportedError(
+                [UnsupportedOperator(f"a tensor of layout {tensor.layout}", reason, _here())]
+            )
+
+
+def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
+    """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
+    if not mutated:
+        return
+    places = [Place.of(name, tensor) for name, tensor in tensors]
+    for number in sorted(mutated):
+        for other, place in enumerate(places):
+            if other != number and places[number].shares(place):
+                raise ModelImportError(
+                    f"the model updates `{tensors[number][0]}` in place and holds `{place.name}` over the same memory, "
+                    "which compiled code keeps apart; make the one from the other in forward"
+                )
+
+
+def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:
+    """A tensor without data like `example`, in memory that no other example has a part in."""
+    if example.layout is not torch.strided:
+        return mode.from_tensor(example.detach())
+    return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=example.device)
+
+
+def _without_overlap(example: torch.Tensor) -> torch.Tensor:
+    """A tensor like `example` of which no two elements share a place.
+
+    An expanded example becomes one with gaps, its dimensions in the order that eager PyTorch gives to results:
+    then copies where only contiguous memory will do are made for it as for the example.
+    """
+    if example.layout is not torch.strided or is_injective(tuple(example.shape), tuple(example.stride())):
+        return example
+    strides = [2 * step for step in torch.empty_like(example, device="meta").stride()]
+    return torch.empty_strided(example.shape, strides, dtype=example.dtype, device=example.device)
+
+
+def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> tuple[int, ...]:
+    """Numbers of the user's inputs that `as_strided` reads: it sees memory and not a tensor's own elements."""
+    readers = [node for node in graph.nodes if node.target in NEEDS_STORAGE]
+    storages = {node.args[0].meta["val"].untyped_storage()._cdata: node for node in readers}
+    found = []
+    for number, (node, example) in enumerate(zip(graph.nodes, examples)):
+        reader = storages.get(node.meta["val"].untyped_storage()._cdata)
+        if reader is None or number < owned:
+            continue
+        if not example.is_contiguous() or example.storage_offset():
+            reason = "it reads the memory of an argument that is not contiguous from the start of its memory"
+            raise UnsupportedError([UnsupportedOperator(str(reader.target), reason, location(reader))])
+        found.append(number - owned)
+    return tuple(found)
+
+
+def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
+    """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
+    with torch.no_grad(), enable_python_dispatcher(), _without_collections():
+        try:
+            return trace_fast(flat, examples, table)
+        except Exception as refused:
+            logging.getLogger(__name__).debug("make_fx traces this model: %s", refused)
+        fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with fake_mode:
+            fakes = [_fake(fake_mode, example) for example in examples]
+            return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
+
+
+def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
+    """`capture`, with failures as errors that say where in the model they arose.
+
+    A model that cannot be traced directly goes through torch.export first, which knows more of Python.
+    """
+    try:
+        return capture(model, rebuild, inputs, table)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        operator = UnsupportedOperator(
+            str(error.func), "its result depends on values, not only on shapes", _place(error)
+        )
+        raise UnsupportedError([operator]) from error
+    except TilewrightError:
+        raise
+    except Exception as direct:
+        if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
+            with contextlib.suppress(Exception):
+                args, kwargs = rebuild(inputs)
+                exported = torch.export.export(model, args, kwargs, strict=False)
+                return capture(exported.module(check_guards=False), rebuild, inputs, table)
+        raise ModelImportError(
+            f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
+        ) from direct
+
+
+def _here() -> str:
+    """The innermost source line of the model that is being traced."""
+    return _innermost(traceback.extract_stack())
+
+
+def _place(error: BaseException) -> str:
+    """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    for frame in reversed(frames):
+        if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
+            return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return "<unknown location>"
+
+
+class _Results:
+    """Collects a model's output tensors, and tells results from views of inputs and repeated objects."""
+
+    def __init__(self, wrapped: list[torch.Tensor], owned: int):
+        self.wrapped = wrapped
+        self.owned = owned
+        self.outputs: list[Output] = []
+        self.mutations: list[Mutation] = []
+        self._values: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}
+        self._kept: list[torch.Tensor] = []
+        self._storages = {t.untyped_storage()._cdata: i for i, t in reversed(list(enumerate(wrapped)))}
+
+    def add(self, value: Any, path: str) -> int | None:
+        """The number of output tensor `value`, or None when it is no tensor."""
+        if isinstance(value, Number):
+            value.refuse()
+        if not isinstance(value, torch.Tensor):
+            return None
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.outputs)
+            self._kept.append(value)
+            self.outputs.append(self._output(value))
+        return self._numbers[id(value)]
+
+    def _output(self, value: torch.Tensor) -> Output:
+        if not _functional._is_functional_tensor(value):
+            value = _functional._to_functional_tensor(value)
+        _functional._sync(value)
+        shape = tuple(value.shape)
+        dtype = dtype_name(value.dtype)
+        source = self._storages.get(value.untyped_storage()._cdata)
+        whole = next((i for i, w in enumerate(self.wrapped) if w is value), None)
+        number = whole if whole is not None else source
+        if number is not None:
+            base = self.wrapped[number]
+            # Functionalisation does not tell a conjugate, which is a view in eager PyTorch, from a slice.
+            if value.dtype.itemsize == base.dtype.itemsize and (
+                whole is not None or not value.dtype.is_complex
+            ):
+                kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
+                # A view is made anew of what was written, which may be dense where the input is not.
+                _functional._sync(base)
+                memory, view = (_functional._from_functional_tensor(t) for t in (base, value))
+                offset = int(view.storage_offset()) - int(memory.storage_offset())
+                strides = tuple(view.stride())
+                known = None if memory.is_contiguous() else tuple(memory.stride())
+                return Output(kind, index, dtype, shape, strides, offset, whole is not None, known)
+        if value.numel() == 0:
+            return Output("empty", 0, dtype, shape, tuple(value.stride()))
+        dense, strides = physical(value)
+        _functional._sync(dense)
+        self._values.append(_functional._from_functional_tensor(dense))
+        return Output("result", len(self._values) - 1, dtype, shape, strides)
+
+    def finish(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """All results of the graph: output tensors, then the new values of mutated inputs."""
+        results = list(self._values)
+        for number, (wrapper, value) in enumerate(zip(self.wrapped, values)):
+            _functional._sync(wrapper)
+            new = _functional._from_functional_tensor(wrapper)
+            if new is value:
+                continue
+            if _functional._functionalize_has_metadata_mutation(wrapper) or new.shape != value.shape:
+                reason = "it is resized, transposed or viewed otherwise in place; make another tensor of it"
+                name = "a tensor of the model" if number < self.owned else f"argument {number - self.owned}"
+                raise UnsupportedError([UnsupportedOperator(name, reason, _here())])
+            owned = number < self.owned
+            target, index = ("tensor", number) if owned else ("input", number - self.owned)
+            self.mutations.append(Mutation(len(results), target, index))
+            results.append(new)
+        return results
+
+
+def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
+    """`value` with its dimensions in memory order and broadcast ones cut to one, and strides to view it by.
+
+    The strides are None when a dense row-major tensor of the same shape is what eager gives.
+    """
+    shape, eager = tuple(value.shape), tuple(value.stride())
+    if value.is_contiguous():
+        return value, None
+    broadcast = [d for d in range(len(shape)) if eager[d] == 0 and shape[d] > 1]
+    for d in broadcast:
+        value = value.narrow(d, 0, 1)
+    order = list(range(len(shape)))  # dimensions of size 1 stay where they are
+    places = [d for d in order if shape[d] > 1]
+    for place, d in zip(places, sorted(places, key=lambda d: -eager[d])):
+        order[place] = d
+    strides, step = [0] * len(shape), 1
+    for d in reversed(order):
+        strides[d] = 0 if d in broadcast else step if shape[d] > 1 else eager[d]
+        step *= 1 if d in broadcast else shape[d]
+    if order != list(range(len(shape))):
+        value = value.permute(order)
+    return value, tuple(strides)
+
+
+@contextlib.contextmanager
+def _traced_parameters() -> Iterator[None]:
+    """Parameters that a model makes while it is traced are traced, where PyTorch's class would cut them off."""
+    made = torch.nn.Parameter.__dict__["__new__"]
+
+    def make(cls: type, data: torch.Tensor | None = None, requires_grad: bool = True) -> torch.Tensor:
+        if data is None or not _functional._is_functional_tensor(data):
+            return made(cls, data, requires_grad)
+        parameter: Any = data.detach().requires_grad_(requires_grad)
+        parameter._is_param = True  # what `isinstance` asks for where tensors are of another class
+        return parameter
+
+    torch.nn.Parameter.__new__ = make  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Parameter.__new__ = made  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Tracing allocates millions of objects that live on; collecting in between only costs time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,101 @@
+"""Operators of PyTorch's dialect that torch-mlir has no lowering of, as loops before it sees them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tilewright.compiler.ir import arith, cf, ir, math, scf, walk
+from tilewright.compiler.rewriting.generics import elementwise
+
+
+def lower_early(module: ir.Module) -> None:
+    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`."""
+    for op in list(walk(module.operation)):
+        with module.context, op.location, ir.InsertionPoint(op):
+            lowering = _LOWERINGS.get(_operator(op))
+            lowered = lowering(op) if lowering is not None else None
+            if lowered is None:
+                continue
+            result = op.results[0]
+            found = ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [lowered.result])
+        result.replace_all_uses_with(found.result)
+        op.operation.erase()
+
+
+def _operator(op: ir.Operation) -> str:
+    """The name of an operation, or of the operator that one without a form of its own stands for."""
+    return ir.StringAttr(op.attributes["name"]).value if op.name == "torch.operator" else op.name
+
+
+def _bits(op: ir.Operation) -> ir.Operation | None:
+    before, after = (_builtin_type(value.type) for value in (op.operands[0], op.results[0]))
+    if before.element_type.width != after.element_type.width:
+        return None
+    same = [ir.AffineMap.get_identity(after.rank)]
+    return elementwise(
+        after, [_dense(op.operands[0])], same, lambda e, to=after.element_type: arith.bitcast(to, e)
+    )
+
+
+def _check(op: ir.Operation) -> ir.Operation:
+    """A copy of the first operand that asserts the second, one boolean, with the message that is the third."""
+    source, holds, message = op.operands
+    text = ir.StringAttr(message.owner.attributes["value"]).value
+    type_ = _builtin_type(source.type)
+
+    def body(element: ir.Value, ok: ir.Value) -> ir.Value:
+        cf.assert_(ok, text)
+        return element
+
+    maps = [ir.AffineMap.get_identity(type_.rank), ir.AffineMap.get(type_.rank, 0, [])]
+    return elementwise(type_, [_dense(source), _dense(holds)], maps, body)
+
+
+def _erfc(op: ir.Operation) -> ir.Operation:
+    type_ = _builtin_type(op.results[0].type)
+    return elementwise(type_, [_dense(op.operands[0])], [ir.AffineMap.get_identity(type_.rank)], math.erfc)
+
+
+def _gcd(op: ir.Operation) -> ir.Operation:
+    """The greatest common divisor of two tensors of one shape without negative numbers, by Euclid's steps."""
+    type_ = _builtin_type(op.results[0].type)
+
+    def body(x: ir.Value, y: ir.Value) -> ir.Value:
+        number = type_.element_type
+        loop = scf.WhileOp([number, number], [x, y])
+        before = loop.regions[0].blocks.append(number, number)
+        with ir.InsertionPoint(before):
+            rest = before.arguments[1]
+            goes_on = arith.cmpi(arith.CmpIPredicate.ne, rest, arith.constant(number, 0))
+            scf.ConditionOp(goes_on, list(before.arguments))
+        after = loop.regions[1].blocks.append(number, number)
+        with ir.InsertionPoint(after):
+            left, right = after.arguments
+            scf.YieldOp([right, arith.remui(left, right)])
+        return loop.results[0]
+
+    same = [ir.AffineMap.get_identity(type_.rank)] * 2
+    return elementwise(type_, [_dense(operand) for operand in op.operands], same, body)
+
+
+def _dense(value: ir.Value) -> ir.Value:
+    type_ = _builtin_type(value.type)
+    return ir.Operation.create("torch_c.to_builtin_tensor", [type_], [value]).result
+
+
+def _builtin_type(type_: ir.Type) -> ir.RankedTensorType:
+    """`tensor<2x4xi32>` for `!torch.vtensor<[2,4],si32>`."""
+    match = re.fullmatch(r"!torch\.vtensor<\[([\d,]*)\],[su]?(\w+(?:<\w+>)?)>", str(type_))
+    assert match is not None, type_
+    shape = [int(extent) for extent in match[1].split(",") if extent]
+    return ir.RankedTensorType.get(shape, ir.Type.parse(match[2]))
+
+
+_LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
+    "torch.aten.view.dtype": _bits,
+    "torch.aten.erfc": _erfc,
+    "torch.tilewright.checked": _check,
+    "torch.tilewright.gcd": _gcd,
+}
+"""Operator -> what lowers it, None where torch-mlir may."""

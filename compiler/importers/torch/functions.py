@@ -1,0 +1,271 @@
+"""Functions of PyTorch that it takes apart before operators are looked up in tables, in forms that can be traced."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers.torch import checks as torch_checks
+from tilewright.compiler.importers.torch import numbers as torch_numbers
+from tilewright.compiler.importers.torch import recurrent as torch_recurrent
+from tilewright.compiler.importers.torch import resizing as torch_resizing
+from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
+
+Place = Callable[[], str]
+"""Tells the line of the model that is being traced."""
+
+
+def one_hot(x, num_classes=-1):
+    """1 at the class of each element, 0 elsewhere; looking classes up is what refuses those that are none."""
+    if num_classes < 0 or not x.numel():
+        return functional.one_hot(x, num_classes)
+    classes = torch.arange(num_classes, device=x.device)
+    known = classes.index_select(0, x.reshape(-1)).reshape(x.shape)
+    return (known.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def getitem(x, index):
+    """`x[index]` with numbers that are tensors looked up: PyTorch reads their values to slice by them."""
+    places = _numbered(x, index)
+    if places is None:
+        return operator.getitem(x, index)
+    basic, numbers = places
+    x = x[basic]
+    for dim, number in reversed(numbers):
+        front = torch.where(number < 0, number + x.shape[dim], number)
+        x = x.index_select(dim, front.reshape(1)).squeeze(dim)
+    return x
+
+
+def setitem(x, index, value):
+    """`x[index] = value` with numbers that are tensors: one slice is put by number."""
+    places = _numbered(x, index)
+    if places is None or len(places[1]) != 1:
+        x[index] = value
+        return
+    basic, ((dim, number),) = places
+    part = x[basic]
+    if not isinstance(value, torch.Tensor):
+        value = part.new_full((), value)
+    behind = part.dim() - dim - 1
+    if value.dim() > behind:
+        value = value.unsqueeze(value.dim() - behind)
+    torch.ops.aten.index_put_(part, [None] * dim + [number.reshape(1)], value.to(part.dtype))
+
+
+def _numbered(x, index):
+    """`index` with whole dimensions for numbers that are tensors, and (dimension, number) for each of them.
+
+    None where there are none, or other tensors beside them.
+    """
+    elements = index if isinstance(index, tuple) else (index,)
+    if not isinstance(x, torch.Tensor) or not any(map(_is_number, elements)):
+        return None
+    known = (int, slice, type(None), type(Ellipsis))
+    if not all(_is_number(element) or isinstance(element, known) for element in elements):
+        return None
+    counted = sum(element is not None and element is not Ellipsis for element in elements)
+    basic, numbers, dim = [], [], 0
+    for element in elements:
+        if _is_number(element):
+            numbers.append((dim, element))
+            element = slice(None)
+        basic.append(element)
+        if element is Ellipsis:
+            dim += x.dim() - counted
+        else:
+            dim += not isinstance(element, int)
+    return tuple(basic), numbers
+
+
+def _is_number(element) -> bool:
+    return (
+        isinstance(element, torch.Tensor)
+        and element.dim() == 0
+        and element.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+    )
+
+
+def ndtr(x):
+    """The normal distribution function of single precision in double: 1 + erf(x) keeps little of its lower tail."""
+    if x.dtype != torch.float32:
+        return torch.special.ndtr(x)
+    return torch.special.ndtr(x.to(torch.float64)).to(torch.float32)
+
+
+def pdist(x, p=2.0):
+    """Distances between all pairs of rows in the p-norm, in order of the first."""
+    rows = list(itertools.combinations(range(x.shape[0]), 2))
+    if x.dim() != 2 or not rows or len(rows) * x.shape[1] > LARGEST_SQUARE:
+        return torch.pdist(x, p)
+    first, second = torch.tensor(rows, device=x.device).t()
+    return torch.linalg.vector_norm(x.index_select(0, first) - x.index_select(0, second), p, -1)
+
+
+def narrow(x, dim, start, length):
+    """`x.narrow` from a start that is a tensor: elements looked up by number, negative ones from the end."""
+    if not isinstance(start, torch.Tensor) or not x.dim():
+        return torch.narrow(x, dim, start, length)
+    start = start.reshape([])
+    front = torch.where(start < 0, start + x.shape[dim], start)
+    return x.index_select(dim, front + torch.arange(length, device=x.device))
+
+
+def view_of(x):
+    """A view of all elements."""
+    return x.view(x.shape)
+
+
+def _unless_repeated(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`function`, which broadcasts a tensor, as a view where it repeats nothing.
+
+    What is written into an expanded tensor PyTorch adds to its source as a difference, which rounds and makes NaN of
+    infinities; what is written into a view it takes as it is.
+    """
+
+    def broadcast(x, *args, **kwargs):
+        found = function(x, *args, **kwargs)
+        return x.view(found.shape) if found.numel() == x.numel() else found
+
+    return broadcast
+
+
+def broadcast_tensors(*tensors):
+    """Views of tensors in one shape."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    found = torch.broadcast_tensors(*given)
+    return type(found)(_unless_repeated(torch.Tensor.expand)(x, y.shape) for x, y in zip(given, found))
+
+
+def combinations(x, r=2, with_replacement=False):
+    """Rows of `r` elements in order, looked up by number: which ones depends on the length alone."""
+    if x.dim() != 1 or r < 0:
+        return torch.combinations(x, r, with_replacement)
+    chosen = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = list(chosen(range(x.shape[0]), r))
+    if not rows or not r:
+        return x.new_empty(0 if not r else (0, r))
+    return x.index_select(0, torch.tensor(rows, device=x.device).reshape(-1)).reshape(-1, r)
+
+
+_BROADCASTS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
+
+
+def _dropping(function: Callable) -> Callable:
+    """A dropout, whose result is its argument itself outside of training, as in eager PyTorch."""
+
+    def dropout(x, p=0.5, training=True, inplace=False):
+        return function(x, p, training, inplace) if training or not 0 <= p <= 1 else x
+
+    return dropout
+
+
+_DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
+
+
+FUNCTIONS: dict[Any, Any] = {
+    **{function: _dropping(function) for function in _DROPOUTS},
+    functional.one_hot: one_hot,
+    torch.Tensor.__getitem__: getitem,
+    torch.Tensor.__setitem__: setitem,
+    torch.special.ndtr: ndtr,
+    torch.pdist: pdist,
+    **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
+    torch.ops.prims.view_of: view_of,
+    torch.ops.prims.view_of.default: view_of,
+    torch.broadcast_tensors: broadcast_tensors,
+    **{function: _unless_repeated(function) for function in _BROADCASTS},
+    **torch_recurrent.FUNCTIONS,
+    **torch_checks.FUNCTIONS,
+    **torch_numbers.FUNCTIONS,
+    **torch_resizing.FUNCTIONS,
+    torch.combinations: combinations,
+}
+"""Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
+
+_IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__")
+_IN_PLACE += ("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__")
+
+
+def writes(function: Any) -> bool:
+    """Whether a function or method changes its first argument."""
+    name = function if isinstance(function, str) else getattr(function, "__name__", "")
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__")) or name in _OPERATORS
+
+
+_OPERATORS = {
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "setitem",
+}
+
+
+class OwnFunctions(TorchFunctionMode):
+    """Calls our forms of FUNCTIONS.
+
+    A slice that was looked up is a copy where eager PyTorch has a view. Writing to either of the two afterwards is
+    refused, since the other would not see it.
+    """
+
+    def __init__(self, place: Place):
+        super().__init__()
+        self._place = place
+        self._copied: list[torch.Tensor] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
+            written = _storage(args[0])
+            if any(_storage(tensor) == written for tensor in self._copied):
+                reason = (
+                    "changes a tensor of which x[n] with a tensor n took a copy, or that copy; clone it first"
+                )
+                raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
+        found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+        if func is torch.Tensor.__getitem__ and _numbered(*args) is not None:
+            self._copied += [args[0], found]
+        return found
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def replace_functions(module: GraphModule) -> None:
+    """Puts our forms into a graph captured by TorchDynamo, but lookups for views only where nothing is written."""
+    nodes = module.graph.nodes
+    is_pure = not any(
+        writes(node.target) or "out" in node.kwargs for node in nodes if node.op != "placeholder"
+    )
+    for node in nodes:
+        if node.target is operator.getitem and is_pure and _has_number(node.args[1]):
+            node.target = getitem
+        elif node.target is operator.setitem and _has_number(node.args[1]):
+            node.target = setitem
+        elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _BROADCASTS:
+            node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
+        else:
+            node.target = FUNCTIONS.get(node.target, node.target)
+    module.recompile()
+
+
+def _has_number(index: Any) -> bool:
+    elements = index if isinstance(index, (tuple, list)) else (index,)
+    return any(
+        isinstance(element, Node) and _is_number(element.meta.get("example_value")) for element in elements
+    )

@@ -1,0 +1,309 @@
+"""Lowers a functional ATen graph to linalg-on-tensors, and finds every node that cannot be lowered."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._decomp import global_decomposition_table
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tilewright.compiler.analysis.weight_flow import PARAMETER
+from tilewright.compiler.errors import (
+    CompilerCrashError,
+    PassError,
+    TilewrightError,
+    UnsupportedError,
+    UnsupportedOperator,
+)
+from tilewright.compiler.importers.torch.early_lowering import lower_early
+from tilewright.compiler.importers.torch.indexing import MASKS
+from tilewright.compiler.importers.torch.promotion import converted
+from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
+from tilewright.compiler.importers.torch.types import TORCH_FOLDER
+from tilewright.compiler.ir import context, ir
+from tilewright.compiler.workers.modules import run_upstream
+
+TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
+TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
+
+RANDOM = (
+    "draws random numbers, which compiled code does not: under torch.compile PyTorch's generator draws them, eagerly "
+    "where they depend on data; else call model.eval(), or pass the numbers as an input"
+)
+
+MASKED = (
+    "takes another number of values for another mask, and compiled shapes are fixed; assign one value (or one that "
+    "broadcasts) for all elements of the mask, or use torch.where or masked_scatter"
+)
+_WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
+
+_FULL = {torch.ops.aten.full.default, torch.ops.aten.full_like.default}
+
+_verdicts: dict[Any, str | None] = {}
+
+
+def lower_graph(module: GraphModule) -> ir.Module:
+    """`@main` on linalg-on-tensors, one argument per placeholder and one result per output.
+
+    Raises UnsupportedError that lists every node which cannot be lowered.
+    """
+    if any(_known_refusal(node) for node in module.graph.nodes):
+        raise unsupported(module.graph)
+    try:
+        return _lower(module.graph, "the import of a graph", is_kept=True)
+    except (
+        PassError,
+        CompilerCrashError,
+        NotImplementedError,
+        AssertionError,
+        TypeError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+    ) as e:
+        error = unsupported(module.graph)
+        if error.operators:
+            raise error from e
+        if isinstance(e, CompilerCrashError):
+            raise
+        raise PassError(f"torch-mlir cannot lower the graph, though each of its operators alone: {e}") from e
+
+
+def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
+    from tilewright.compiler.ir import fx_importer
+
+    _forget_devices(graph)
+    importer = fx_importer.FxImporter(context=context(), config_check=False)
+    with _signed_results(graph):
+        importer.import_stateless_graph(graph, func_name="main")
+    module = importer.module
+    lower_early(module)
+    run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
+    return module
+
+
+@contextlib.contextmanager
+def _signed_results(graph: Graph) -> Iterator[None]:
+    """Lets constant bytes among the results be signed ones of the same bits: torch-mlir returns no others."""
+    output = next(node for node in graph.nodes if node.op == "output")
+    given, added = output.args, {}
+    for node in output.all_input_nodes:
+        value = node.meta.get("val")
+        if node.target in _FULL and value is not None and value.dtype == torch.uint8:
+            number = converted(node.args[1], torch.int8)
+            with graph.inserting_before(output):
+                placement: dict[str, Any] = {**node.kwargs, "dtype": torch.int8}
+                placement.pop("memory_format", None)
+                added[node] = graph.call_function(
+                    torch.ops.aten.full.default, (list(value.shape), number), placement
+                )
+            added[node].meta["val"] = value.to(torch.int8)
+    output.args = torch.fx.node.map_arg(given, lambda node: added.get(node, node))
+    try:
+        yield
+    finally:
+        output.args = given
+        for node in added.values():
+            graph.erase_node(node)
+
+
+def _forget_devices(graph: Graph) -> None:
+    """Makes operators that name a device name the CPU: where a graph runs is not part of what it computes."""
+
+    def on_cpu(value: Any) -> Any:
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    for node in graph.nodes:
+        if node.op == "call_function":
+            node.args = torch.fx.node.map_aggregate(node.args, on_cpu)
+            node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_cpu)
+
+
+def is_random(node: Node) -> bool:
+    """True for operators whose result depends on a random number generator."""
+    target = node.target
+    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _known_refusal(node: Node) -> str | None:
+    """Why `node` is refused whatever torch-mlir makes of it."""
+    if is_random(node):
+        return RANDOM
+    if node.target in _WRITES:
+        indices: Any = node.args[1]
+        if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
+            return MASKED
+    return None
+
+
+def refusal(node: Node) -> str | None:
+    """Why `node` cannot be lowered on its own, or None when it can; cached by operator and types."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return None
+    known = _known_refusal(node)
+    if known is not None:
+        return known
+    key = _key(node)
+    if key not in _verdicts:
+        _verdicts[key] = _try_alone(node)
+    return _verdicts[key]
+
+
+def unsupported(graph: Graph, nodes: Iterable[Node] | None = None) -> UnsupportedError:
+    """An error that lists every node of `graph` (or of `nodes`) that is refused, once per source line."""
+    found: dict[tuple[str, str], UnsupportedOperator] = {}
+    for node in graph.nodes if nodes is None else nodes:
+        reason = refusal(node)
+        if reason is not None:
+            entry = UnsupportedOperator(operator_name(node), reason, location(node))
+            found.setdefault((entry.operator, entry.location), entry)
+    return UnsupportedError(list(found.values()))
+
+
+def operator_name(node: Node) -> str:
+    """The operator as users know it, `aten.fft_fft.default`."""
+    return str(node.target)
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+
+
+def location(node: Node) -> str:
+    """The innermost source line of the model that led to `node`, as `file:line in function`."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(TORCH_FOLDER)]
+    if not (own or frames):
+        return "<unknown location>"
+    path, line, function = (own or frames)[-1]
+    return f"{path}:{line} in {function}"
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, Node):
+        return _describe(value.meta.get("val"))
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.dtype)
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(_describe, value))
+    if isinstance(value, dict):
+        return tuple((key, _describe(inner)) for key, inner in sorted(value.items()))
+    return (type(value).__name__, repr(value))
+
+
+def _layout(value: torch.Tensor) -> Any:
+    return (tuple(value.stride()), value.storage_offset())
+
+
+def _key(node: Node) -> Any:
+    key = (str(node.target), _describe(node.args), _describe(node.kwargs))
+    if node.target in NEEDS_STORAGE:
+        return (*key, *(_layout(source.meta["val"]) for source in node.all_input_nodes))
+    return key
+
+
+def _try_alone(node: Node) -> str | None:
+    try:
+        # A lowering may add constants, which belong to a module.
+        alone = GraphModule(torch.nn.Module(), _graph_of(node))
+        _lower(alone.graph, f"the import of {operator_name(node)}")
+    except (
+        TilewrightError,
+        NotImplementedError,
+        AssertionError,
+        TypeError,
+        RuntimeError,
+        ValueError,
+        KeyError,
+    ) as e:
+        return _reason(str(e)) or type(e).__name__
+    return None
+
+
+def _reason(text: str) -> str:
+    """The diagnostic that says most, in one line without IR."""
+    if "failed to legalize" in text or "'torch.operator'" in text:
+        return "torch-mlir has no lowering of it for these types"
+    for line in text.splitlines():
+        match = re.search(r"error: [^:]*: ?(.*)|^(?!Failure|in `)(\S.*)", line)
+        if match:
+            return (match[1] or match[2] or "").strip()[:300]
+    return text.strip()[:300]
+
+
+def _graph_of(node: Node) -> Graph:
+    """A graph that computes `node` alone from placeholders."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    for source in node.all_input_nodes:
+        copy = graph.placeholder(source.name)
+        copy.meta["val"] = source.meta["val"]
+        copies[source] = copy
+    alone = graph.node_copy(node, lambda source: copies[source])
+    value = node.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        parts = []
+        for index, part in enumerate(value):
+            if isinstance(part, torch.Tensor):
+                parts.append(graph.call_function(operator.getitem, (alone, index)))
+                parts[-1].meta["val"] = part
+        graph.output(tuple(parts))
+    else:
+        graph.output((alone,))
+    return graph
+
+
+def annotate(module: ir.Module, arguments: list[tuple[str, str]], parameters: Collection[str] = ()) -> None:
+    """Sets `tilewright.role` and `tilewright.name` on the arguments of `@main`: (role, name) in order.
+
+    Inputs named in `parameters` get `tilewright.parameter` too.
+    """
+    function = next(op for op in module.body.operations if op.operation.name == "func.func")
+    with context():
+        entries = []
+        for role, name in arguments:
+            entry = {"tilewright.role": ir.StringAttr.get(role), "tilewright.name": ir.StringAttr.get(name)}
+            if role == "input" and name in parameters:
+                entry[PARAMETER] = ir.UnitAttr.get()
+            entries.append(ir.DictAttr.get(entry))
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
+
+
+def second_chance(graph: Graph, table: dict[Any, Any]) -> dict[Any, Any]:
+    """Decompositions beyond `table` that turn refused nodes of `graph` into ones that can be lowered."""
+    known = global_decomposition_table["post_autograd"]
+    found = {}
+    for node in graph.nodes:
+        target = node.target
+        if target in known and target not in table and target not in found and refusal(node):
+            trial = {**table, target: known[target]}
+            if _lowers_decomposed(node, trial):
+                found[target] = known[target]
+    return found
+
+
+def _lowers_decomposed(node: Node, table: dict[Any, Any]) -> bool:
+    """True when every operator that `node` decomposes into by `table` can be lowered."""
+    if is_random(node):
+        return False
+    sources = list(node.all_input_nodes)
+
+    def alone(*values: Any) -> Any:
+        given = dict(zip(sources, values))
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: given[n])
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    values = [source.meta["val"] for source in sources]
+    mode = next((v.fake_mode for v in values if hasattr(v, "fake_mode")), None)
+    with mode or contextlib.nullcontext(), torch.no_grad():
+        try:
+            traced = make_fx(alone, decomposition_table=table)(*values)
+        except Exception:
+            return False
+    return all(refusal(inner) is None for inner in traced.graph.nodes)

@@ -1,0 +1,250 @@
+"""Convolutions and poolings that torch-mlir refuses or lowers wrongly, as ones that it takes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import torch
+
+from tilewright.compiler.importers.torch.promotion import either
+from tilewright.compiler.importers.torch.types import compute_dtype
+
+aten = torch.ops.aten
+
+
+def sums_of_windows(x, size):
+    """Sums over windows of nearly even size in the last dimensions.
+
+    Not a product with a matrix of zeros and ones: what is outside of a window may be infinite.
+    """
+    for d, outside in zip(range(-len(size), 0), size):
+        if x.shape[d] != outside:
+            first, last = _bounds(x.shape[d], outside, x.device)
+            places = _filled(x.shape[d], outside, x.device)
+            is_new = first + torch.arange(places.shape[1], device=x.device) <= last
+            elements = x.transpose(d, -1)[..., places]
+            x = torch.sum(torch.where(is_new, elements, 0), -1).transpose(d, -1)
+    return x.contiguous()
+
+
+def divided_by_windows(x, inside, outside):
+    """`x` [..., *outside] by the sizes of windows of nearly even size, one dimension after the other as in eager."""
+    for d, n, m in zip(range(-len(inside), 0), inside, outside):
+        first, last = _bounds(n, m, x.device)
+        x = x / (last - first + 1).to(x.dtype).reshape([m] + [1] * (-1 - d))
+    return x
+
+
+def adaptive_avg_pool(x, size):
+    """A mean, an average pooling with equal windows, or sums of windows divided by their sizes."""
+    rank = len(size)
+    inside = x.shape[-rank:]
+    wide = x.to(compute_dtype(x))
+    if not all(size):
+        return x.new_zeros([*x.shape[:-rank], *size])
+    if all(n == 1 for n in size):
+        return torch.mean(wide, list(range(-rank, 0)), keepdim=True).to(x.dtype)
+    if all(n % m == 0 for n, m in zip(inside, size)):
+        kernel = [n // m for n, m in zip(inside, size)]
+        pool = aten.avg_pool2d if rank == 2 else aten.avg_pool3d
+        return pool(wide, kernel, kernel).to(x.dtype)
+    return divided_by_windows(sums_of_windows(wide, size), inside, size).to(x.dtype)
+
+
+def transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups):
+    """A transposed convolution as plain ones, interleaved: no product with zeros between elements or taps.
+
+    Result `s * q + d * j` is the sum over `t` of `x[q - d' * t] * weight[j + s' * t]`, where `s' / d'` is the reduced
+    `s / d` and `j < s'` the first tap of one phase. Phases with equally many taps are channels of one convolution.
+    """
+    rank, dtype = x.dim() - 2, x.dtype
+    if bias is not None:
+        # One rounding, after the bias.
+        x, weight, bias = (t.to(compute_dtype(x)) for t in (x, weight, bias))
+    kernel, size, ones, zeros = weight.shape[2:], x.shape[2:], [1] * rank, [0] * rank
+    common = [math.gcd(s, d) for s, d in zip(stride, dilation)]
+    steps, dilations = ([n // c for n, c in zip(sizes, common)] for sizes in (stride, dilation))
+    apart = groups > 1 and groups == x.shape[1]
+    phases = [_phases(k, s, d, apart) for k, s, d in zip(kernel, stride, dilation)]
+    reach = [[shift + d * (taps - 1) for _, taps, shift in runs] for runs, d in zip(phases, dilations)]
+    wide = [n + max(ends) for n, ends in zip(size, reach)]
+
+    def joined(*chosen: tuple[list[int], int, int]):
+        """[N, C, *phases, *wide]: the phases chosen in the first dimensions, all of the others."""
+        axis = len(chosen)
+        if axis < rank:
+            return torch.cat([joined(*chosen, run) for run in phases[axis]], 2 + axis)
+        firsts, taps, shifts = zip(*chosen)
+        shape = [x.shape[0], groups * weight.shape[1], *map(len, firsts)]
+        if not all(taps):
+            return x.new_zeros([*shape, *wide])
+        w = weight
+        for d, first, step in zip(range(2, 2 + 2 * rank, 2), firsts, steps):
+            w = torch.stack([aten.slice(w, d, j, None, step) for j in first], d)
+        w = torch.flip(w, list(range(3, 3 + 2 * rank, 2))).unflatten(0, (groups, -1))
+        w = w.permute(0, 2, *range(3, 3 + 2 * rank, 2), 1, *range(4, 4 + 2 * rank, 2))
+        w = w.reshape(-1, x.shape[1] // groups, *taps)
+        borders = [d * (t - 1) for d, t in zip(dilations, taps)]
+        y = aten.convolution(x, w, None, ones, borders, dilations, False, zeros, groups)
+        pads = [(m, full - m - n) for m, full, n in zip(shifts, wide, y.shape[2:])]
+        return _padded(y.reshape(*shape, *y.shape[2:]), pads)
+
+    y = joined()
+    y = y.permute(0, 1, *(d for i in range(rank) for d in (2 + rank + i, 2 + i)))
+    y = y.reshape(*y.shape[:2], *(n * s for n, s in zip(wide, stride)))
+    for i in range(rank):
+        want = (
+            (size[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1 + output_padding[i]
+        )
+        missing = max(0, padding[i] + want - y.shape[2 + i])
+        y = _padded(y, [(0, missing)] + [(0, 0)] * (rank - 1 - i)).narrow(2 + i, padding[i], want)
+    return y if bias is None else (y + bias.reshape(1, -1, *ones)).to(dtype)
+
+
+def _phases(kernel: int, stride: int, dilation: int, apart: bool) -> list[tuple[list[int], int, int]]:
+    """Runs of phases that read equally many taps, in order: their first taps, how many, and how far they are shifted.
+
+    Phases without taps have 0 of them; `apart` is a run for each phase.
+    """
+    step = stride // math.gcd(stride, dilation)
+    firsts = {dilation * tap % stride: tap for tap in range(min(step, kernel))}
+
+    def form(phase: int) -> tuple[int, int, int]:
+        if phase not in firsts:
+            return 0, 0, 0
+        first = firsts[phase]
+        return len(range(first, kernel, step)), dilation * first // stride, phase if apart else 0
+
+    runs = [(key, list(run)) for key, run in itertools.groupby(range(stride), form)]
+    return [([firsts.get(phase, 0) for phase in run], taps, shift) for (taps, shift, _), run in runs]
+
+
+def _padded(x, pads: list[tuple[int, int]]):
+    """`x` with zeros before and after its last dimensions."""
+    flat = [n for pair in reversed(pads) for n in pair]
+    return aten.constant_pad_nd(x, flat, 0) if any(flat) else x
+
+
+def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
+    """A transposed convolution as plain ones of its phases, or with the kernel mirrored where the stride is 1."""
+    if not transposed:
+        return NotImplemented
+    if max(stride) > 1:
+        return transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups)
+    if groups == 1 or groups != x.shape[1] or weight.shape[1] != 1:
+        return NotImplemented
+    rank = x.dim() - 2
+    border = [d * (k - 1) - p for d, k, p in zip(dilation, weight.shape[2:], padding)]
+    x = _padded(x, [(b, b + more) for b, more in zip(border, output_padding)])
+    mirrored = torch.flip(weight, list(range(2, 2 + rank)))
+    zeros, ones = [0] * rank, [1] * rank
+    return aten.convolution(x, mirrored, bias, ones, zeros, dilation, False, zeros, groups)
+
+
+def adaptive_max_pool(x, output_size):
+    """Maxima of windows of nearly even size, and where in the plane they stand.
+
+    Windows are gathered at their largest size; shorter ones repeat their last element, which never wins.
+    """
+    rank = len(output_size)
+    size = x.shape[x.dim() - rank :]
+    if not all(output_size):
+        shape = [*x.shape[: x.dim() - rank], *output_size]
+        return x.new_zeros(shape), x.new_zeros(shape, dtype=torch.int64)
+    if all(extent % out == 0 for extent, out in zip(size, output_size)):
+        window = [extent // out for extent, out in zip(size, output_size)]
+        pool = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
+        return pool(x, window, window)
+    return _maxima(x, _window_places(size, output_size, x.device), output_size)
+
+
+def _maxima(x, places, output_size):
+    """The largest element of each of the windows at `places` of every plane or volume, and where it stands."""
+    rank = len(output_size)
+    lead = list(x.shape[: x.dim() - rank])
+    flat = x.reshape(*lead, math.prod(x.shape[x.dim() - rank :]))
+    windows = flat[..., places.reshape(-1)].reshape(*lead, *places.shape)
+    values, winner = torch.max(windows, -1)
+    indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
+    return values.reshape(*lead, *output_size), indices.reshape(*lead, *output_size)
+
+
+def _of_one_image(operator: Any, rank: int):
+    """A pooling of images without a batch, by way of a batch of one."""
+
+    def decomposition(x, *args, **kwargs):
+        if x.dim() != rank + 1:
+            return NotImplemented
+        found = operator(x.unsqueeze(0), *args, **kwargs)
+        return (
+            found.squeeze(0) if isinstance(found, torch.Tensor) else tuple(part.squeeze(0) for part in found)
+        )
+
+    return decomposition
+
+
+def _bounds(inside: int, outside: int, device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first and the last element of every window of nearly even size in one dimension."""
+    window = torch.arange(outside, device=device).unsqueeze(1)
+    first = torch.div(window * inside, outside, rounding_mode="floor")
+    return first, torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor") - 1
+
+
+def _filled(inside: int, outside: int, device) -> torch.Tensor:
+    """[windows, elements]: the places in every window, its last one again where others are longer."""
+    first, last = _bounds(inside, outside, device)
+    longest = max(-(-(i + 1) * inside // outside) - i * inside // outside for i in range(outside))
+    return torch.minimum(first + torch.arange(longest, device=device), last)
+
+
+def _window_places(size, output_size, device) -> torch.Tensor:
+    """[windows, elements]: the flat place of every element of every window of nearly even size."""
+    return _joined(size, [_filled(extent, out, device) for extent, out in zip(size, output_size)])
+
+
+def _joined(size, axes) -> torch.Tensor:
+    """[windows, elements]: flat places out of those in every dimension."""
+    places = torch.zeros((1, 1), dtype=torch.int64, device=axes[0].device)
+    for extent, axis in zip(size, axes):
+        joined = places[:, None, :, None] * extent + axis[None, :, None, :]
+        places = joined.reshape(places.shape[0] * axis.shape[0], places.shape[1] * axis.shape[1])
+    return places
+
+
+def max_pool_of_integers(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    """Maxima of windows of 64-bit integers, gathered as in `adaptive_max_pool`; what is padding repeats an element."""
+    if x.dtype != torch.int64:
+        return NotImplemented
+    rank = 3
+    kernel, step, pads, dilations = (
+        [n] * rank if isinstance(n, int) else list(n) * (rank // len(n))
+        for n in (kernel_size, stride or kernel_size, padding, dilation)
+    )
+    size, axes = x.shape[x.dim() - rank :], []
+    for extent, k, s, pad, d in zip(size, kernel, step, pads, dilations):
+        out = (extent + 2 * pad - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
+        out -= ceil_mode and (out - 1) * s >= extent + pad
+        first = torch.arange(out, device=x.device).unsqueeze(1) * s - pad
+        last = torch.clamp_max(first + d * (k - 1), extent - 1)
+        first = torch.where(first < 0, torch.remainder(first, d), first)
+        last = first + torch.div(last - first, d, rounding_mode="floor") * d
+        axes.append(torch.minimum(first + d * torch.arange(k, device=x.device), last))
+    return _maxima(x, _joined(size, axes), [axis.shape[0] for axis in axes])
+
+
+TABLE: dict[Any, Any] = {
+    aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
+    aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
+    aten.max_pool2d_with_indices.default: _of_one_image(aten.max_pool2d_with_indices.default, 2),
+    aten.max_pool3d_with_indices.default: either(
+        max_pool_of_integers, _of_one_image(aten.max_pool3d_with_indices.default, 3)
+    ),
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
+    aten._adaptive_avg_pool2d.default: adaptive_avg_pool,
+    aten._adaptive_avg_pool3d.default: adaptive_avg_pool,
+    aten.convolution.default: convolution,
+}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

@@ -1,0 +1,324 @@
+"""Groups operations around one sink each and outlines every group as a dispatch.
+
+    %0 = linalg.fill ; %1 = linalg.generic // matmul ; %2 = linalg.generic // bias, relu
+      =>
+    %2 = call @matmul_128x3072x768(%x, %w, %bias)
+
+Going backwards from each sink, a producer joins when all its users are in the group and cutting the group into
+rTasks still costs no recomputation:
+  - fills, constants and scalars are cloned into every group that uses them;
+  - an element-wise producer joins element-wise ops and reductions, never a contraction, which reads each
+    element many times;
+  - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
+  - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
+    could, one that follows a product with the same weight goes before one that does not: a recurrent product waits
+    for the step before anyway, while all steps' products of inputs can run at once while they are on their own.
+Edges that stay cut are recorded on the dispatch as `tilewright.unfused`. Reshapes and contiguous slices stay
+outside as views of buffers, insertions in place do too (see `join-in-place`). Identical groups become one
+function, called several times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from operator import or_
+
+from tilewright.compiler.analysis.dense_constants import is_splat
+from tilewright.compiler.analysis.placement import chain_of, is_inserted
+from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
+from tilewright.compiler.analysis.views import is_view
+from tilewright.compiler.analysis.weight_flow import argument_roles
+from tilewright.compiler.ir import func, functions, ir, walk
+from tilewright.compiler.passes.graph.join_in_place import root_of
+from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.block_order import bits_before, external_operands
+
+OPERATOR = "tilewright.operator"
+UNFUSED = "tilewright.unfused"
+_CLONED = {"arith.constant", "tensor.empty", "linalg.fill"}
+_SMALL_ELEMENTS = 4096
+_ANOTHER = "the group holds a reduction already"
+
+
+@dataclass(frozen=True)
+class OutlineDispatches(Pass):
+    """Outlines the bodies of all public functions; `min_rows` is how many rows a fused reduction must leave."""
+
+    min_rows: int = 8
+
+    def run(self, op: ir.Operation) -> None:
+        module = op.opview
+        outlined: dict[str, str] = {}
+        for function in list(functions(module)):
+            _Outliner(module, function, outlined, self.min_rows).run()
+
+
+@dataclass
+class _Group:
+    """Positions of the operations in one dispatch, the sink first, and why others stayed out."""
+
+    members: list[int]
+    reasons: list[str]
+    passed_over: list[int] = field(default_factory=list)
+    """Contractions that stayed out because another one was there first."""
+
+
+class _Outliner:
+    """Outlines one function. Operations are named by their position in the block."""
+
+    def __init__(self, module, function: ir.Operation, outlined: dict[str, str], min_rows: int):
+        self.module, self.outlined, self.min_rows = module, outlined, min_rows
+        self.fixed = {
+            argument
+            for argument, role in zip(function.regions[0].blocks[0].arguments, argument_roles(function))
+            if role in ("weight", "packed")
+        }
+        self.is_main = ir.StringAttr(function.attributes["sym_name"]).value == "main"
+        self.ops = [view.operation for view in function.regions[0].blocks[0].operations][:-1]
+        self.structured: dict[int, Structured | None] = {}
+        self.operands = [external_operands(op) for op in self.ops]
+        self.producer = {result: number for number, op in enumerate(self.ops) for result in op.results}
+        self.cloned: set[int] = set()
+        for number, op in enumerate(self.ops):
+            if _is_cloned(op) or (is_view(op) and self.producer.get(op.operands[0]) in self.cloned):
+                self.cloned.add(number)
+        self.users: dict[ir.Value, list[int]] = defaultdict(list)
+        for number, values in enumerate(self.operands):
+            for value in values:
+                self.users[value].append(number)
+        *_, terminator = function.regions[0].blocks[0].operations
+        for value in terminator.operation.operands:
+            self.users[value].append(len(self.ops))
+
+    def run(self) -> None:
+        taken: set[int] = set()
+        groups = []
+        kept = {
+            n
+            for n, op in enumerate(self.ops)
+            if is_view(op) or n in self.cloned or op.name == "arith.constant" or self.stays(op)
+        }
+        for number in range(len(self.ops) - 1, -1, -1):
+            if number not in taken and number not in kept:
+                group = self.recurrent_first(self.grow(number, taken), taken)
+                taken.update(group.members)
+                groups.append(group)
+        for group in reversed(groups):
+            self.outline(group)
+        for number in range(len(self.ops) - 1, -1, -1):
+            op = self.ops[number]
+            if number in taken or not any(len(list(result.uses)) for result in op.results):
+                op.erase()
+
+    def stays(self, op: ir.Operation) -> bool:
+        """Whether `op` moves nothing, so that `place-inserts` only has to say where tensors lie.
+
+        An insertion into what something else computes keeps that where nothing is inserted: it copies.
+        """
+        if not self.is_main or not is_inserted(op):
+            return False
+        base = chain_of(op)[-1].operands[1]
+        return not isinstance(base.owner, ir.Block) and base.owner.name in ("tensor.empty", "linalg.fill")
+
+    def read(self, number: int) -> Structured | None:
+        if number not in self.structured:
+            self.structured[number] = Structured.read(self.ops[number])
+        return self.structured[number]
+
+    def recurrent_first(self, group: _Group, taken: set[int]) -> _Group:
+        """The group, or another one of the same sink that holds a recurrent contraction where this holds none."""
+        inside = [n for n in group.members if (s := self.read(n)) is not None and s.is_contraction]
+        wanted = [n for n in group.passed_over if n in self.recurrent]
+        if not wanted or not inside or any(n in self.recurrent for n in inside):
+            return group
+        other = self.grow(group.members[0], taken, left_out=frozenset(inside))
+        return other if any(n in other.members for n in wanted) else group
+
+    @cached_property
+    def recurrent(self) -> set[int]:
+        """Contractions that need the result of another one with the same weight."""
+        products = [n for n in range(len(self.ops)) if (s := self.read(n)) is not None and s.is_contraction]
+        weights = {
+            n: {root for v in self.operands[n] if (root := root_of(v)) in self.fixed} for n in products
+        }
+        uses = Counter(weight for found in weights.values() for weight in found)
+        bits = {weight: 1 << i for i, weight in enumerate(w for w, count in uses.items() if count > 1)}
+        own = {n: reduce(or_, (bits.get(weight, 0) for weight in found), 0) for n, found in weights.items()}
+        needed = [[self.producer[v] for v in values if v in self.producer] for values in self.operands]
+        before = bits_before(needed, own)
+        return {n for n in products if before[n] & own[n]}
+
+    def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> _Group:
+        group = _Group([sink], [])
+        if self.read(sink) is None:
+            return group
+        frontier = [sink]
+        while frontier:
+            consumer = frontier.pop(0)
+            for value in self.operands[consumer]:
+                producer = self.producer.get(value)
+                if (
+                    producer is None
+                    or producer in group.members
+                    or producer in taken
+                    or producer in self.cloned
+                ):
+                    continue
+                reason = (
+                    "a recurrent product is fused instead"
+                    if producer in left_out
+                    else self.refusal(producer, consumer, group)
+                )
+                if reason == _ANOTHER and (s := self.read(producer)) is not None and s.is_contraction:
+                    group.passed_over.append(producer)
+                if reason is None:
+                    group.members.append(producer)
+                    frontier.append(producer)
+                else:
+                    group.reasons.append(f"{_kind(self.read(producer), self.ops[producer])}: {reason}")
+        return group
+
+    def refusal(self, producer: int, consumer: int, group: _Group) -> str | None:
+        """Why `producer` cannot join the group, None if it can."""
+        structured, reader, root = self.read(producer), self.read(consumer), self.read(group.members[0])
+        if structured is None or reader is None or root is None:
+            return "not a structured operation"
+        if len(self.ops[producer].results) != 1:
+            return "it has several results"
+        if self.ops[producer].results[0] not in list(self.ops[consumer].operands):
+            return "its elements are gathered by index"
+        if any(user not in group.members for user in self.users[self.ops[producer].results[0]]):
+            return "its result is used elsewhere"
+        if len(self.users[self.ops[producer].results[0]]) > 1 and structured.checks:
+            return "its run-time checks would be repeated"
+        if reader.is_contraction:
+            return "a contraction would recompute it"
+        if structured.has_index and not structured.is_elementwise:
+            return "an indexed reduction is not cut"
+        if not reader.is_elementwise and not all(m.is_projected_permutation for m in reader.maps):
+            return "a windowed reduction would recompute it"
+        others = self.in_order(group.members)
+        loops = tileable_loops(root, self.in_order([*group.members, producer]))
+        if structured.is_contraction:
+            if any(not other.is_elementwise for other in others):
+                return _ANOTHER
+            if volume(root.extents, loops) < root.points:
+                return "the consumer does not cover its output"
+            return None
+        rows, before = (volume(root.extents, cut) for cut in (loops, tileable_loops(root, others)))
+        if rows >= min(before, self.min_rows) or max(root.points, structured.points) <= _SMALL_ELEMENTS:
+            return None
+        return f"only {rows} rows would remain to cut along"
+
+    def in_order(self, members: list[int]) -> list[Structured]:
+        """The group's structured operations in program order."""
+        return [s for number in sorted(members) if (s := self.read(number)) is not None]
+
+    def outline(self, group: _Group) -> None:
+        body = sorted([*self.closure(group.members), *group.members])
+        inside = set(body)
+        inputs = list(
+            dict.fromkeys(
+                v for number in body for v in self.operands[number] if self.producer.get(v) not in inside
+            )
+        )
+        sink = self.ops[group.members[0]]
+        results = list(sink.results)
+        heavy = [s for s in self.in_order(group.members) if not s.is_elementwise]
+        main = heavy[0] if heavy else self.read(group.members[0])
+        kind = _kind(main, sink)
+        location = main.op.location if main is not None else sink.location
+        with location:
+            type_ = ir.FunctionType.get([v.type for v in inputs], [r.type for r in results])
+            with ir.InsertionPoint(self.module.body):
+                dispatch = func.FuncOp("dispatch", type_, visibility="private").operation
+            block = dispatch.regions[0].blocks.append(*type_.inputs, arg_locs=[location] * len(inputs))
+            clone_into(block, [self.ops[n] for n in body], dict(zip(inputs, block.arguments)), results)
+        dispatch.attributes[OPERATOR] = ir.StringAttr.get(kind)
+        # The key is taken before reasons are attached: who could not join says nothing about the code.
+        key = hashlib.sha256(
+            dispatch.get_asm(enable_debug_info=False, use_local_scope=True).encode()
+        ).hexdigest()
+        name = self.outlined.get(key)
+        if name is None:
+            name = f"{_label(kind, main, sink)}_{len(self.outlined)}"
+            self.outlined[key] = name
+            dispatch.attributes["sym_name"] = ir.StringAttr.get(name)
+        else:
+            dispatch.erase()
+            dispatch = next(f for f in functions(self.module) if f.attributes["sym_name"].value == name)
+        _add_reasons(dispatch, group.reasons)
+        with ir.InsertionPoint(sink), location:
+            call = func.CallOp([r.type for r in results], name, inputs)
+        for old, new in zip(results, call.results):
+            old.replace_all_uses_with(new)
+            self.replace(old, new)
+
+    def replace(self, old: ir.Value, new: ir.Value) -> None:
+        """Keeps the cached operands true after `old` became `new`."""
+        for user in self.users.pop(old, []):
+            if user < len(self.ops):
+                self.operands[user] = [new if value == old else value for value in self.operands[user]]
+
+    def closure(self, members: list[int]) -> list[int]:
+        """Constants, fills and scalar computations that the members need."""
+        found: set[int] = set()
+        pending = list(members)
+        while pending:
+            for value in self.operands[pending.pop()]:
+                number = self.producer.get(value)
+                if number is not None and number not in found and number in self.cloned:
+                    found.add(number)
+                    pending.append(number)
+        return sorted(found)
+
+
+def _add_reasons(dispatch: ir.Operation, reasons: list[str]) -> None:
+    known = (
+        [ir.StringAttr(r).value for r in dispatch.attributes[UNFUSED]]
+        if UNFUSED in dispatch.attributes
+        else []
+    )
+    if reasons:
+        merged = sorted({*known, *reasons})
+        dispatch.attributes[UNFUSED] = ir.ArrayAttr.get([ir.StringAttr.get(r) for r in merged])
+
+
+def clone_into(block: ir.Block, ops: list[ir.Operation], values: dict[ir.Value, ir.Value], results) -> None:
+    """Clones `ops` into `block` with operands replaced by `values`, and returns the clones of `results`."""
+    with ir.InsertionPoint(block):
+        for op in ops:
+            clone = op.clone()
+            clone = clone.operation
+            for inner in walk(clone) if len(clone.regions) else [clone]:
+                for i, value in enumerate(inner.operands):
+                    if value in values:
+                        inner.operands[i] = values[value]
+            values.update(zip(op.results, clone.results))
+        func.return_([values[r] for r in results])
+
+
+def _is_cloned(op: ir.Operation) -> bool:
+    """Whether every user gets its own copy: scalars, shapes, and constants that need no memory."""
+    if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+        return is_splat(op)
+    if op.name in _CLONED:
+        return True
+    return bool(len(op.results)) and not any(isinstance(r.type, ir.RankedTensorType) for r in op.results)
+
+
+def _kind(structured: Structured | None, op: ir.Operation) -> str:
+    if structured is None:
+        return op.name.split(".", 1)[1].replace(".", "_")
+    if structured.is_contraction:
+        return "matmul" if all(m.is_projected_permutation for m in structured.maps[:1]) else "conv"
+    return "elementwise" if structured.is_elementwise else "reduction"
+
+
+def _label(kind: str, structured: Structured | None, op: ir.Operation) -> str:
+    extents = structured.extents if structured else ()
+    return re.sub(r"\W", "_", kind) + ("_" + "x".join(map(str, extents)) if extents else "")

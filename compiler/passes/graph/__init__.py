@@ -1,0 +1,1 @@
+"""Passes on the imported graph: clean-ups, fusion of patterns, precision, checks."""

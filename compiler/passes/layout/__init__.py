@@ -1,0 +1,1 @@
+"""Passes that decide and apply layouts: assigned, propagated, packed, padded; weights hoisted."""

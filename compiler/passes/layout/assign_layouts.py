@@ -1,0 +1,100 @@
+"""assign-layouts: every convolution asks for the storage of its operands that its kernel likes best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.analysis.affine_access import dims, is_dim
+from tilewright.compiler.analysis.structure import maps_of
+from tilewright.compiler.ir import functions, ir, linalg, static_shape
+from tilewright.compiler.nouns.layout import Layout, Reorder
+from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.layout_rules import ATTRIBUTE
+
+
+@dataclass(frozen=True)
+class AssignLayouts(Pass):
+    """Writes `tilewright.layouts` on convolutions of any rank: channels last, output channel innermost.
+
+    Before, and after:
+
+        linalg.conv_2d_nchw_fchw ins(%x, %w) outs(%init)
+        linalg.conv_2d_nchw_fchw {tilewright.layouts = ["reorder([0, 2, 3, 1])", "reorder([2, 3, 1, 0])",
+                                                        "reorder([0, 2, 3, 1])"]} ins(%x, %w) outs(%init)
+
+    | operand | ungrouped  | grouped       | depthwise |
+    | ------- | ---------- | ------------- | --------- |
+    | input   | N, H, W, I | N, H, W, G, I | N, H, W, C |
+    | kernel  | R, S, I, O | G, R, S, I, O | R, S, C   |
+    | output  | N, H, W, O | N, H, W, G, O | N, H, W, C |
+
+    The vectors of a CPU kernel run over the innermost output dimension, so it must be one that the kernel and
+    the output store contiguously. Convolutions that carry the attribute already, and those whose operands are
+    stored this way already, are left alone.
+    """
+
+    anchor: ClassVar[str] = "builtin.module"
+
+    def run(self, op: ir.Operation) -> None:
+        for function in functions(op.opview):
+            for block in function.regions[0].blocks:
+                for view in block.operations:
+                    _assign(view.operation)
+
+
+def _assign(op: ir.Operation) -> None:
+    if not op.name.startswith("linalg.") or ATTRIBUTE in op.attributes:
+        return
+    orders = channels_last(op)
+    if orders is None or all(order == tuple(range(len(order))) for order in orders):
+        return
+    shapes = [static_shape(operand.type) for operand in op.operands]
+    layouts = [Layout(shape, (Reorder(order),)) for shape, order in zip(shapes, orders)]
+    op.attributes[ATTRIBUTE] = ir.ArrayAttr.get([ir.StringAttr.get(str(layout)) for layout in layouts])
+
+
+def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:
+    """The storage order of each operand of a convolution with static shapes; None when `op` is none."""
+    if not _may_convolve(op):
+        return None
+    found = linalg.infer_convolution_dimensions(op)
+    if found is None or not found.output_image:
+        return None
+    image, channels, depth = list(found.output_image), list(found.output_channel), list(found.depth)
+    data = [*found.batch, *image, *depth, *found.input_channel, *channels]
+    window = [*found.filter_loop, *found.input_channel]
+    kernel = [*depth, *window, *channels] if channels else [*window, *depth]
+    sequences = [data, kernel, data]
+    maps = maps_of(op)
+    orders = []
+    for sequence, map_ in zip(sequences, maps):
+        loops = [_loop(expr, sequence) for expr in map_.results]
+        if None in loops or len(set(loops)) != len(loops):
+            return None
+        orders.append(tuple(sorted(range(len(loops)), key=lambda dim: sequence.index(loops[dim]))))
+    return orders
+
+
+def _may_convolve(op: ir.Operation) -> bool:
+    """The cheap tests: two tensor inputs and one result, all static, windows, and a product in the body."""
+    if len(op.results) != 1 or len(op.operands) != 3:
+        return False
+    types = [operand.type for operand in op.operands]
+    if not all(isinstance(t, ir.RankedTensorType) and t.has_static_shape for t in types):
+        return False
+    name = op.name.removeprefix("linalg.")
+    if name != "generic":
+        return name.startswith(("conv_", "depthwise_conv_"))
+    slides = any(
+        not is_dim(expr) and dims(expr)
+        for expr in ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value.results
+    )
+    body = op.regions[0].blocks[0].operations
+    return slides and any(o.operation.name in ("arith.mulf", "arith.muli", "complex.mul") for o in body)
+
+
+def _loop(expr: ir.AffineExpr, sequence: list[int]) -> int | None:
+    """The one loop of `sequence` that moves along this dimension."""
+    moving = [loop for loop in sequence if loop in dims(expr)]
+    return moving[0] if moving else None

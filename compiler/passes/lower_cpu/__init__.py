@@ -1,0 +1,1 @@
+"""Passes that carry out a schedule and lower a dispatch for CPUs."""

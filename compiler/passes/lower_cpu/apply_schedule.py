@@ -1,0 +1,192 @@
+"""Cuts a dispatch into rTasks as its schedule says, and fuses every producer into the cut.
+
+    func @d(%a, %b) -> tensor<197x3072xf32>          scf.forall (%i, %j) = (0, 0) to (197, 3072) step (50, 64)
+      %0 = linalg.fill                                 %i' = affine.min(%i, 147)
+      %1 = linalg.generic  // matmul            =>     fill, matmul, bias on tensor<50x64xf32> slices at [%i', %j]
+      %2 = linalg.generic  // bias                     parallel_insert_slice into the result
+
+Upstream's tile-and-fuse gives the last, ragged tile a dynamic size. Here it is moved back to overlap its
+neighbour instead, so that every rTask computes one static shape; the elements computed twice get the same
+value twice. That asks of the sink that it only writes its result: where it reads it back (an accumulation),
+rTasks accumulate in memory of their own and a copy becomes the sink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.compiler.analysis.affine_access import is_dim
+from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
+from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.ir import (
+    affine,
+    arith,
+    functions,
+    ir,
+    parse,
+    run_upstream,
+    tensor,
+    transform_interpreter,
+    walk,
+)
+from tilewright.compiler.passes.dispatch.erase_unread_generics import EraseUnreadGenerics
+from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
+from tilewright.compiler.pipeline.pass_base import Pass
+
+_SINK = "tilewright.sink"
+
+
+@dataclass(frozen=True)
+class ApplySchedule(Pass):
+    """Applies `tilewright.schedule` of every function that has one: tiles, and marks what `reductions` say of each."""
+
+    def run(self, op: ir.Operation) -> None:
+        module = op
+        for function in list(functions(module.opview)):
+            schedule = schedule_attribute.read(function)
+            if schedule is None:
+                continue
+            reduction_attribute.mark(function, schedule)
+            if not any(schedule.tile):
+                continue
+            sink = sink_of(function)
+            illegal = f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule"
+            if sink is None:
+                raise ScheduleError(
+                    f"{illegal}: the schedule tiles, but the dispatch has no sink that can be tiled; use tile = []",
+                    function.location,
+                )
+            loops = Loops.of(sink)
+            schedule_attribute.check(function, schedule, loops.extents, list(loops.kinds))
+            ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
+            tile = schedule.tile
+            if ragged and loops.accumulates:
+                order = _output_loops(sink)
+                if order is not None:
+                    tile = tuple(tile[loop] if loop < len(tile) else 0 for loop in order)
+            if ragged and loops.accumulates and order is None:
+                raise ScheduleError(
+                    f"{illegal}: tile {list(schedule.tile)} does not divide loop {ragged[0]} of extent "
+                    f"{loops.extents[ragged[0]]}, and the sink accumulates into its result; use a divisor or 0",
+                    function.location,
+                )
+            for loop, block in packed_blocks(function, sink):
+                size = schedule.tile[loop] if loop < len(schedule.tile) else 0
+                if size and size % block and block % size:
+                    raise ScheduleError(
+                        f"{illegal}: tile {size} of loop {loop} crosses the blocks of {block} that an operand is "
+                        "packed in; use a divisor or a multiple",
+                        function.location,
+                    )
+            if ragged and loops.accumulates:
+                sink = _written_once(sink)
+            _localize_starts(sink)
+            if sink.name == "linalg.generic":
+                _reshape_starts(sink)
+            _tile(module, sink, tile)
+            for forall in walk(function, "scf.forall"):
+                _overlap(forall)
+
+
+def _output_loops(sink: ir.Operation) -> list[int] | None:
+    """The loops that the dimensions of the sink's one result follow, None unless each follows one loop."""
+    if sink.name != "linalg.generic" or len(sink.results) != 1:
+        return None
+    *_, map_ = (ir.AffineMapAttr(a).value for a in sink.attributes["indexing_maps"])
+    return [expr.position for expr in map_.results] if all(is_dim(expr) for expr in map_.results) else None
+
+
+def _written_once(sink: ir.Operation) -> ir.Operation:
+    """Lets each rTask accumulate in memory of its own: the new sink copies, and may do so twice where tiles overlap."""
+    uses = [(use.owner.operation, use.operand_number) for use in sink.results[0].uses]
+    with ir.InsertionPoint.after(sink), sink.location:
+        copied = copy_of(sink.results[0])
+    for user, position in uses:
+        user.operands[position] = copied
+    return copied.owner.operation
+
+
+def _localize_starts(sink: ir.Operation) -> None:
+    """Copies what the sink accumulates onto when it comes from outside, so that each rTask starts its own tile.
+
+    Without the copy, bufferization would initialise the whole result once, ahead of all rTasks.
+    """
+    if sink.name != "linalg.generic":
+        return
+    inputs = len(sink.operands) - len(sink.results)
+    for position in range(inputs, len(sink.operands)):
+        value = sink.operands[position]
+        if isinstance(value.owner, ir.Block) or value.owner.name == "arith.constant":
+            with ir.InsertionPoint(sink), sink.location:
+                sink.operands[position] = copy_of(value)
+
+
+def _reshape_starts(sink: ir.Operation) -> None:
+    """Starts results in a tensor of their own shape: a reshape of an empty one has no place in the caller's buffer."""
+    for place in range(len(sink.operands) - len(sink.results), len(sink.operands)):
+        user, value = sink, sink.operands[place]
+        if not isinstance(value.owner, ir.Block) and value.owner.operation.name == "linalg.fill":
+            user, place = value.owner.operation, 1
+            value = user.operands[place]
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name not in _VIEWS:
+            continue
+        source = value.owner.operation.operands[0].owner
+        if not isinstance(source, ir.Block) and source.operation.name == "tensor.empty":
+            with ir.InsertionPoint(user), user.location:
+                shaped = ir.RankedTensorType(value.type)
+                user.operands[place] = tensor.empty(list(shaped.shape), shaped.element_type)
+
+
+def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> None:
+    sink.attributes[_SINK] = ir.UnitAttr.get()
+    script = parse(
+        f"""module attributes {{transform.with_named_sequence}} {{
+          transform.named_sequence @__transform_main(%module: !transform.any_op) {{
+            %sink = transform.structured.match attributes {{{_SINK}}} in %module : (!transform.any_op) -> !transform.any_op
+            %tiled, %loop = transform.structured.fuse %sink tile_sizes {list(tile)} {{use_forall}}
+              : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
+            transform.yield
+          }}
+        }}"""
+    )
+    sequence = script.body.operations[0]
+    transform_interpreter.apply_named_sequence(module, sequence, script)
+    for op in walk(module):
+        if _SINK in op.attributes:
+            del op.attributes[_SINK]
+    # A producer with a run-time check in its body stays behind although every use of it was fused.
+    run_upstream(module, f"{module.name}(canonicalize,cse)")
+    EraseUnreadGenerics().run(module)
+    run_upstream(module, f"{module.name}(canonicalize)")
+
+
+def _overlap(forall: ir.Operation) -> None:
+    """Moves ragged last tiles back to full size: `iv` becomes `min(iv, extent - step)`."""
+    uppers, steps = (list(forall.attributes[name]) for name in ("staticUpperBound", "staticStep"))
+    block = forall.regions[0].blocks[0]
+    for i, (upper, step) in enumerate(zip(uppers, steps)):
+        if upper % step == 0:
+            continue
+        induction = block.arguments[i]
+        users = [(use.owner.operation, use.operand_number) for use in induction.uses]
+        with ir.InsertionPoint.at_block_begin(block), forall.location:
+            d0 = ir.AffineExpr.get_dim(0)
+            start = affine.AffineMinOp(
+                ir.AffineMap.get(1, 0, [d0, ir.AffineExpr.get_constant(upper - step)]), [induction]
+            ).result
+            size = arith.constant(ir.IndexType.get(), step)
+        for user, operand in users:
+            if user.name == "affine.min" and _is_remaining(user, upper, step):
+                user.results[0].replace_all_uses_with(size)
+            else:
+                user.operands[operand] = start
+    run_upstream(forall.parent, f"{forall.parent.name}(canonicalize,cse)")
+
+
+def _is_remaining(op: ir.Operation, upper: int, step: int) -> bool:
+    """Whether `op` computes `min(upper - iv, step)`, the size of a ragged tile."""
+    map_ = ir.AffineMapAttr(op.attributes["map"]).value
+    d0 = ir.AffineExpr.get_dim(0)
+    expected = {str(ir.AffineExpr.get_constant(step)), str(d0 * -1 + upper)}
+    return map_.n_dims == 1 and {str(expr) for expr in map_.results} == expected

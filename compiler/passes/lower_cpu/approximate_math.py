@@ -1,0 +1,112 @@
+"""approximate-math: elementary functions of f32 become arithmetic that LLVM vectorises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting import elementary
+from tilewright.compiler.rewriting.expression import Number, element_of
+
+EXPANSIONS: dict[str, Callable[..., Number]] = {
+    "math.acos": elementary.acos,
+    "math.asin": elementary.asin,
+    "math.atan": elementary.atan,
+    "math.atan2": elementary.atan2,
+    "math.cos": elementary.cos,
+    "math.erf": elementary.erf,
+    "math.erfc": elementary.erfc,
+    "math.exp": elementary.exp,
+    "math.exp2": elementary.exp2,
+    "math.expm1": elementary.expm1,
+    "math.fpowi": elementary.pow_integer,
+    "math.log": elementary.log,
+    "math.log10": elementary.log10,
+    "math.log1p": elementary.log1p,
+    "math.log2": elementary.log2,
+    "math.powf": elementary.pow,
+    "math.sin": elementary.sin,
+    "math.tan": elementary.tan,
+    "math.tanh": elementary.tanh,
+}
+WIDE: dict[str, Callable[..., Number]] = {
+    "math.expm1": elementary.expm1_wide,
+    "math.fpowi": elementary.pow_integer_wide,
+    "math.log1p": elementary.log1p_wide,
+}
+_CORRECTED = ("math.expm1", "math.log1p")
+"""What `convert-math-to-llvm` computes from exp and log, without the digits of small numbers."""
+LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "sinh"))
+"""Functions with no expansion here: `convert-math-to-libm` calls libm for each lane."""
+
+
+@dataclass(frozen=True)
+class ApproximateMath(Pass):
+    """Replaces elementary functions of f32 scalars and vectors by straight-line arithmetic.
+
+    Before:
+
+        %e = math.exp %x : vector<16xf32>
+
+    After (compiler/rewriting/elementary.py has the formulas and their error bounds):
+
+        %n = math.fma %x, %log2e, %round : vector<16xf32>
+        ...
+        %e = arith.mulf %scaled, %power : vector<16xf32>
+
+    f16 and bf16 are computed in f32 and rounded once. f64 keeps its ops for libm, but for three: `math.fpowi`,
+    which libm lacks, becomes `math.powf`; `expm1` and `log1p`, which `convert-math-to-llvm` takes for e^x - 1 and
+    log(1 + x), are corrected here. Square roots, roundings, fma, abs and copysign have instructions and stay.
+
+    Maxima and minima get the flag `nsz`: which zero wins is open in PyTorch and ONNX too, and an exact choice takes
+    six instructions instead of three.
+
+    Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too. With
+    `only_corrected` nothing but `expm1` and `log1p` is replaced.
+    """
+
+    anchor: ClassVar[str] = "func.func"
+    only_corrected: bool = False
+
+    def run(self, op: ir.Operation) -> None:
+        for inner in walk(op):
+            if self.only_corrected and inner.name not in _CORRECTED:
+                continue
+            if inner.name in EXPANSIONS or inner.name in LIBM_ONLY:
+                _expand(inner)
+            elif inner.name in ("arith.maximumf", "arith.minimumf"):
+                _ignore_sign_of_zero(inner)
+
+
+def _ignore_sign_of_zero(op: ir.Operation) -> None:
+    flags = str(op.attributes["fastmath"]).partition("<")[2].rstrip(">").split(",")
+    if not {"nsz", "fast"} & set(flags):
+        kept = [flag for flag in flags if flag != "none"]
+        op.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{','.join([*kept, 'nsz'])}>")
+
+
+def _expand(op: ir.Operation) -> None:
+    element = element_of(op.results[0].type)
+    with op.location, ir.InsertionPoint(op):
+        operands = [Number(operand) for operand in op.operands]
+        if isinstance(element, ir.F64Type):
+            if op.name not in WIDE:
+                return
+            result = WIDE[op.name](*operands)
+        elif element.width > 32 or not isinstance(op.results[0].type, (ir.FloatType, ir.VectorType)):
+            return
+        else:
+            f32 = ir.F32Type.get()
+            wide = [number.to(f32) if number.is_float else number for number in operands]
+            if op.name in EXPANSIONS:
+                result = EXPANSIONS[op.name](*wide).to(element)
+            elif isinstance(element, ir.F32Type):
+                return
+            else:
+                call = ir.Operation.create(op.name, [wide[0].type], [number.value for number in wide])
+                result = Number(call.results[0]).to(element)
+    op.results[0].replace_all_uses_with(result.value)
+    op.erase()

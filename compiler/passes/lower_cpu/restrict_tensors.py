@@ -1,0 +1,33 @@
+"""restrict-tensors: tensors read back from buffers of their own may be bufferized again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.pipeline.pass_base import Pass
+
+
+@dataclass(frozen=True)
+class RestrictTensors(Pass):
+    """Marks every `bufferization.to_tensor` of a fresh allocation as its only alias.
+
+    `tm-tensor-bufferize` turns scans, sorts and scatters into ops on new buffers and reads the results back;
+    one-shot bufferization takes such reads only when they promise that nothing else writes the buffer.
+
+    Before: %t = bufferization.to_tensor %alloc : memref<8xf32> to tensor<8xf32>
+    After:  %t = bufferization.to_tensor %alloc restrict : memref<8xf32> to tensor<8xf32>
+
+    Reads of buffers that are not allocated here, or read back twice, stay unmarked.
+    """
+
+    anchor: ClassVar[str] = "func.func"
+
+    def run(self, op: ir.Operation) -> None:
+        reads = walk(op, "bufferization.to_tensor")
+        for read in reads:
+            buffer = read.operands[0]
+            fresh = not isinstance(buffer.owner, ir.Block) and buffer.owner.operation.name == "memref.alloc"
+            if fresh and sum(use.owner.operation.name == read.name for use in buffer.uses) == 1:
+                read.attributes["restrict"] = ir.UnitAttr.get()

@@ -1,0 +1,1 @@
+"""Passes that lower a dispatch for GPUs and for their emulator."""

@@ -1,0 +1,1 @@
+"""Passes that put a schedule on every dispatch."""

@@ -1,0 +1,174 @@
+"""Puts a schedule on every dispatch that has none: tiles aligned with the target, constructed without a search.
+
+    func private @matmul_128x768x3072(...) {tilewright.operator = "matmul"}
+      =>
+    func private @matmul_128x768x3072(...) {
+      tilewright.schedule = {levels = {L1 = [4, 96, 64], ...}, reductions = [{products = [8, 48]}], tile = [64, 192]},
+      tilewright.predicted = {bound = "compute", us = 3904.}}
+
+On CPUs and NVIDIA GPUs the schedule is what the code generator applies, and `levels` say what each memory holds of it;
+for other targets, which no code is generated for yet, the levels are all there is. What a hand-written schedule
+leaves out of a CPU's kernel is filled in. A dispatch that has no workload gets an empty schedule, and `tilewright.unscheduled` says why.
+Source: Roller, OSDI'22, §3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tilewright.compiler import debug
+from tilewright.compiler.analysis.cut_space import read_cut_space
+from tilewright.compiler.analysis.sink import outside, sink_of
+from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.attention import ATTENTION
+from tilewright.compiler.errors import ScheduleError, TilewrightError
+from tilewright.compiler.families.cpu.complete_schedule import complete, others
+from tilewright.compiler.families.gpu import families
+from tilewright.compiler.families.gpu.candidates import gpu_candidates
+from tilewright.compiler.ir import functions, ir, walk
+from tilewright.compiler.nouns.schedule import UNSCHEDULED, Schedule
+from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.targets.file import described, written
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cpu_candidates
+from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
+from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
+
+START_US = 2.0
+"""Starting all cores on a step and waiting for the last, for a CPU that was not measured: two cache lines that travel
+between cores a few times."""
+
+
+@dataclass(frozen=True)
+class ConstructSchedules(Pass):
+    """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
+    `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
+    Of `top_k` candidates number `candidate` is taken. The five rules are Roller's alignments (OSDI'22, §3.1);
+    `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2."""
+
+    target: str = "cpu"
+    cores: int = 0
+    start_us: float = -1.0
+    task_us: float = -1.0
+    top_k: int = 10
+    candidate: int = 0
+    memory_transaction: bool = True
+    execution_unit: bool = True
+    tensor_shape: bool = True
+    memory_bank: bool = True
+    matrix_unit: bool = False
+    epsilon: float = 0.0
+    axis_fusion: bool = True
+    shrink: bool = True
+
+    @classmethod
+    def for_target(cls, target: Target) -> ConstructSchedules:
+        """The pass for a target."""
+        return cls(written(target))
+
+    def run(self, op: ir.Operation) -> None:
+        target = self.described(op)
+        for function in functions(op.opview):
+            if "tilewright.operator" not in function.attributes:
+                continue
+            written = schedule_attribute.read(function)
+            if written is not None:
+                if target.kind == "cpu":
+                    schedule_attribute.write(function, complete(function, written, target))
+                continue
+            if walk(function, ATTENTION) and not target.is_cuda:  # its cut is all there is to say
+                schedule_attribute.write(function, self._completed(function, Schedule(), target))
+                continue
+            try:
+                candidates = self.candidates(function, target)
+            except NoWorkload as reason:
+                schedule_attribute.write(function, self._completed(function, Schedule(), target))
+                function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
+                continue
+            chosen = candidates[min(self.candidate, len(candidates) - 1)]
+            schedule_attribute.write(function, self._completed(function, chosen.schedule, target))
+            schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
+
+    @staticmethod
+    def _completed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+        """The schedule with everything that a kernel is made of, on targets that code is generated for."""
+        if target.kind == "cpu":
+            return complete(function, wish, target)
+        return families.complete(function, wish, target) if target.is_cuda else wish
+
+    def described(self, op: ir.Operation) -> Target:
+        """The target with the options' numbers; raises PassError for one that nobody knows."""
+        try:
+            found = described(self.target)
+        except (TilewrightError, ValueError) as error:
+            raise self.refusal(op, str(error)) from None
+        if self.candidate < 0 or self.top_k < 1:
+            raise self.refusal(
+                op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"
+            )
+        if self.cores > 0:
+            found = replace(found, num_cores=self.cores)
+        start_us = self.start_us if self.start_us >= 0 else found.start_us or START_US
+        return replace(found, start_us=start_us)
+
+    def construct_options(self) -> ConstructOptions:
+        """What the construction is told."""
+        rules = frozenset(rule for rule in RULES if getattr(self, rule))
+        return ConstructOptions(
+            top_k=self.top_k,
+            candidates=max(40, self.top_k),
+            rules=rules,
+            epsilon=self.epsilon,
+            axis_fusion=self.axis_fusion,
+            shrink=self.shrink,
+            matrix_unit=self.matrix_unit,
+        )
+
+    def offers(self, function: ir.Operation) -> list[Candidate]:
+        """`candidates` for the target that the options describe; none where there is no workload."""
+        try:
+            return self.candidates(function, self.described(function))
+        except NoWorkload:
+            return []
+
+    def candidates(self, function: ir.Operation, target: Target) -> list[Candidate]:
+        """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
+        if target.is_cuda:
+            return gpu_candidates(function, target, self.construct_options())
+        dispatch = read_workload(function)
+        if target.kind != "cpu":
+            return self._constructed(dispatch, target)
+        if dispatch.main is None or sink_of(function) is None:
+            raise NoWorkload("code generation cuts structured operations only")
+        space = read_cut_space(dispatch, target.vector_bits)
+        if outside(function) is not None:
+            space = replace(space, loops=(), transposed=())
+        task_us = self.task_us if self.task_us >= 0 else TASK_US
+        recut = partial(others, function, target=target)
+        options = self.construct_options()
+        found = cpu_candidates(dispatch.workload, space, target, options, task_us, recut)
+        return list(_complete(function, found, target))
+
+    def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
+        programs = construct(dispatch.workload, target, self.construct_options())
+        return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]
+
+
+def _complete(function: ir.Operation, candidates: list[Candidate], target: Target) -> Iterator[Candidate]:
+    """The candidates with all that their kernels are made of, each once, without those that no kernel is."""
+    found: list[dict] = []
+    for candidate in candidates:
+        wish = candidate.schedule
+        if not wish.reductions and others(function, wish.tile, target) is not None:
+            wish = replace(wish, unroll=0, vector=0)
+        try:
+            schedule = complete(function, wish, target)
+        except ScheduleError as refusal:
+            debug.log(2, f"{function.attributes['sym_name']}: {refusal}")
+            continue
+        if schedule.as_dict() not in found:
+            found.append(schedule.as_dict())
+            yield replace(candidate, schedule=schedule)

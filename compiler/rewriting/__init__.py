@@ -1,0 +1,1 @@
+"""Building blocks of rewrites: layout rules, reshapes, generics and elementary functions written as IR."""

@@ -1,0 +1,106 @@
+"""The `torch.compile` backend: AOTAutograd's forward and backward graphs, compiled as far as possible.
+
+torch.compile(model, backend="tilewright", options={"target": "cuda", "opt": "O1", "strict": False})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch.fx import Graph, GraphModule
+from torch.utils.checkpoint import CheckpointPolicy
+
+from tilewright.compiler.importers.torch.decompositions import decomposition_table
+from tilewright.compiler.importers.torch.functions import replace_functions
+from tilewright.compiler.torch.options import Options
+from tilewright.compiler.torch.partition import Parameters, build
+from tilewright.compiler.torch.random import drawn_apart
+from tilewright.compiler.torch.specialise import Specialising, is_dynamic
+from tilewright.compiler.workers.pool import prepare
+
+# Dynamo looks at this before it asks any backend: unless it is set, models with recurrent layers fall apart around
+# them, unseen and uncounted, because such layers take long to compile elsewhere.
+torch._dynamo.config.allow_rnn = True
+
+
+def tilewright_backend(
+    graph_module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: Any = None,
+) -> Callable[..., Any]:
+    """Compiles a graph captured by TorchDynamo.
+
+    `options`: `target` (default: the device of the graph's tensors, CPU or NVIDIA GPU); `strict` raises instead of
+    running anything in eager PyTorch; everything else goes to the compiler as in `tilewright.compile`. `mode` is one
+    of `MODES`. Raises TilewrightError for another option or mode, ModelImportError in strict mode.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+
+    settings = Options.of(options, mode)
+    replace_functions(graph_module)
+    prepare()
+    compiled = aot_autograd(
+        fw_compiler=lambda gm, inputs: _compiled(gm, settings, _parameters(kept=False)),
+        bw_compiler=lambda gm, inputs: _compiled(gm, settings, Parameters(kept=False)),
+        inference_compiler=lambda gm, inputs: _compiled(gm, settings, _parameters(kept=True)),
+        decompositions=decomposition_table(),
+        partition_fn=_partition,
+    )
+    return compiled(graph_module, example_inputs)
+
+
+def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """PyTorch's split into forward and backward that saves the least."""
+    from functorch.compile import min_cut_rematerialization_partition
+
+    _save_compared(joint.graph)
+    with drawn_apart(joint.graph):
+        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+
+
+def _save_compared(graph: Graph) -> None:
+    """Has floats that are compared for equality saved, as gradients of maxima compare them.
+
+    Computed anew in another graph, and rounded otherwise, the largest element may not equal the maximum: its gradient
+    would be divided among no elements.
+    """
+    for node in graph.nodes:
+        if node.target in (torch.ops.aten.eq.Tensor, torch.ops.aten.ne.Tensor):
+            magnitudes = [n for n in node.all_input_nodes if n.target is torch.ops.aten.abs.default]
+            compared = [*node.all_input_nodes, *(n.all_input_nodes[0] for n in magnitudes)]
+            for operand in compared:
+                if operand.op == "call_function" and operand.meta["val"].is_floating_point():
+                    operand.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def _parameters(kept: bool) -> Parameters:
+    """The graph's inputs that are parameters and buffers of the model, without those that it writes itself."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None:
+        return Parameters(kept=kept)
+    written = set(metadata.mutated_inp_runtime_indices)
+    return Parameters(frozenset(metadata.static_input_indices or ()) - written, kept)
+
+
+def _compiled(module: GraphModule, options: Options, parameters: Parameters) -> Callable[..., Any]:
+    """A boxed function for a flat graph; the work is done at the first call, when parameters are at hand."""
+    built: list[Callable[[list[Any]], list[Any]]] = []
+
+    def call(arguments: list[Any]) -> list[Any]:
+        given = list(arguments)
+        arguments.clear()
+        if not built:
+            if is_dynamic(module):
+                built.append(Specialising(module, options, parameters))
+            else:
+                built.append(build(module, options, parameters, given))
+        return built[0](given)
+
+    call._boxed_call = True  # type: ignore[attr-defined]
+    return call

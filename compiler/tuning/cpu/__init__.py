@@ -1,0 +1,1 @@
+"""Schedules of CPU kernels: candidates, register tiles, and the model that ranks them."""

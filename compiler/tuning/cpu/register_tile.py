@@ -1,0 +1,107 @@
+"""Register tiles: as many independent accumulators as the vector registers hold, in extents that divide."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, divisors, register_pieces
+
+_LATENCY_X_THROUGHPUT = 8
+"""Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
+
+
+VECTOR_LOAD = 1.5
+"""Cost of loading a vector, in broadcasts of one element. Measured on Zen 4, one core, 128 x 4032 x 1000: 9.5 ms at 1,
+which takes seven registers of columns, 9.05 ms at 1.5, which takes three."""
+
+_SET_SPAN_BYTES, _WAYS = 4096, 8
+"""Addresses this far apart share a set of a 32 or 48 KiB L1, of which each row being read needs a way."""
+
+
+@cache
+def choose_register_tile(
+    unroll_extent: int,
+    vector_extent: int,
+    lanes: int,
+    registers: int,
+    widths: tuple[int, ...] | None = None,
+    most_rows: int | None = None,
+) -> RegisterTile:
+    """The tile with the most useful multiply-adds per loaded register that leaves no spills.
+
+    `lanes` elements fill a vector register, of which there are `registers`; `widths`, when given, are the only
+    vector extents allowed, the divisors of the block that an operand is stored in. A tile of u x v registers needs
+    u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the reduction it loads
+    u + v registers for u*v multiply-adds, of which the v whole ones weigh more: they stream through the caches, where
+    a line of what is broadcast serves many steps. `most_rows` bounds u where more rows would evict each other.
+    """
+    # Where not even one row of the narrowest width fits, that row spills least.
+    best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
+    for width in widths or tuple(lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)):
+        width = min(width, vector_extent)
+        vectors = len(register_pieces(width, lanes))
+        for unroll in range(1, min(unroll_extent, registers, most_rows or registers) + 1):
+            if unroll * vectors + vectors + 1 > registers and (unroll, vectors) != (1, 1):
+                break
+            computed = -(-unroll_extent // unroll) * unroll * -(-vector_extent // width) * vectors * lanes
+            useful = unroll_extent * vector_extent / computed
+            busy = min(1.0, unroll * vectors / _LATENCY_X_THROUGHPUT)
+            loads = (unroll + VECTOR_LOAD * vectors) / (unroll * vectors)
+            score = (useful * busy / (1 + loads), -unroll * vectors)
+            if score > best:
+                best, chosen = score, RegisterTile(unroll, width)
+    return chosen
+
+
+@cache
+def dot_tiles(rows: int, columns: int, steps: int, registers: int, reuses: bool) -> tuple[DotTile, ...]:
+    """Tiles of results that are vectors along their reduction, by multiply-adds per loaded vector.
+
+    `rows` and `columns` are extents, `steps` the vectors along the reduction, of which chains take turns;
+    without `reuses` rows share nothing that is loaded, and four of them are enough to overlap.
+    """
+    scored = []
+    most = 8 if reuses else 4
+    for r in range(1, min(rows, most) + 1):
+        for c in range(1, min(columns, most) + 1):
+            for chains in (1, 2, 4, 8):
+                accumulators = r * c * chains
+                if (chains > 1 and chains > steps) or accumulators + min(r, c) + 2 > registers:
+                    break
+                useful = rows * columns / (-(-rows // r) * r * -(-columns // c) * c)
+                busy = min(1.0, accumulators / _LATENCY_X_THROUGHPUT)
+                loads = (r + c) / (r * c) if reuses else 1.0
+                scored.append(
+                    ((-useful * busy / (1 + loads), chains, accumulators, r), DotTile(r, c, chains))
+                )
+    return tuple(tile for _, tile in sorted(scored, key=lambda row: row[0]))
+
+
+def rows_in_one_set(stride_bytes: int) -> int | None:
+    """How many rows `stride_bytes` apart can be read side by side from L1; None when they fall into many sets.
+
+    Rows of a power of two are the common case: 4 KiB apart, all lines of a column share one set. Two ways are left
+    to what else is read.
+    """
+    shared = math.gcd(stride_bytes, _SET_SPAN_BYTES)
+    return None if shared < _SET_SPAN_BYTES // 2 else (_WAYS - 2) * (_SET_SPAN_BYTES // shared)
+
+
+def choose_packing(
+    unroll_extent: int, vector_extent: int, lanes: int, registers: int, most_rows: int | None = None
+) -> int | None:
+    """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
+
+    A block is one register tile wide, so that a kernel streams through memory. Divisors that would leave more than
+    a quarter of the lanes idle, or no register for the accumulators, are worse than an operand that is not packed.
+    """
+    widths = tuple(
+        d
+        for d in divisors(vector_extent)
+        if lanes <= d <= min(8, (registers - 1) // 2) * lanes
+        and d / (len(register_pieces(d, lanes)) * lanes) >= 0.75
+    )
+    if not widths or widths[0] == vector_extent:
+        return None
+    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows).vector

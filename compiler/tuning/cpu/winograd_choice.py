@@ -1,0 +1,182 @@
+"""Whether a convolution is worth Winograd's algorithm, with which F(m, r), and how it is cut into rTasks.
+
+An rTask transforms the input tiles of its block, multiplies them by all filters of its block, and transforms the
+products back, with everything in between in the core's own cache. A cut along the filters transforms the input
+again for each piece, a cut along the image reads the filters again; the estimate weighs the two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+from tilewright.compiler.nouns.register_tiles import packed_widths, register_pieces
+from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
+from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
+
+OUTPUTS = (4, 2)
+"""The m of F(m, r) that are tried, preferred first."""
+
+_GAIN = 0.85
+"""Winograd's algorithm is taken where its estimated time is at most this part of the direct one's: it rounds more
+and stores four times the filters."""
+
+_ISSUE = 1.5
+"""Cycles per vector operation in the transforms, in units of one multiply-add: loads and stores do not overlap fully."""
+
+_EXPOSED = 0.5
+"""The part of the time for what passes through the shared cache that prefetching does not hide."""
+
+_HINDRANCE = 0.25
+"""How much of what streams in from memory, or is computed meanwhile, the other does not hide: layers of ResNet-18."""
+
+_BYTES = 4
+
+
+@dataclass(frozen=True)
+class WinogradMachine:
+    """Cores, lanes and number of vector registers, f32 GFLOP/s of all cores, GB/s that all cores read of main memory
+    and of the cache that they share, and bytes of one core's own cache."""
+
+    cores: int
+    lanes: int
+    registers: int
+    gflops: float
+    memory_gbps: float
+    shared_gbps: float
+    private_bytes: int
+
+
+@dataclass(frozen=True)
+class WinogradProblem:
+    """A stride-1 convolution: `images` x `height` x `width` x `filters` outputs of taps x taps x `channels` products;
+    `block` output channels are stored together."""
+
+    images: int
+    height: int
+    width: int
+    filters: int
+    taps: int
+    channels: int
+    block: int
+
+
+@dataclass(frozen=True)
+class WinogradChoice:
+    """F(outputs, taps) with rTasks of `tile` images, rows, columns and filters; `us` is the estimate, and `streams`
+    whether the filters take longer to come from memory than the cores compute."""
+
+    outputs: int
+    tile: tuple[int, int, int, int]
+    us: float
+    streams: bool = False
+
+
+def choose_winograd(problem: WinogradProblem, machine: WinogradMachine) -> WinogradChoice | None:
+    """The best choice, None where direct convolution is estimated to be about as fast."""
+    found = [choice for m in OUTPUTS if (choice := best_tile(problem, machine, m)) is not None]
+    best = min(found, key=lambda choice: choice.us, default=None)
+    return best if best is not None and best.us <= _GAIN * direct_us(problem, machine) else None
+
+
+def best_tile(
+    problem: WinogradProblem,
+    machine: WinogradMachine,
+    outputs: int,
+    cuttable: tuple[bool, bool, bool, bool] = (True, True, True, True),
+) -> WinogradChoice | None:
+    """The cut with the least estimated time for F(outputs, taps), None where that does not fit the convolution.
+
+    `cuttable` tells whether images, rows, columns and filters may be cut. An output is rounded as its place in a tile
+    has it, so that rTasks may overlap only where their tiles coincide.
+    """
+    if not supported(outputs, problem.taps) or min(problem.height, problem.width) < outputs:
+        return None
+    images = _divisors(problem.images)
+    coincide = problem.height % outputs == 0 and problem.width % outputs == 0
+    rows = _cuts(problem.height, outputs, coincide)
+    columns = _cuts(problem.width, outputs, coincide)
+    filters = [d * problem.block for d in _divisors(problem.filters // problem.block)]
+    extents = (problem.images, problem.height, problem.width, problem.filters)
+    choices = []
+    for tile in itertools.product(images, rows, columns, filters):
+        n, h, w, _ = tile
+        # Blocks of several rows or images hold whole rows: their windows overlap least.
+        plain = (w == problem.width or h == rows[0]) and (h == problem.height or n == 1)
+        if plain and all(may or size == extent for may, size, extent in zip(cuttable, tile, extents)):
+            choices.append(estimate(problem, machine, outputs, tile))
+    whole = estimate(problem, machine, outputs, extents)
+    return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)), default=whole)
+
+
+def _divisors(extent: int) -> list[int]:
+    return [d for d in range(1, extent + 1) if extent % d == 0]
+
+
+def _cuts(extent: int, step: int, overlapping: bool) -> list[int]:
+    """Sizes, ascending, that cut `extent` evenly, and where pieces may overlap all multiples of `step`."""
+    sizes = {d for d in _divisors(extent) if d >= step}
+    if overlapping:
+        steps = extent // step
+        sizes |= {math.ceil(steps / count) * step for count in range(2, steps + 1)}
+    return sorted(sizes)
+
+
+def _count(problem: WinogradProblem, tile: tuple[int, int, int, int]) -> int:
+    extents = (problem.images, problem.height, problem.width, problem.filters)
+    return math.prod(-(-extent // size) for extent, size in zip(extents, tile))
+
+
+def estimate(
+    problem: WinogradProblem, machine: WinogradMachine, outputs: int, tile: tuple[int, int, int, int]
+) -> WinogradChoice:
+    """The whole convolution, cut into rTasks of `tile`."""
+    images, height, width, filters = tile
+    matrices = transforms(outputs, problem.taps)
+    n, m, planes = matrices.points, outputs, matrices.points**2
+    tiles = images * -(-height // m) * -(-width // m)
+    core_gflops = machine.gflops / machine.cores
+    operation_us = 2 * machine.lanes / core_gflops / 1e3
+    forward = 2 * n * len(straight_line(matrices.data).steps) + 3 * planes
+    backward = (n + m) * len(straight_line(matrices.output).steps) + planes + 4 * m * m
+    vectors = (-(-problem.channels // machine.lanes), -(-filters // machine.lanes))
+    transform_us = _ISSUE * operation_us * tiles * (vectors[0] * forward + vectors[1] * backward)
+    products = 2.0 * planes * tiles * problem.channels * filters
+    multiply_us = products / (core_gflops * _efficiency(tiles, problem.block, machine)) / 1e3
+    filter_bytes = planes * problem.channels * filters * _BYTES
+    own_bytes = planes * tiles * (problem.channels + problem.block) * _BYTES
+    tasks = _count(problem, tile)
+    rounds = -(-tasks // machine.cores)
+    # Filters that fit beside the data in a core's own cache are read once; others again by every rTask.
+    stay = filters == problem.filters and filter_bytes + own_bytes <= machine.private_bytes
+    fetched = filter_bytes * (1 if stay else rounds)
+    spilled = 2 * max(0, own_bytes - machine.private_bytes) * rounds
+    shared_us = (fetched + spilled) * machine.cores / machine.shared_gbps / 1e3
+    memory_us = planes * problem.channels * problem.filters * _BYTES / machine.memory_gbps / 1e3
+    compute_us = rounds * (multiply_us + transform_us)
+    us = _overlapped(compute_us, memory_us) + _EXPOSED * shared_us
+    return WinogradChoice(outputs, tile, us, memory_us > compute_us)
+
+
+def _overlapped(compute_us: float, memory_us: float) -> float:
+    """Computing while filters stream in: the longer of the two, and a part of the other."""
+    return max(compute_us, memory_us) + _HINDRANCE * min(compute_us, memory_us)
+
+
+def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
+    """Microseconds of the direct convolution at the register tile's efficiency."""
+    points = problem.images * problem.height * problem.width * problem.filters
+    flops = 2.0 * points * problem.taps**2 * problem.channels
+    busy = _efficiency(problem.width, problem.block, machine)
+    weight_bytes = problem.taps**2 * problem.channels * problem.filters * _BYTES
+    return _overlapped(flops / (machine.gflops * 0.95 * busy) / 1e3, weight_bytes / machine.memory_gbps / 1e3)
+
+
+def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> float:
+    """The part of the peak that a register-tiled contraction of these extents reaches."""
+    widths = packed_widths(columns, machine.lanes)
+    tile = choose_register_tile(rows, columns, machine.lanes, machine.registers, widths)
+    vectors = len(register_pieces(tile.vector, machine.lanes))
+    computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * machine.lanes
+    return rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
