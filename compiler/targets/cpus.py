@@ -1,6 +1,6 @@
 """CPUs as targets: what a processor's features, cores, clock and caches make of it; x86 levels, Xeon, Neoverse.
 
-Nothing is read of the machine this runs on; `target_host` does that and calls `x86` here.
+Nothing is read of the machine this runs on; `targets.host` does that and calls `x86` here.
 """
 
 from __future__ import annotations

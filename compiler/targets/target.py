@@ -2,7 +2,7 @@
 
 Memory levels run from the slowest (DRAM) to the fastest (registers). Capacities are those of one instance as
 one core sees it (a core's own L1, the L3 that cores share, one thread block's shared memory, one core's
-registers); bandwidths are peaks over the whole device, all cores pulling at once. The makers of presets stand in `target_cpus`, `target_gpus` and `target_host`,
+registers); bandwidths are peaks over the whole device, all cores pulling at once. The makers of presets stand in `cpus`, `gpus` and `host`,
 where every number has its source; they are imported when first asked for.
 """
 

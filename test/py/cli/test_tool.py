@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tilewright.compiler.cli.main import main as cli
+from tilewright.compiler.cli import main as cli
 
 MODEL = "tiny_models:tiny"
 
@@ -232,6 +232,6 @@ class TestTargets:
 
 
 def test_help_needs_no_torch() -> None:
-    code = "import sys; from tilewright.compiler import cli; cli.run(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from tilewright.compiler.cli import main; main.run(['--help']); sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert result.returncode == 0, result.stderr.decode()
