@@ -174,8 +174,8 @@ def _collapse(function: ir.Operation, seams: Seams, calls: list[ir.Operation]) -
     arguments = [seams.get(value, set()) for value in block.arguments]
     results = [seams.get(value, set()) for value in terminator(block).operands]
     for view in block.operations:
-        if view.operation.name == "linalg.generic":
-            _merge_loops(view.operation, loop_pairs(view.operation, seams))
+        if view.operation.name == "linalg.generic" and (pairs := loop_pairs(view.operation, seams)):
+            _merge_loops(view.operation, pairs)
     for value, merged in seams.items():
         if merged:
             value.set_type(_collapsed_type(value.type, merged))

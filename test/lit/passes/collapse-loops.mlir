@@ -117,3 +117,34 @@ func.func private @product(%x: tensor<6x7x8xf32>) -> tensor<6x7x8xf32> attribute
   } -> tensor<6x7x8xf32>
   return %s : tensor<6x7x8xf32>
 }
+
+
+// -----
+
+// A window of several loops in one dimension merges nothing, and keeps its map where tensors beside it merge.
+// CHECK: affine_map<(d0, d1, d2) -> (d0, d1 + d2)>
+// CHECK: func.func private @window(%arg0: tensor<6x10xf32>, %arg1: tensor<3xf32>, %arg2: tensor<14xf32>)
+func.func @main(%x: tensor<6x10xf32>, %w: tensor<3xf32>, %z: tensor<2x7xf32>) -> (tensor<6x8xf32>, tensor<2x7xf32>) {
+  %s:2 = call @window(%x, %w, %z) : (tensor<6x10xf32>, tensor<3xf32>, tensor<2x7xf32>) -> (tensor<6x8xf32>, tensor<2x7xf32>)
+  return %s#0, %s#1 : tensor<6x8xf32>, tensor<2x7xf32>
+}
+func.func private @window(%x: tensor<6x10xf32>, %w: tensor<3xf32>, %z: tensor<2x7xf32>) -> (tensor<6x8xf32>, tensor<2x7xf32>) attributes {tilewright.operator = "reduction"} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<6x8xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<6x8xf32>) -> tensor<6x8xf32>
+  %s = linalg.generic {indexing_maps = [affine_map<(a, b, k) -> (a, b + k)>, affine_map<(a, b, k) -> (k)>, affine_map<(a, b, k) -> (a, b)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<6x10xf32>, tensor<3xf32>) outs(%f : tensor<6x8xf32>) {
+  ^bb0(%in: f32, %unused: f32, %out: f32):
+    %r = arith.addf %in, %out : f32
+    linalg.yield %r : f32
+  } -> tensor<6x8xf32>
+  %t = tensor.empty() : tensor<2x7xf32>
+  %n = linalg.generic {indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (a, b)>], iterator_types = ["parallel", "parallel"]}
+      ins(%z : tensor<2x7xf32>) outs(%t : tensor<2x7xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %r = arith.negf %in : f32
+    linalg.yield %r : f32
+  } -> tensor<2x7xf32>
+  return %s, %n : tensor<6x8xf32>, tensor<2x7xf32>
+}
