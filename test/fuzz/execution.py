@@ -98,6 +98,8 @@ def _compare(program: Program, calls: list[tuple[Program, int, list[Expected] | 
             return raised(program, error)
         for number, (called, seed, wanted) in enumerate(calls):
             outcome = _call(program, compiled, function, example, called, seed, wanted)
+            if number == 0 and not isinstance(wanted, Exception):
+                _settle(program, compiled, function, wanted)
             if outcome is not None:
                 return replace(
                     outcome, detail=f"{'first' if number == 0 else 'second'} call: {outcome.detail}"
@@ -166,6 +168,15 @@ def _copied(
         return number
     name = program.inputs[number].name
     return number if example[name].stride() == given[name].stride() else None
+
+
+def _settle(program: Program, compiled: Any, function: Any, wanted: list[Expected]) -> None:
+    """Writes eager's buffers into a program's where they may differ in kind: the next call reads them."""
+    own = _own_state(compiled)
+    for tensor, want in zip(program.owned(), wanted[len(program.outputs) :]):
+        if tensor.role == "parameter" and bool(want.bound.isnan().any()):
+            state = own.get(tensor.name, getattr(function, tensor.name))
+            state.copy_(torch.where(want.bound.isnan(), want.value, state))
 
 
 def _own_state(compiled: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ spread bounds a float's error, and an integer or boolean on which they differ is
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 import re
 import warnings
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -27,6 +29,8 @@ AMPLITUDE = 4.0
 _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
 _SHORT = (torch.float16, torch.bfloat16, torch.float32)
+_EXACTLY: dict[Any, Any] = {F.hardsigmoid: lambda x, inplace=False: F.relu6(x + 3) / 6}
+"""Functions by their definition, where eager PyTorch has a number of it in single precision for all types."""
 _WIDENED = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 
 
@@ -42,8 +46,31 @@ class Expected:
     shares: int | None = None
 
 
+def _weighted_after(norm: Any) -> Any:
+    """A norm whose weight and bias come after it: eager's formula, `x * w - mean * w`, has NaN for infinite weights."""
+    parameters = inspect.signature(norm).parameters
+
+    def weighted(*args: Any, **kwargs: Any) -> torch.Tensor:
+        given = dict(zip(parameters, args)) | kwargs
+        weight, bias = given.pop("weight", None), given.pop("bias", None)
+        found = norm(**given)
+        each = [1, -1] + [1] * (found.dim() - 2)
+        found = found if weight is None else found * weight.reshape(each)
+        return found if bias is None else found + bias.reshape(each)
+
+    return weighted
+
+
+_OTHERWISE = {norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)}
+"""Functions with another formula that is as right where numbers are not finite, for every other run."""
+
+
 class _Wide(TorchFunctionMode):
-    """Floating-point types named in calls become float64."""
+    """Floating-point types named in calls become float64; functions may be computed otherwise."""
+
+    def __init__(self, otherwise: bool):
+        super().__init__()
+        self.functions = {**_EXACTLY, **_OTHERWISE} if otherwise else _EXACTLY
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         def widened(value: Any) -> Any:
@@ -54,7 +81,7 @@ class _Wide(TorchFunctionMode):
         elif func is torch.Tensor.type_as:
             args = (args[0], args[1])
         args, kwargs = pytree.tree_map(widened, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        return self.functions.get(func, func)(*args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -115,7 +142,7 @@ class WideRun(Run):
                 names[name] = self._disturbed(names[name], dtype)
         # Running statistics are written without a change of their version.
         disturbed = {n: (names[n], names[n].clone()) for n in kept if names[n] is not kept[n]}
-        with _Wide():
+        with _Wide(self.number % 2 == 1), self._saved_disturbed(statement, after):
             self.step(statement)
         for name, (value, before_it) in disturbed.items():
             if not torch.allclose(value, before_it, rtol=0, atol=0, equal_nan=True):
@@ -127,6 +154,21 @@ class WideRun(Run):
                 self._rounded(statement, name, after[name])
                 if open_ended and after[name].is_floating_point() and not _repeats(self.names[name]):
                     self.names[name] = self._anything(self.names[name])
+
+    def _saved_disturbed(
+        self, statement: Statement, after: dict[str, Any]
+    ) -> contextlib.AbstractContextManager[Any]:
+        """What a statement keeps for its gradient is read off by as much as its result, each time on its own.
+
+        A gradient whose terms cancel (of a norm, of `v / v`) is as uncertain as the terms.
+        """
+        made = [after[name] for name in statement.targets if isinstance(after[name], torch.Tensor)]
+        kinds = [value.dtype for value in made if value.is_floating_point()]
+        if self.noise is None or statement.rounding == "exact" or not kinds:
+            return contextlib.nullcontext()
+        return torch.autograd.graph.saved_tensors_hooks(
+            lambda kept: kept, lambda kept: self._disturbed(kept, kinds[0])
+        )
 
     def _anything(self, value: torch.Tensor) -> torch.Tensor:
         """NaN in the first run; in pairs of the others numbers of opposite signs, whose order is reversed too."""
@@ -159,8 +201,8 @@ class WideRun(Run):
             made = self._disturbed(made, eager.dtype)
             if eager.dtype == torch.bfloat16:
                 made = self._flushed(made)
-            if eager.dtype == torch.float64 and _REST.search(statement.source):
-                made = torch.where(eager.isnan(), 0.0, made)
+            if _REST.search(statement.source):
+                made = self._rest(made, self.names[statement.uses()[0]], eager)
             if statement.rounding == "inside":
                 made = self._cancelled(made, self.names[statement.uses()[0]])
             if "bicubic" in statement.source:
@@ -189,6 +231,16 @@ class WideRun(Run):
         if undefined.any():
             other = torch.randint(0, 100, value.shape, generator=self.noise).to(value.dtype)
             self.names[name] = torch.where(undefined, other, value)
+
+    def _rest(self, value: torch.Tensor, operand: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
+        """0 in every other run where the operand's own error is as large: there is such a number of its type."""
+        if eager.dtype == torch.float64:
+            value = torch.where(eager.isnan(), 0.0, value)
+        if operand.shape != value.shape or not operand.is_floating_point() or self.number % 2:
+            return value
+        return torch.where(
+            value.abs() <= AMPLITUDE * torch.finfo(eager.dtype).eps * operand.abs(), 0.0, value
+        )
 
     def _cancelled(self, value: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
         """A sum of the operand's size, rounded in f32, came before the result."""
@@ -222,6 +274,38 @@ class WideRun(Run):
         denormal = (value.abs() < info.smallest_normal) & (value != 0)
         step = info.smallest_normal * info.eps if dtype != torch.float64 else 0.0
         return torch.where(denormal, value + draw * step, value * (1 + draw * info.eps))
+
+
+def follow(
+    runs: list[WideRun], statement: Statement, before: dict[str, torch.Tensor], after: dict[str, Any]
+) -> list[WideRun]:
+    """Carries out a statement in all runs; gives those that can: float64 does not have every operator."""
+    alive = []
+    for run in runs:
+        try:
+            with default_float64():
+                run.follow(statement, before, after)
+            alive.append(run)
+        except (RuntimeError, IndexError, TypeError, ValueError):
+            continue
+    if statement.rounding != "exact" and len(alive) > 1:
+        for name in statement.targets:
+            _meet_zero(alive, name)
+    return alive
+
+
+def _meet_zero(runs: list[WideRun], name: str) -> None:
+    """Where the runs have numbers of both signs, the last has zero: what cancels in them may cancel wholly."""
+    found = [run.names[name] for run in runs]
+    value = found[-1]
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return
+    if any(other.shape != value.shape for other in found):
+        return
+    every = torch.stack([other.detach() for other in found])
+    both = (every > 0).any(0) & (every < 0).any(0) & value.detach().isfinite()
+    if both.any():
+        runs[-1].names[name] = value - torch.where(both, value.detach(), 0.0)
 
 
 def _widened(value: torch.Tensor, made: dict[int, torch.Tensor]) -> torch.Tensor:
@@ -278,15 +362,7 @@ def expected(program: Program, build: Any) -> list[Expected]:
             if reads_bits:
                 before = {n: value.clone() for n, value in before.items()}
             eager.step(statement)
-            alive = []
-            for run in runs:
-                try:
-                    with default_float64():
-                        run.follow(statement, before, eager.names)
-                    alive.append(run)
-                except (RuntimeError, IndexError, TypeError, ValueError):  # no such operator in float64
-                    continue
-            runs = alive
+            runs = follow(runs, statement, before, eager.names)
         found = eager.results()
         inputs = [eager.names[tensor.name] for tensor in program.inputs]
         others = [run.results() for run in runs]

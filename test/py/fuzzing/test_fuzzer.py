@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzz import execution, paths
+from fuzz import execution, gradients, paths
 from fuzz.cli import main
 from fuzz.draw import PATHS, draw
 from fuzz.forms import written
@@ -141,6 +141,34 @@ class TestBounds:
         lines = ("v0 = x0.exp() * 1000", "v1 = v0 + 0.001", "v2 = v1 - v0")
         value, bound = bound_of(program(*lines, x0=of("x0")))
         assert (bound > 0.01 * value.abs()).all()
+
+    def test_what_may_cancel_to_zero_is_compared_with_nothing_where_that_is_divided(self) -> None:
+        lines = ("v0 = x0.exp() * 3", "v1 = v0 - x0.exp() - x0.exp() * 2", "v2 = v1 / v1")
+        _, bound = bound_of(program(*lines, x0=of("x0", (40,))))
+        assert bound.isnan().float().mean() > 0.5
+
+    def test_rests_of_what_is_near_a_multiple_may_be_zero(self) -> None:
+        lines = ("v0 = (x0 * 7).round() * 0.1", "v1 = torch.remainder(v0, 0.1)", "v2 = v1 / v1")
+        _, bound = bound_of(program(*lines, x0=of("x0", (40,))))
+        assert bound.isnan().float().mean() > 0.5
+
+    def test_functions_with_a_number_in_single_precision_bound_by_it(self) -> None:
+        made = program("v0 = F.hardsigmoid(x0)", x0=of("x0", (40,), "float64"))
+        wanted = gradients._expected(replace(made, path="grad"))
+        assert wanted is not None
+        bound = wanted[1].bound / wanted[1].value.abs()
+        assert (bound[wanted[1].value != 0] > 1e-8).all()
+        assert (bound[wanted[1].value != 0] < 1e-6).all()
+
+    def test_gradients_whose_terms_cancel_are_as_uncertain_as_the_terms(self) -> None:
+        for line, size in (("v0 = x0 / x0", 1.0), ("v0 = F.layer_norm(x0, (2,))", 0.1)):
+            wanted = gradients._expected(replace(program(line, x0=of("x0", (50, 2))), path="grad"))
+            assert wanted is not None
+            assert wanted[1].bound.median() > size * 1e-7
+
+    def test_norms_weighed_by_infinity_are_open_in_kind(self) -> None:
+        made = program("v0 = F.instance_norm(x0, weight=x1 / 0)", x0=of("x0", (2, 3, 9)), x1=of("x1", (3,)))
+        assert bound_of(made)[1].isnan().float().mean() > 0.3
 
     def test_integers_are_exact(self) -> None:
         _, bound = bound_of(program("v0 = x0 * 3", x0=of("x0", dtype="int32", fill="special")))
