@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch.types import compute_dtype
+
 aten = torch.ops.aten
 
 LARGEST_SQUARE = 1 << 24
@@ -95,16 +97,21 @@ def cummin(x, dim):
 
 
 def logcumsumexp(x, dim):
-    """Running logsumexp: every element with all earlier ones, scaled by their maximum."""
-    if not x.dim():
+    """Running logsumexp: the running maximum, and log1p of what all other elements up to here are of it."""
+    if not x.dim() or not x.numel():
         return x.clone()
     n = x.shape[dim]
     if x.numel() * n > LARGEST_SQUARE or x.dtype.is_complex:
         return NotImplemented
+    wide = x.to(compute_dtype(x))
+    largest, place = cummax(wide, dim)
+    largest, place = largest.movedim(dim, -1).unsqueeze(-1), place.movedim(dim, -1).unsqueeze(-1)
     position = torch.arange(n)
-    seen = position.unsqueeze(0) <= position.unsqueeze(1)
-    spread = torch.where(seen, x.movedim(dim, -1).unsqueeze(-2), -math.inf)
-    return torch.logsumexp(spread, -1).movedim(-1, dim)
+    is_other = (position.unsqueeze(0) <= position.unsqueeze(1)) & (position != place)
+    scale = torch.where(torch.isinf(largest), 0, largest)
+    others = torch.where(is_other, wide.movedim(dim, -1).unsqueeze(-2) - scale, -math.inf)
+    found = largest.squeeze(-1) + torch.log1p(torch.sum(torch.exp(others), -1))
+    return found.movedim(-1, dim).to(x.dtype)
 
 
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):

@@ -65,3 +65,23 @@ def test_the_kth_element_knows_an_order_for_what_is_no_number(dtype, k):
     torch.testing.assert_close(found, values, rtol=0, atol=0, equal_nan=True)
     kept = tilewright.compile(lambda x: x.kthvalue(k, 0, keepdim=True)[0], (x,))(x)
     torch.testing.assert_close(kept, x.kthvalue(k, 0, keepdim=True)[0], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_running_logarithms_of_sums_keep_what_little_is_added_to_one(dtype):
+    inf, nan = float("inf"), float("nan")
+    rows = [
+        [0, -9, -12, -3, 1],
+        [-inf, -inf, 0, -9, inf],
+        [inf, inf, -inf, 1, nan],
+        [88, 89, -100, 3e4, -3e4],
+    ]
+    x = torch.tensor(rows, dtype=torch.float64).to(dtype)
+    inputs = x, x.t().contiguous(), x[:1], x[:, :1], x[:0], x[:, :0], x[0, 1]
+
+    def running(*inputs):
+        return [torch.logcumsumexp(each, -1) for each in inputs]
+
+    found = tilewright.compile(running, inputs)(*inputs)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(found, running(*inputs), rtol=4 * eps, atol=0, equal_nan=True)
