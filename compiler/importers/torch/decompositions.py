@@ -262,9 +262,19 @@ _OURS: Table = {
 }
 
 
-@cache
+def fma(x, y, z):
+    """`x * y + z`: Dynamo writes `addcmul_` and `addcdiv_` with a factor so, as an operator of Inductor's."""
+    return x * y + z
+
+
 def decomposition_table() -> Table:
     """The table for tracing: torch-mlir's, less what it lowers better whole, plus ours."""
+    return _table(getattr(torch.ops.prims, "fma", None))
+
+
+@cache
+def _table(inductors: Any) -> Table:
+    """The table with `inductors` operator, which exists from when Dynamo first writes it."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     keep = {*_KEEP, *_DRAWS}
@@ -274,7 +284,8 @@ def decomposition_table() -> Table:
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex),
     )
-    for ours in (_OURS, *(module.TABLE for module in tables)):
+    late = {} if inductors is None else {inductors.default: fma}
+    for ours in (_OURS, late, *(module.TABLE for module in tables)):
         for operator, how in ours.items():
             table[operator] = _first_that_applies(how, table.get(operator))
     return placed_as_in_eager(table)

@@ -280,10 +280,19 @@ def _either(*decompositions: Callable) -> Callable:
 
 
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """The norm with dimensions counted from the front: PyTorch's decomposition takes other ones for empty ones."""
-    if not dim or min(dim) >= 0:
+    """The norm with dimensions counted from the front, or of all there is where there are none.
+
+    PyTorch's decomposition takes other dimensions for empty ones.
+    """
+    if not dim or (x.dim() and min(dim) >= 0):
         return NotImplemented
-    return aten.linalg_vector_norm(x, ord, [d % x.dim() for d in dim], keepdim, dtype=dtype)
+    front = [d % x.dim() for d in dim] if x.dim() else None
+    return aten.linalg_vector_norm(x, ord, front, keepdim, dtype=dtype)
+
+
+def all_along(x, dim, keepdim=False):
+    """Of what has no dimensions, whether its one element is true."""
+    return NotImplemented if x.dim() else aten.all.default(x)
 
 
 def norm(x, p=None, dim=(), keepdim=False, *, dtype=None):
@@ -377,6 +386,7 @@ TABLE: dict[Any, Callable] = {
     aten.sort.stable: sort_stable,
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
+    aten.all.dim: all_along,
     aten.linalg_vector_norm.default: _either(
         _in_single(aten.linalg_vector_norm.default), _signed(aten.linalg_vector_norm.default), vector_norm
     ),

@@ -152,14 +152,20 @@ def on_shared_places(operator: Any):
             others = torch.arange(source.numel()).reshape(source.shape) + x.numel()
             numbers = operator(own, others, *where, **named).reshape(-1)
         both = torch.cat((x.reshape(-1), source.reshape(-1)))
-        return torch.index_select(both, 0, numbers).reshape(shape)
+        return torch.index_select(both, 0, aten.lift_fresh_copy(numbers)).reshape(shape)
 
     return decomposition
 
 
-def unbind_copy(x, dim=0):
-    """Copies of the slices along a dimension."""
-    return [part.clone() for part in aten.unbind(x, dim)]
+def copy_of(view: Any):
+    """Dense copies of what `view` gives."""
+
+    def decomposition(*args, **kwargs):
+        return torch.utils._pytree.tree_map(
+            lambda part: part.clone(memory_format=torch.contiguous_format), view(*args, **kwargs)
+        )
+
+    return decomposition
 
 
 def empty(size, layout, *, dtype=None, device=None, **memory):
@@ -289,11 +295,24 @@ _BY_PLACE = (
     *(aten.scatter_add.default, aten.scatter_reduce.two),
 )
 
+_COPIES = {
+    aten.view_copy.default: aten.reshape.default,
+    aten.slice_copy.Tensor: aten.slice.Tensor,
+    aten.select_copy.int: aten.select.int,
+    aten.split_copy.Tensor: aten.split.Tensor,
+    aten.unbind_copy.int: aten.unbind.int,
+    aten.detach_copy.default: aten.alias.default,
+    aten.view_as_real_copy.default: aten.view_as_real.default,
+    aten.view_as_complex_copy.default: aten.view_as_complex.default,
+}
+"""Operators that copy -> what they copy; the table has the others."""
+
 _INTO_A_COPY = (aten.select_scatter.default, aten.slice_scatter.default, aten.diagonal_scatter.default)
 
 TABLE: dict[Any, Any] = {
     **{operator: of_rank_one(operator) for operator in _BY_PLACE},
     **{operator: on_shared_places(operator) for operator in _INTO_A_COPY},
+    **{operator: copy_of(view) for operator, view in _COPIES.items()},
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,
@@ -308,7 +327,6 @@ TABLE: dict[Any, Any] = {
     aten.masked_scatter.default: masked_scatter,
     aten.as_strided_copy.default: as_strided_copy,
     aten.as_strided_scatter.default: as_strided_scatter,
-    aten.unbind_copy.int: unbind_copy,
     aten.empty_strided.default: empty,
     aten.empty_permuted.default: empty,
     aten.new_empty_strided.default: new_empty_strided,

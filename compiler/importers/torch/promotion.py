@@ -462,6 +462,7 @@ TABLE: dict[Any, Callable] = {
     aten.ldexp.Tensor: ldexp,
     aten.full.default: full,
     aten.scalar_tensor.default: scalar_tensor,
+    torch.ops.prims.scalar_tensor.default: scalar_tensor,
     aten.dist.default: dist,
     aten.soft_margin_loss.default: soft_margin_loss,
     aten.elu.default: either(promoted(aten.elu.default, numbers=0), elu),

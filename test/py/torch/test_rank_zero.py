@@ -53,3 +53,13 @@ def test_numbers_beside_rank_zero_under_vmap():
         x = torch.arange(7).to(dtype)
         for found, wanted in zip(tilewright.compile(rows, (x,))(x), rows(x), strict=True):
             torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("dim", [-1, 0, (-1,)], ids=str)
+def test_one_element_has_one_dimension_to_count_from(dim):
+    def each(x):
+        norms = [torch.linalg.vector_norm(x, p, dim) for p in (0, 1, 2, 3.5, float("inf"))]
+        return [*norms, torch.all(x, dim), torch.all(x.to(torch.uint8), dim), torch.any(x, dim)]
+
+    for x in (torch.tensor(-2.5), torch.tensor(0.0)):
+        torch.testing.assert_close(tilewright.compile(each, (x,))(x), each(x))

@@ -267,3 +267,22 @@ def test_memory_that_an_argument_leaves_out_is_not_read(size, strides, offset):
     torch._dynamo.reset()
     with pytest.warns(FallbackWarning, match="cannot be mapped to base indices"):
         torch.testing.assert_close(compiled(model)(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int32], ids=str)
+def test_products_and_quotients_are_added_in_place_with_a_factor(dtype):
+    x, y = torch.tensor([3, -2, 7]).to(dtype), torch.tensor([4, 5, -6]).to(dtype)
+
+    def added(x, y):
+        found = [x.clone().addcmul_(y, y, value=3), x.clone().add_(y, alpha=y[0])]
+        return [*found, x.clone().addcdiv_(y, y + 1, value=-2)] if x.is_floating_point() else found
+
+    torch.testing.assert_close(compiled(added, **STRICT)(x, y), added(x, y))
+
+
+def test_a_number_in_a_gradient_is_a_constant():
+    x = torch.tensor([0.5, 2.0], requires_grad=True)
+    for function in (lambda x: torch.xlogy(x, 2), lambda x: torch.special.xlog1py(x, 3.0)):
+        (wanted,) = torch.autograd.grad(function(x).sum(), x)
+        (found,) = torch.autograd.grad(compiled(function, **STRICT)(x).sum(), x)
+        torch.testing.assert_close(found, wanted)

@@ -47,3 +47,16 @@ def test_compiled_rolls(compiler):
     for found, wanted in zip(compiler(rolled, (x,))(x), rolled(x)):
         assert torch.equal(found, wanted)
     assert tilewright.fallback_count() == before
+
+
+def test_copies_of_views_are_dense():
+    def every(x, y):
+        copies = [torch.view_copy(x, (-1,)), torch.slice_copy(x, 1, 0, 2), torch.select_copy(x, 0, -1)]
+        copies += [*torch.split_copy(x, 2, 1), *torch.unbind_copy(x), torch.detach_copy(x)]
+        return [*copies, torch.view_as_real_copy(torch.view_as_complex_copy(y))]
+
+    x, y = torch.arange(12.0).reshape(4, 3).t(), torch.arange(6.0).reshape(3, 2)
+    wanted = every(x, y)
+    for ours, eager in zip(tilewright.compile(every, (x, y))(x, y), wanted, strict=True):
+        torch.testing.assert_close(ours, eager)
+        assert ours.stride() == eager.stride()

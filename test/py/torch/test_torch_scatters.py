@@ -159,3 +159,18 @@ def test_writes_into_copies_of_windows_change_all_that_share_a_place(dtype, leng
     agree(
         lambda *args: [every(x, args[-1]) for x in args[:-1]], row, row.repeat(2, 1), torch.ones_like(row[:1])
     )
+
+
+def test_writes_into_copies_of_windows_under_torch_compile():
+    def every(x, source):
+        windows = x.unfold(-1, 2, 1)
+        return (
+            torch.select_scatter(windows, source.expand(2, 2), 1, 1),
+            torch.slice_scatter(windows, source.expand(2, 1, 2), 1, 1, 2),
+            torch.diagonal_scatter(windows, source.expand(2, 2), 0, -2, -1),
+        )
+
+    x, source = torch.arange(8.0).reshape(2, 4), torch.tensor([50.0, 60.0])
+    torch._dynamo.reset()
+    compiled = torch.compile(every, backend="tilewright", options={"strict": True})
+    torch.testing.assert_close(compiled(x, source), every(x, source))
