@@ -62,7 +62,7 @@ class Reduction:
     | dots | products of pairs of bf16 and quads of bytes | the same |
     | tiles | the same on AMX, whose tiles are one size | |
     | winograd | a convolution stored with its filter's transforms | the same two of the products of transforms |
-    | windows | depthwise convolutions and poolings | rows, columns, and vectors of channels of the results in registers |
+    | windows | depthwise convolutions and poolings | rows, columns, and vectors of the results in registers |
     | along | reductions whose vectors run along themselves | rows and columns of results, accumulators for each |
     | groups | convolutions of few channels per group | steps of the unrolled loop |
     | attention | attention with online softmax | queries of an rTask, vectors of them in flight, keys of a block, \

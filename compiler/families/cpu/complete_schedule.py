@@ -126,7 +126,7 @@ def choose_loops(structure: Structure | None, target: Target, last_starts: tuple
     windows = Windows.read(structure, bits)
     if windows is not None:
         w = windows
-        tiles = window_tiles(w.rows, w.columns, w.channels, w.lanes, registers, w.weights)
+        tiles = window_tiles(w.rows, w.columns, w.width, w.lanes, registers, w.weights, w.lane_step)
         return Choice("windows", w, tuple((t.rows, t.columns, t.vectors) for t in tiles))
     groups = Grouped.read(structure, bits)
     if groups is not None:

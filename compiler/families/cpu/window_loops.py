@@ -1,14 +1,18 @@
-"""Depthwise convolutions and poolings on channels-last data: windows unrolled over a small image of accumulators.
+"""Depthwise convolutions and poolings: windows unrolled over a small image of accumulators.
 
 scf.for h step 2 { scf.for w step 5 { scf.for c step 16 {
   %sum[i, j] = fill                                           // i = 0 .. 1, j = 0 .. 4: ten registers
   for every input row that the tile's windows reach:
     %x[j] = vector.load X[h + row, w + j, c]                  // each once
-    %sum[i, j] += %x[j + kw] * K[row - i, kw, c]
+    %sum[i, j] += %x[j + kw] * K[row - i, kw, c]              // poolings combine a row of a window once for every i
   vector.store %sum[i, j], Y[h + i, w + j, c]
 } } }
 
-Channels run innermost: memory is read in the order in which it lies, and weights come from the nearest cache.
+Where channels run innermost, memory is read in the order in which it lies, and weights come from the nearest cache.
+Where windows slide along the innermost loop, vectors run along that, and every tap has a vector of its own:
+
+    %x[kw] = vector.load X[c, h + row, w + kw]                  // with a stride of 2, every second of 31 elements
+    %sum[i] += %x[kw] * broadcast K[c, row - i, kw]
 """
 
 from __future__ import annotations
@@ -16,17 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tilewright.compiler.analysis.affine_access import (
     dims,
-    is_contiguous_along,
     is_dim,
     map_dims,
     packing,
     terms,
 )
 from tilewright.compiler.families.cpu.loop_nest import LoopNest
-from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
+from tilewright.compiler.families.cpu.reduction import Combination, Structure, vectorize_body
+from tilewright.compiler.families.cpu.strided_load import load_strided
 from tilewright.compiler.families.cpu.vector_epilogue import Store
 from tilewright.compiler.ir import affine, ir, memref, vector
 from tilewright.compiler.nouns.register_tiles import Window, WindowTile, register_pieces
@@ -34,14 +39,18 @@ from tilewright.compiler.nouns.register_tiles import Window, WindowTile, registe
 _FEWEST_LANES = 4
 _MOST_TAPS = 64
 """Taps of one window that are unrolled: beyond it, code grows and nothing else gains."""
+_MOST_STEP = 4
+"""Elements between lanes up to which loading all in between costs less than loading them one by one."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """A reduction over windows of channels-last data, as its loops.
+    """A reduction over windows, as its loops.
 
     `rows_dim` and `columns_dim` are loops of the output, `row_tap` and `column_tap` of the window (None where there is
     none); `row_step` is how far the input row moves per output row and per tap. `weights`: there is another operand.
+    `vector_dim`, of `width` steps, is the channels' loop or that of the columns, whose lanes are then `lane_step` inputs
+    apart; `columns` has an extent of one there.
     """
 
     rows_dim: int | None
@@ -52,15 +61,16 @@ class Windows:
     vector_dim: int
     rows: Window
     columns: Window
-    channels: int
+    width: int
     lanes: int
     weights: bool
+    lane_step: int = 1
     block: int | None = None
 
     @classmethod
     def read(cls, reduction: Structure, vector_bits: int) -> Windows | None:
-        """None where channels do not run innermost, operands are packed in blocks, windows have one tap or more than 64,
-        and where anything else is reduced over beside the window."""
+        """None where vectors would not run along memory, operands are packed in blocks, windows have one tap or more
+        than 64, and where anything else is reduced over beside the window."""
         output = reduction.maps[-1]
         if not reduction.vectorizable or not all(is_dim(e) for e in output.results) or not output.results:
             return None
@@ -70,22 +80,28 @@ class Windows:
         strides = [s for m, s in zip(reduction.maps, reduction.unit_stride) if vector_dim in map_dims(m)]
         if (
             not all(strides)
-            or not all(is_contiguous_along(m, vector_dim, 1) for m in moving)
             or any(packing(m, d) is not None for m in read for d in range(m.n_dims))
             or reduction.extents[vector_dim] < _FEWEST_LANES
         ):
             return None
-        data = [w for m in moving if (w := _windows(m, reduction)) is not None]
+        data = [(m, w) for m in moving if (w := _windows(m, reduction)) is not None]
         if len(data) != 1:
             return None
-        (windows,) = data
+        ((slid, windows),) = data
         taps = [tap for _, tap, _, _ in windows]
         count = math.prod(reduction.extents[tap] for tap in reduction.reduction)
         others = [d for d in reduction.reduction if d not in taps and reduction.extents[d] > 1]
-        if others or not 1 < count <= _MOST_TAPS or any(vector_dim == window[0] for window in windows):
+        if others or not 1 < count <= _MOST_TAPS or any(vector_dim == window[0] for window in windows[:-1]):
             return None
         columns_dim, column_tap, stride, dilation = windows[-1]
+        lane_step = stride if columns_dim == vector_dim else 1
+        if lane_step > _MOST_STEP or not all(
+            _lane_step(m, vector_dim) == (lane_step if m == slid else 1) for m in moving
+        ):
+            return None
         columns = Window(reduction.extents[columns_dim], reduction.extents[column_tap], stride, dilation)
+        if columns_dim == vector_dim:
+            columns = Window(1, columns.taps)
         rows_dim, row_tap, row_step, rows = None, None, (0, 0), Window(1, 1)
         if len(windows) > 1:
             rows_dim, row_tap, *step = windows[-2]
@@ -93,12 +109,12 @@ class Windows:
             rows = Window(reduction.extents[rows_dim], reduction.extents[row_tap], *row_step)
         return cls(
             rows_dim, columns_dim, row_tap, column_tap, row_step, vector_dim, rows, columns,
-            reduction.extents[vector_dim], max(1, vector_bits // reduction.accumulator_bits), len(read) > 1,
+            reduction.extents[vector_dim], max(1, vector_bits // reduction.accumulator_bits), len(read) > 1, lane_step,
         )  # fmt: skip
 
     def most(self) -> tuple[int, int, int]:
         """The largest sizes of a tile: beyond, it is what a smaller one is."""
-        return self.rows.extent, self.columns.extent, -(-self.channels // self.lanes)
+        return self.rows.extent, self.columns.extent, -(-self.width // self.lanes)
 
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers that the sums of a tile take."""
@@ -125,6 +141,14 @@ class WindowLoops(LoopNest):
         self.operands = list(reduction.op.operands)
         self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
         self.read = [len(list(argument.uses)) > 0 for argument in reduction.body.arguments]
+        self.shared = self._shared()
+
+    def _shared(self) -> Combination | None:
+        """How a row of a window is combined once for all windows that it is part of; None where weights differ."""
+        combination = Combination.read(self.r.body)
+        if combination is None or self.plan.weights or self.plan.row_tap is None:
+            return None
+        return combination if isinstance(combination.term.owner, ir.Block) else None
 
     def emit(self) -> None:
         plan, tile = self.plan, self.tile
@@ -134,9 +158,12 @@ class WindowLoops(LoopNest):
             self.tiles(plan.rows_dim, tile.rows, columns)
 
         def columns(high: int) -> None:
-            self.tiles(plan.columns_dim, tile.columns, lambda wide: channels(high, wide))
+            if plan.columns_dim == plan.vector_dim:
+                vectors(high, 1)
+            else:
+                self.tiles(plan.columns_dim, tile.columns, lambda wide: vectors(high, wide))
 
-        def channels(high: int, wide: int) -> None:
+        def vectors(high: int, wide: int) -> None:
             self.tiles(
                 plan.vector_dim, tile.vectors * plan.lanes, lambda width: self._tile(high, wide, width)
             )
@@ -192,6 +219,9 @@ class WindowLoops(LoopNest):
         for input_row, row_tap, row in sorted(steps):
             if input_row != last:
                 loaded, last = {key: v for key, v in loaded.items() if key[0] == "weight"}, input_row
+            if self.shared is not None:
+                self._combine_row(sums, points, row, row_tap, loaded)
+                continue
             for column_tap in range(self.extents[plan.column_tap]):
                 taps = {plan.column_tap: column_tap}
                 if plan.row_tap is not None:
@@ -200,6 +230,25 @@ class WindowLoops(LoopNest):
                     if point[0] == row:
                         sums[number] = self._step(sums[number], point, {**self._moved(point), **taps}, loaded)
         return sums
+
+    def _combine_row(
+        self, sums: list[ir.Value], points: list[Point], row: int, row_tap: int, loaded: dict
+    ) -> None:
+        """Adds one row of their windows to the sums of one row of the tile."""
+        assert self.shared is not None and self.plan.row_tap is not None
+        operand = self.read.index(True)
+        for number, point in enumerate(points):
+            if point[0] != row:
+                continue
+            key = ("row", *point[1:])
+            if key not in loaded:
+                moved = [
+                    {**self._moved(point), self.plan.row_tap: row_tap, self.plan.column_tap: tap}
+                    for tap in range(self.extents[self.plan.column_tap])
+                ]
+                taps = [self._load(operand, point, at, loaded) for at in moved]
+                loaded[key] = reduce(self.shared.combine, taps)
+            sums[number] = self.shared.combine(sums[number], loaded[key])
 
     def _step(self, total: ir.Value, point: Point, moved: dict[int, int], loaded: dict) -> ir.Value:
         """One tap of one accumulator."""
@@ -218,10 +267,12 @@ class WindowLoops(LoopNest):
         if key not in loaded:
             type_ = ir.VectorType.get([point[3]], ir.ShapedType(self.operands[operand].type).element_type)
             place = self._place(operand, moved)
-            if self.plan.vector_dim in used:
-                loaded[key] = vector.load(type_, self.operands[operand], place)
-            else:
+            if self.plan.vector_dim not in used:
                 loaded[key] = vector.broadcast(type_, memref.load(self.operands[operand], place))
+            elif kind == "input":
+                loaded[key] = load_strided(type_, self.operands[operand], place, self.plan.lane_step)
+            else:
+                loaded[key] = vector.load(type_, self.operands[operand], place)
         return loaded[key]
 
     def _exprs(self, operand: int, moved: dict[int, int]) -> list[ir.AffineExpr]:
@@ -243,6 +294,15 @@ class WindowLoops(LoopNest):
         return [
             affine.apply(ir.AffineMap.get(n_dims, 0, [expr]), values) for expr in self._exprs(operand, moved)
         ]
+
+
+def _lane_step(map_: ir.AffineMap, vector_dim: int) -> int | None:
+    """Elements of the last dimension that one step of the loop moves by; None where it moves any other."""
+    *outer, last = map_.results
+    factors = _factors(last)
+    if factors is None or any(vector_dim in dims(expr) for expr in outer):
+        return None
+    return factors.get(vector_dim)
 
 
 def _windows(map_: ir.AffineMap, reduction: Structure) -> list[tuple[int, int, int, int]] | None:

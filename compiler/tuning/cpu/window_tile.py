@@ -12,12 +12,19 @@ _LATENCY_X_THROUGHPUT = 8
 
 @cache
 def window_tiles(
-    rows: Window, columns: Window, channels: int, lanes: int, registers: int, weights: bool
+    rows: Window,
+    columns: Window,
+    channels: int,
+    lanes: int,
+    registers: int,
+    weights: bool,
+    lane_step: int = 1,
 ) -> tuple[WindowTile, ...]:
     """Tiles that fit the registers, by time per useful output, from multiply-adds and loads that both issue at one rate.
 
     Registers hold the accumulators, the inputs that one row of the tile's windows spans and one weight. An input is
-    loaded once per tile, a weight once per tap. Extents that do not divide are computed by tiles that overlap.
+    loaded once per tile, by a load and a shuffle more for every further element between lanes, a weight once per tap.
+    Extents that do not divide are computed by tiles that overlap.
     """
     scored = []
     taps = rows.taps * columns.taps
@@ -32,7 +39,7 @@ def window_tiles(
                     sums + inputs + 1 > registers and (high, wide, vectors) != (1, 1, 1)
                 ):
                     break
-                loads = rows.span(high) * inputs + (taps * vectors if weights else 0)
+                loads = rows.span(high) * inputs * (2 * lane_step - 1) + (taps * vectors if weights else 0)
                 cycles = max(taps * sums * max(1.0, _LATENCY_X_THROUGHPUT / sums), loads) + sums
                 computed = -(-rows.extent // high) * -(-columns.extent // wide) * -(-channels // width)
                 scored.append(((cycles * computed, high, vectors, wide), WindowTile(high, wide, vectors)))

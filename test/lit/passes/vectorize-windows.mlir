@@ -122,3 +122,27 @@ func.func @others(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf
   }
   return
 }
+
+// -----
+
+// Windows that slide along the innermost loop with a stride of 2: every second of 15 elements, out of two loads, and
+// what a row of a window holds is combined once for both rows of the tile.
+// CHECK-LABEL: func.func @along(
+// CHECK-SAME: %[[X:.+]]: memref<7x17xf32>
+// CHECK: %[[LOW:.+]] = vector.load %[[X]]{{.*}} : memref<7x17xf32>, vector<8xf32>
+// CHECK: %[[HIGH:.+]] = vector.load %[[X]]{{.*}} : memref<7x17xf32>, vector<8xf32>
+// CHECK: vector.shuffle %[[LOW]], %[[HIGH]] [0, 2, 4, 6, 9, 11, 13, 15] : vector<8xf32>, vector<8xf32>
+// CHECK-COUNT-2: vector.store {{.*}}, %arg1
+// CHECK-NOT: linalg
+// CHECK: return
+func.func @along(%x: memref<7x17xf32>, %y: memref<3x8xf32>, %shape: memref<3x3xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(h, w, i, j) -> (h * 2 + i, w * 2 + j)>, affine_map<(h, w, i, j) -> (i, j)>,
+                                   affine_map<(h, w, i, j) -> (h, w)>],
+                  iterator_types = ["parallel", "parallel", "reduction", "reduction"]}
+      ins(%x, %shape : memref<7x17xf32>, memref<3x3xf32>) outs(%y : memref<3x8xf32>) attrs = {tilewright.loops = {windows = [2, 1, 1]}} {
+  ^bb0(%a: f32, %b: f32, %s: f32):
+    %r = arith.maximumf %s, %a : f32
+    linalg.yield %r : f32
+  }
+  return
+}

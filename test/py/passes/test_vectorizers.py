@@ -135,9 +135,9 @@ def test_rows(rows, depth, operation, bits, special):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("depth", [5, 16, 37])
+@pytest.mark.parametrize("depth", [65, 80, 101])
 def test_windows_that_slide_along_the_reduction(stride: int, depth: int) -> None:
-    """A convolution of one channel: its window is contiguous, whatever the step of the output."""
+    """A convolution of one channel: its long window is contiguous, whatever the step of the output."""
     steps = 9
     text = generic(
         [f"(i, k) -> (i * {stride} + k)", "(i, k) -> (k)", "(i, k) -> (i)"],
@@ -156,6 +156,62 @@ def test_windows_that_slide_along_the_reduction(stride: int, depth: int) -> None
     compiled(x, w, y)
     np.testing.assert_array_equal(y, [x[i * stride : i * stride + depth] @ w for i in range(steps)])
     assert compiled.left == []
+
+
+@few
+@given(
+    st.integers(1, 9),
+    st.integers(4, 40),
+    st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    st.integers(1, 4),
+    st.integers(1, 3),
+    st.sampled_from(["arith.maximumf", "arith.minnumf", "arith.addf", "arith.maxsi", "weights"]),
+    vector_bits,
+)
+def test_windows_that_slide_along_memory(rows, columns, taps, stride, dilation, operation, bits):
+    if taps == (1, 1):
+        return
+    weighted = operation == "weights"
+    dtype = "i32" if operation.endswith("i") else "f32"
+    height, width = ((n - 1) * stride + (t - 1) * dilation + 1 for n, t in zip((rows, columns), taps))
+    body = f"%r = {operation} %o, %x0 : {dtype}"
+    if weighted:
+        body = "%p = arith.mulf %x0, %x1 : f32\n %r = arith.addf %o, %p : f32"
+    loops = "(c, h, w, i, j)"
+    text = generic(
+        [
+            f"{loops} -> (c, h * {stride} + i * {dilation}, w * {stride} + j * {dilation})",
+            f"{loops} -> (c, i, j)" if weighted else f"{loops} -> (i, j)",
+            f"{loops} -> (c, h, w)",
+        ],
+        "ppprr",
+        [
+            ("%x", memref(2, height, width, dtype=dtype)),
+            ("%w", memref(*((2,) if weighted else ()), *taps, dtype=dtype)),
+            ("%y", memref(2, rows, columns, dtype=dtype)),
+        ],
+        body,
+        dtype,
+    )
+    compiled = MemrefFunction(text, f"vectorize-windows{{vector-bits={bits}}}", bits)
+    assert compiled.left == []
+    x, w, y = (
+        values((2, height, width), dtype, 0),
+        values((*((2,) if weighted else ()), *taps), dtype, 1),
+        values((2, rows, columns), dtype, 2),
+    )
+    if operation == "arith.maximumf":
+        x[0, height // 2, width // 2], x[1, 0, 0] = np.nan, np.inf
+    seen = np.lib.stride_tricks.sliding_window_view(x, [(t - 1) * dilation + 1 for t in taps], axis=(1, 2))[
+        :, ::stride, ::stride, ::dilation, ::dilation
+    ]
+    if weighted:
+        expected = y + np.einsum("chwij,cij->chw", seen, w)
+    else:
+        terms = np.concatenate([y[..., None], seen.reshape(*y.shape, -1)], axis=-1)
+        expected = EXTREMA[operation](terms, axis=-1)
+    compiled(x, w, y)
+    np.testing.assert_array_equal(y, expected)
 
 
 @few

@@ -58,6 +58,7 @@ FUNCTIONS: dict[str, tuple[Callable, tuple[torch.Tensor, ...], tuple[str, ...]]]
         (images(1, 3, 30, 3), images(33, 3, 1, 1)),
         ("windows",),
     ),
+    "pooling of rows": (lambda x: F.max_pool2d(x, 3, 2, 1), (images(1, 6, 27, 116),), ("windows",)),
     "softmax": (lambda x: torch.softmax(x, -1), (images(7, 100),), ("along", "along")),
     "row sums": (lambda x: x.sum(-1), (images(9, 70),), ("along",)),
     "rows by rows": (lambda x: x[:3] @ x[3:].t(), (images(8, 64),), ("along",)),
@@ -217,7 +218,7 @@ def test_loops_that_a_reduction_does_not_have_are_refused(name: str) -> None:
     assert len(codes) >= 2 or own[0].loops == "attention"
 
 
-SPREADS = ("depthwise", "strided depthwise", "pooling", "average", "softmax", "row sums")
+SPREADS = ("depthwise", "strided depthwise", "pooling", "average", "pooling of rows", "softmax", "row sums")
 
 
 @pytest.mark.parametrize("name", SPREADS)
