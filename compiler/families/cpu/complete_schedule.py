@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.analysis.affine_access import map_dims, stride_along
 from tilewright.compiler.analysis.sink import outside
-from tilewright.compiler.analysis.winograd_form import Convolution2d
-from tilewright.compiler.dialects.attention import ATTENTION, Attention
-from tilewright.compiler.dialects.reduction_attribute import Sized, broken, reductions_of
+from tilewright.compiler.dialects.reduction_attribute import Sized, broken
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.cpu.attention_loops import attention_loops
-from tilewright.compiler.families.cpu.broadcast_loops import Broadcast
-from tilewright.compiler.families.cpu.contiguous_loops import Contiguous
-from tilewright.compiler.families.cpu.cut_reductions import cut_reductions
-from tilewright.compiler.families.cpu.dot_product import dot_types, tile_types
-from tilewright.compiler.families.cpu.dots import Dots, tiled_rows
-from tilewright.compiler.families.cpu.grouped_loops import Grouped
-from tilewright.compiler.families.cpu.reduction import Structure
-from tilewright.compiler.families.cpu.window_loops import Windows
-from tilewright.compiler.families.cpu.winograd_products import Products, products_rule
+from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts
+from tilewright.compiler.families.cpu.kinds import KINDS
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.register_tiles import even_piece, packed_widths
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, dot_tiles, rows_in_one_set
-from tilewright.compiler.tuning.cpu.window_tile import window_tiles
 
 REGISTER_TILED = ("products", "dots", "winograd")
 """Loops whose sizes are `unroll` and `vector`."""
@@ -86,90 +70,18 @@ def others(
 def choose(function: ir.Operation, tile: tuple[int, ...], target: Target) -> list[Choice]:
     """The loops of every reduction of a dispatch that is cut into tiles of its sink's loops."""
     with function.context, function.location:
-        cut = cut_reductions(function, tile)
-        return [
-            _choose_cut(op, target)
-            if op.name == ATTENTION
-            else choose_loops(structure, target, cut.last_starts)
-            for op, structure in zip(reductions_of(function), cut.reductions)
-        ]
+        return [choose_loops(cut, target) for cut in Cuts(function).under(tile)]
 
 
-def _choose_cut(op: ir.Operation, target: Target) -> Choice:
-    """The cuts of attention."""
-    a = Attention.read(op)
-    shape = AttentionShape(math.prod(a.extents), a.rows, a.columns, a.inner, a.width, a.causal is not None)
-    loops = attention_loops(a, target.vector_bits, target.registers_per_thread)
-    cuts = attention_cuts(shape, target.num_cores, loops.lanes, loops.registers, a.element.width // 8)
-    return Choice("attention", loops, tuple((c.queries, c.vectors, c.keys, c.registers) for c in cuts))
-
-
-def choose_loops(structure: Structure | None, target: Target, last_starts: tuple[int, ...] = ()) -> Choice:
-    """The loops of one reduction, of rTasks the last of which overlap their neighbours from `last_starts` on."""
-    if structure is None:
-        return Choice("scalar")
-    bits, registers = target.vector_bits, target.registers_per_thread
-    products = _winograd(structure, last_starts, bits)
-    if products is not None:
-        most_rows = rows_in_one_set(4 * products.row)
-        tile = choose_register_tile(*products.most(), products.lanes, registers, None, most_rows)
-        return Choice("winograd", products, ((tile.unroll, tile.vector),))
-    dots = Dots.of(structure)
-    if dots is not None and dots.is_of(tile_types(target)) and tiled_rows(dots) is not None:
-        return Choice("tiles")
-    if dots is not None and dots.is_of(dot_types(target)):
-        lanes = bits // 32
-        # Columns that are interleaved on the way cost a shuffle each, which many rows have to share.
-        widths = (lanes, 2 * lanes) if dots.block is None else packed_widths(dots.block, lanes)
-        tile = choose_register_tile(*dots.most(), lanes, registers, widths)
-        return Choice("dots", dots, ((tile.unroll, tile.vector),))
-    windows = Windows.read(structure, bits)
-    if windows is not None:
-        w = windows
-        tiles = window_tiles(w.rows, w.columns, w.width, w.lanes, registers, w.weights, w.lane_step)
-        return Choice("windows", w, tuple((t.rows, t.columns, t.vectors) for t in tiles))
-    groups = Grouped.read(structure, bits)
-    if groups is not None:
-        most = max(1, registers - groups.taps - 3)
-        ranked = dict.fromkeys(even_piece(groups.steps, size) for size in range(most, 0, -1))
-        return Choice("groups", groups, tuple((size,) for size in ranked))
-    broadcast = Broadcast.read(structure, bits)
-    if broadcast is not None:
-        b = broadcast
-        widths = None if b.block is None else packed_widths(b.block, b.lanes)
-        tile = choose_register_tile(*b.most(), b.lanes, registers, widths, _rows_side_by_side(structure, b))
-        return Choice("products", b, ((tile.unroll, tile.vector),))
-    along = Contiguous.read(structure, bits)
-    if along is not None:
-        found = dot_tiles(along.rows, along.columns, along.steps, registers, along.reuses)
-        return Choice("along", along, tuple((t.rows, t.columns, t.chains) for t in found))
-    return Choice("scalar")
-
-
-def _winograd(structure: Structure, last_starts: tuple[int, ...], vector_bits: int) -> Products | None:
-    """The products of a convolution that Winograd's algorithm computes as it is cut; None for any other operation."""
-    convolution = Convolution2d.read(structure.op)
-    if convolution is None or convolution.transforms is None:
-        return None
-    extents = tuple(structure.extents[loop] for loop in convolution.loops)
-    block = convolution.block if convolution.packed else extents[3]
-    taken = replace(convolution, extents=extents, block=block)
-    start = structure.op.operands[2].owner
-    filled = not isinstance(start, ir.Block) and start.operation.name == "linalg.fill"
-    contiguous = all(strides[-1] == 1 for strides in structure.strides)
-    if not filled or not contiguous or products_rule(taken, convolution.transforms, last_starts):
-        return None
-    return Products.of(taken, convolution.transforms, vector_bits)
-
-
-def _rows_side_by_side(structure: Structure, loops: Broadcast) -> int | None:
-    """How many steps of the unrolled loop keep what is broadcast in L1 side by side; None when any number does."""
-    bounds = []
-    for i, map_ in enumerate(structure.maps[:-1] if loops.unroll_dim is not None else ()):
-        if loops.unroll_dim in map_dims(map_) and loops.vector_dim not in map_dims(map_):
-            stride = stride_along(map_, loops.unroll_dim, structure.strides[i])
-            bounds.append(rows_in_one_set(stride * structure.element_bits[i] // 8))
-    return min((bound for bound in bounds if bound is not None), default=None)
+def choose_loops(cut: CutReduction, target: Target) -> Choice:
+    """The loops of one reduction as it is cut: the first kind that has any, its sizes best first."""
+    for kind in KINDS:
+        loops = kind.read(cut, target)
+        if loops is not None:
+            return Choice(
+                kind.name, loops if LOOPS[kind.name] else None, tuple(kind.ranked(cut, loops, target))
+            )
+    raise AssertionError("scalar loops compute every reduction")
 
 
 def _wished(reduction: Reduction, schedule: Schedule) -> Reduction:

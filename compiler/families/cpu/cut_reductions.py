@@ -4,13 +4,17 @@
     %s = linalg.generic // exp, sum, (r, c)                        =>        (r, c) over 8 x 100
     %y = linalg.generic // division, (r, c)    // the sink                   8 x 100 of the result
 
-What a reduction's loops are made of can so be decided on the dispatch, before anything is cut.
+What a reduction's loops are made of can so be decided on the dispatch, before anything is cut. Extents are read for one
+tile, or for arrays of them at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from tilewright.compiler.analysis.affine_access import evaluate, is_dim, row_major
 from tilewright.compiler.analysis.placement import buffer_types
@@ -20,95 +24,125 @@ from tilewright.compiler.dialects.reduction_attribute import reductions_of
 from tilewright.compiler.families.cpu.reduction import Structure
 from tilewright.compiler.ir import ir
 
+Size = int | np.ndarray
+"""One extent, or that under each of many tiles."""
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class CutDispatch:
-    """The reductions of a dispatch in their order, and where the last rTask starts along each loop that it overlaps in.
+class CutReduction:
+    """One reduction of a dispatch that is cut, the last of whose rTasks start at `last_starts` where they overlap others.
 
-    A reduction is None where its operands are no static tensors, or it has several results.
+    `structure` is None for attention, and where operands are no static tensors or there are several results.
     """
 
-    reductions: tuple[Structure | None, ...]
-    last_starts: tuple[int, ...]
+    op: ir.Operation
+    structure: Structure | None
+    last_starts: tuple[int, ...] = ()
 
 
-def cut_reductions(function: ir.Operation, tile: tuple[int, ...]) -> CutDispatch:
-    """The dispatch cut into tiles of its sink's loops; 0, or nothing, leaves a loop whole."""
-    sink = sink_of(function)
-    if sink is None or not any(tile):
-        return CutDispatch(tuple(_read(function, op, {}, sink) for op in reductions_of(function)), ())
-    loops = Loops.of(sink)
-    sizes = [*tile, *[0] * (len(loops.extents) - len(tile))]
-    taken = tuple(size or extent for size, extent in zip(sizes, loops.extents))
-    last_starts = tuple(extent - size for size, extent in zip(sizes, loops.extents) if size and extent % size)
-    extents = _cut_extents(function, sink, taken)
-    # Where rTasks overlap, a sink that accumulates does so in memory of its own.
-    written = None if last_starts and loops.accumulates else sink
-    found = tuple(_read(function, op, extents, written) for op in reductions_of(function))
-    return CutDispatch(found, last_starts)
+class Cuts:
+    """The reductions of a dispatch under any tile of its sink's loops; 0, or nothing, leaves a loop whole."""
+
+    def __init__(self, function: ir.Operation):
+        self.function, self.ops = function, reductions_of(function)
+        self.sink = sink_of(function)
+        self.loops = None if self.sink is None else Loops.of(self.sink)
+
+    @cached_property
+    def buffers(self) -> list[ir.MemRefType]:
+        """The memory of the dispatch's arguments and results."""
+        return buffer_types(self.function)
+
+    @cached_property
+    def structures(self) -> list[Structured]:
+        """The structured operations, consumers before their producers."""
+        block = self.function.regions[0].blocks[0]
+        found = (Structured.read(view.operation) for view in reversed(list(block.operations)))
+        return [structured for structured in found if structured is not None]
+
+    def under(self, tile: Shape) -> list[CutReduction]:
+        """All reductions under one tile."""
+        if self.loops is None or not any(tile):
+            return [self.read(number) for number in range(len(self.ops))]
+        whole = self.loops.extents
+        sizes = [*tile, *[0] * (len(whole) - len(tile))]
+        taken = [size or extent for size, extent in zip(sizes, whole)]
+        last_starts = tuple(extent - size for size, extent in zip(sizes, whole) if size and extent % size)
+        extents = self.extents(taken)
+        return [
+            self.read(number, None if e is None else tuple(map(int, e)), last_starts)
+            for number, e in enumerate(extents)
+        ]
+
+    def extents(self, taken: Sequence[Size]) -> list[tuple[Size, ...] | None]:
+        """Loop extents of every reduction where an rTask has `taken` of the sink's loops; None where they are not cut."""
+        found: dict[ir.Operation, tuple[Size, ...]] = {}
+        if self.sink is not None:
+            found[self.sink] = tuple(taken)
+        needed: dict[ir.Value, tuple[Size, ...]] = {}
+        for structured in self.structures:
+            op = structured.op
+            if op not in found:
+                shape = next((needed[result] for result in op.results if result in needed), None)
+                if shape is None:
+                    continue
+                own: list[Size] = list(structured.extents)
+                for expr, size in zip(structured.result_map.results, shape):
+                    if is_dim(expr):
+                        own[expr.position] = size
+                found[op] = tuple(own)
+            for operand, map_ in zip(op.operands, structured.maps):
+                if not isinstance(operand.owner, ir.Block):
+                    needed.setdefault(operand, _span(operand, map_, structured.extents, found[op]))
+        return [found.get(op) for op in self.ops]
+
+    def read(self, number: int, extents: Shape | None = None, last_starts: Shape = ()) -> CutReduction:
+        """One reduction whose loops have these extents, those of the whole dispatch where none are given."""
+        op, loops = self.ops[number], self.loops
+        # Where rTasks overlap, a sink that accumulates does so in memory of its own.
+        written = (
+            self.sink is not None
+            and op == self.sink
+            and not (last_starts and loops is not None and loops.accumulates)
+        )
+        return CutReduction(op, self._structure(op, extents, written), last_starts)
+
+    def _structure(self, op: ir.Operation, extents: Shape | None, written: bool) -> Structure | None:
+        """One reduction; `written` to the dispatch's result."""
+        structured = Structured.read(op)
+        if structured is None or len(op.results) != 1:
+            return None
+        if not all(isinstance(operand.type, ir.ShapedType) for operand in op.operands):
+            return None
+        taken = extents or structured.extents
+        spans = (_span(value, m, structured.extents, taken) for value, m in zip(op.operands, structured.maps))
+        shapes = tuple(tuple(map(int, span)) for span in spans)
+        strides = [_strides(operand, shape, self.buffers) for operand, shape in zip(op.operands, shapes)]
+        if written:
+            strides[-1] = tuple(self.buffers[-1].get_strides_and_offset()[0])
+        return Structure.placed(op, shapes, tuple(strides))
 
 
-def _cut_extents(function: ir.Operation, sink: ir.Operation, taken: Shape) -> dict[ir.Operation, Shape]:
-    """Loop extents of every structured operation that is cut with the sink, whose own are `taken`."""
-    found: dict[ir.Operation, Shape] = {sink: taken}
-    needed: dict[ir.Value, Shape] = {}
-    for view in reversed(list(function.regions[0].blocks[0].operations)):
-        structured = Structured.read(view.operation)
-        if structured is None:
-            continue
-        op = structured.op
-        if op not in found:
-            shape = next((needed[result] for result in op.results if result in needed), None)
-            if shape is None:
-                continue
-            own = list(structured.extents)
-            for expr, size in zip(structured.result_map.results, shape):
-                if is_dim(expr):
-                    own[expr.position] = size
-            found[op] = tuple(own)
-        for operand, map_ in zip(op.operands, structured.maps):
-            if not isinstance(operand.owner, ir.Block):
-                needed.setdefault(operand, _span(operand, map_, structured.extents, found[op]))
-    return found
-
-
-def _span(operand: ir.Value, map_: ir.AffineMap, extents: Shape, taken: Shape) -> Shape:
+def _span(operand: ir.Value, map_: ir.AffineMap, extents: Shape, taken: Sequence[Size]) -> tuple[Size, ...]:
     """The shape of what `taken` of the loops reads of an operand."""
     if not isinstance(operand.type, ir.ShapedType):
         return ()
-    whole = tuple(ir.ShapedType(operand.type).shape)
-    if taken == extents:
-        return whole
-    last = [extent - 1 for extent in taken]
+    whole: Size | bool = True
+    for size, extent in zip(taken, extents):
+        whole = whole & (size == extent)
+    last = [size - 1 for size in taken]
 
-    def size(expr: ir.AffineExpr, most: int) -> int:
-        if is_dim(expr) and taken[expr.position] == extents[expr.position]:
+    def size_of(expr: ir.AffineExpr, most: int) -> Size:
+        all_ = whole | (taken[expr.position] == extents[expr.position]) if is_dim(expr) else whole
+        if all_ is True:
             return most
-        return min(most, evaluate(expr, last) + 1)
+        reach = evaluate(expr, last) + 1
+        if not isinstance(all_, np.ndarray) and not isinstance(reach, np.ndarray):
+            return most if all_ else min(most, reach)
+        return np.where(all_, most, np.minimum(most, reach))
 
-    return tuple(size(expr, most) for expr, most in zip(map_.results, whole))
-
-
-def _read(
-    function: ir.Operation, op: ir.Operation, extents: Mapping[ir.Operation, Shape], sink: ir.Operation | None
-) -> Structure | None:
-    """One reduction; `sink` writes its result to the dispatch's."""
-    structured = Structured.read(op)
-    if structured is None or len(op.results) != 1:
-        return None
-    if not all(isinstance(operand.type, ir.ShapedType) for operand in op.operands):
-        return None
-    taken = extents.get(op, structured.extents)
-    shapes = tuple(
-        _span(operand, map_, structured.extents, taken) for operand, map_ in zip(op.operands, structured.maps)
-    )
-    buffers = buffer_types(function)
-    strides = [_strides(operand, shape, buffers) for operand, shape in zip(op.operands, shapes)]
-    if sink is not None and op == sink:
-        strides[-1] = tuple(buffers[-1].get_strides_and_offset()[0])
-    return Structure.placed(op, shapes, tuple(strides))
+    return tuple(size_of(expr, most) for expr, most in zip(map_.results, ir.ShapedType(operand.type).shape))
 
 
 def _strides(value: ir.Value, shape: Shape, buffers: list[ir.MemRefType]) -> Shape:

@@ -12,6 +12,7 @@ from tilewright.bench.array_function import host_machine
 from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.families.cpu.complete_schedule import choose_loops
+from tilewright.compiler.families.cpu.cut_reductions import CutReduction
 from tilewright.compiler.families.cpu.reduction import Structure
 from tilewright.compiler.ir import ir, llvm, parse, walk
 from tilewright.compiler.pipeline.pipeline import run_pipeline
@@ -36,7 +37,9 @@ class MemrefFunction:
             for op in walk(module.operation, "linalg.generic"):
                 structure = Structure.read(op)
                 if structure is not None and structure.reduction:
-                    reduction_attribute.write(op, choose_loops(structure, target).reduction())
+                    reduction_attribute.write(
+                        op, choose_loops(CutReduction(op, structure), target).reduction()
+                    )
         run_pipeline(module.operation, f"builtin.module(func.func({passes}))")
         self.left = [op.name for op in walk(module.operation) if op.name.startswith("linalg.g")]
         run_pipeline(module.operation, f"builtin.module({LOWERING})")
