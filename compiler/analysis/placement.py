@@ -213,8 +213,18 @@ def buffer_types(function: ir.Operation) -> list[ir.MemRefType]:
 
 def _attributes(function: ir.Operation, name: str, count: int) -> list[ir.DictAttr]:
     if name not in function.attributes:
-        return [ir.DictAttr.get({})] * count
+        return [ir.DictAttr.get({}, context=function.context)] * count
     return [ir.DictAttr(entry) for entry in function.attributes[name]]
+
+
+def given_strides(function: ir.Operation) -> list[tuple[int, ...] | None]:
+    """The strides of a dispatch's arguments, then results, None for those that are dense."""
+    type_ = function.attributes["function_type"].value
+    found = (
+        *_attributes(function, "arg_attrs", len(type_.inputs)),
+        *_attributes(function, "res_attrs", len(type_.results)),
+    )
+    return [tuple(ir.DenseI64ArrayAttr(a[STRIDES])) if STRIDES in a else None for a in found]
 
 
 def _memref(type_: ir.Type, attributes: ir.DictAttr) -> ir.MemRefType:

@@ -5,17 +5,21 @@
 
 Parallel axes are the sink's loops; loops of its producers are followed through the tensors in between, and what
 remains are the reductions. Where one loop is cut in the sink and summed over in a producer (softmax), it is one axis.
+`read_workload` reads what schedulers can cut, `workload_of` any dispatch, with what it computes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.computation_text import ComputationText
+from tilewright.compiler.analysis.placement import given_strides
 from tilewright.compiler.analysis.structure import Structured
-from tilewright.compiler.ir import ir
+from tilewright.compiler.dialects.attention import ATTENTION, Attention
+from tilewright.compiler.ir import ir, static_shape, walk
 from tilewright.compiler.nouns.workload import BITS, Axis, Index, Operand, Term, Workload
 
 _SILENT = ("arith.constant", "tensor.empty", "linalg.fill", "func.return")
@@ -68,6 +72,91 @@ def read_workload(function: ir.Operation) -> DispatchWorkload:
     return _Reader(tuple(group)).read()
 
 
+def workload_of(function: ir.Operation) -> Workload:
+    """The workload of any dispatch with what it computes; equal for equal work in any program.
+
+    What cannot be cut, or followed element by element, has sequential axes: attention's scores and sums, the lines of
+    sorts and scans, all of what is read by chains of reshapes. Raises NoWorkload for elements of types without a size.
+    """
+    try:
+        dispatch = read_workload(function)
+    except NoWorkload:
+        return _whole(function)
+    if dispatch.main is None:
+        return _placed(replace(dispatch.workload, body=_program(function)), function, {})
+    reader = _Reader(_needed_order(dispatch.group))
+    workload = reader.read().workload
+    return _placed(replace(workload, body=reader.body()), function, reader.values)
+
+
+def _needed_order(group: tuple[Structured, ...]) -> tuple[Structured, ...]:
+    """The operations in the order in which the sink's operands need them, the sink last."""
+    producers = {result: s for s in group for result in s.op.results}
+    found: dict[int, Structured] = {}
+
+    def visit(s: Structured) -> None:
+        for operand in s.op.operands:
+            if operand in producers:
+                visit(producers[operand])
+        found.setdefault(id(s), s)
+
+    visit(group[-1])
+    return tuple(found.values())
+
+
+def _program(function: ir.Operation) -> str:
+    """The operations of a dispatch in their order, arguments by number."""
+    block = function.regions[0].blocks[0]
+    numbers = {argument: f"in{number}" for number, argument in enumerate(block.arguments)}
+    text = ComputationText(lambda value: numbers[value])
+    for view in block.operations:
+        if view.operation.name not in _SILENT:
+            text.add(view.operation)
+    return "\n".join(text.lines)
+
+
+def _whole(function: ir.Operation) -> Workload:
+    """A dispatch that is not cut: its first result by parallel axes, everything else read and written whole."""
+    block = function.regions[0].blocks[0]
+    *ops, end = (view.operation for view in block.operations)
+    result, *others = end.operands
+    label = next(
+        (op.name.rpartition(".")[2] for op in reversed(ops) if op.name.startswith(_LABELLED)), "program"
+    )
+    axes = [Axis(f"d{i}", extent) for i, extent in enumerate(static_shape(result.type))]
+    operands = []
+    for value in (*block.arguments, *others):
+        shape = static_shape(value.type)
+        index = tuple(Index((Term(len(axes) + i),)) for i in range(len(shape)))
+        axes += [Axis(f"s{len(axes) + i}", extent, "sequential") for i, extent in enumerate(shape)]
+        operands.append(Operand(f"in{len(operands)}", shape, _dtype(value.type), index))
+    own = tuple(Index((Term(i),)) for i in range(len(static_shape(result.type))))
+    operands.append(Operand("out0", static_shape(result.type), _dtype(result.type), own, output=True))
+    flops = sum(Attention.read(op).flops for op in walk(function, ATTENTION))
+    elements = math.prod(static_shape(result.type))
+    workload = Workload(
+        label, tuple(axes), tuple(operands), 0.0, flops / max(1, elements), _program(function)
+    )
+    return _placed(workload, function, dict(enumerate(block.arguments)))
+
+
+_LABELLED = ("tilewright.attention", "tm_tensor.")
+"""Operations that a dispatch which is not cut is named for."""
+
+
+def _placed(workload: Workload, function: ir.Operation, values: Mapping[int, ir.Value]) -> Workload:
+    """The workload with the strides of what lies inside of larger tensors; `values` are those of operands by number."""
+    block = function.regions[0].blocks[0]
+    *_, end = block.operations
+    strides = dict(zip((*block.arguments, *end.operation.operands), given_strides(function)))
+    outputs = iter(end.operation.operands)
+    found = [
+        replace(o, strides=strides.get(next(outputs, None) if o.output else values.get(number)) or ())
+        for number, o in enumerate(workload.operands)
+    ]
+    return replace(workload, operands=tuple(found))
+
+
 def _silent(ops: Sequence[ir.Operation]) -> list[ir.Operation]:
     return [op for op in ops if op.name in _SILENT]
 
@@ -81,6 +170,7 @@ class _Reader:
         self.kinds: list[str] = []
         self.loops: list[int | None] = []
         self.names: list[dict[int, int | None]] = [{} for _ in group]
+        self.found: dict[tuple, Operand] = {}
 
     def read(self) -> DispatchWorkload:
         self.name_loops()
@@ -185,7 +275,7 @@ class _Reader:
     def operands(self) -> tuple[Operand, ...]:
         """What is read from memory and the result; tensors that only pass between operations are neither."""
         inside = {result for s in self.group for result in s.op.results}
-        found: dict[tuple, Operand] = {}
+        found = self.found
         for s, names in zip(self.group, self.names):
             for operand, map_ in zip(s.op.operands, s.maps[: s.num_inputs]):
                 if operand in inside or not isinstance(operand.type, ir.ShapedType):
@@ -207,6 +297,30 @@ class _Reader:
         ]
         return (*found.values(), *results)
 
+    @property
+    def values(self) -> dict[int, ir.Value]:
+        """The tensor that every operand which is read is."""
+        return {number: value for number, (value, _) in enumerate(self.found)}
+
+    def body(self) -> str:
+        """What the group computes, once it is read."""
+        numbers = {key: f"in{number}" for number, key in enumerate(self.found)}
+        by_value = {value: number for (value, _), number in reversed(numbers.items())}
+        text = ComputationText(lambda value: by_value.get(value, "given"))
+        for s, names in zip(self.group, self.names):
+            read = []
+            for value, map_ in zip(s.op.operands, s.maps):
+                index = tuple(_index(expr, names) for expr in map_.results)
+                name = numbers.get((value, index)) or text.name(value)
+                read.append(f"{name}[{_written(index)}]" if name.startswith("%") else name)
+            results = dict.fromkeys(
+                _written([_index(expr, names) for expr in map_.results]) for map_ in s.maps[s.num_inputs :]
+            )
+            summed = {names[loop] for loop, kind in enumerate(s.kinds) if kind == "reduction"} - {None}
+            where = "; ".join(results) + "".join(f", +a{axis}" for axis in sorted(summed))  # type: ignore[type-var]
+            text.add(s.op, where, read)
+        return "\n".join(text.lines)
+
     def flops(self, axes: tuple[Axis, ...]) -> tuple[float, float]:
         """Arithmetic per point and per element of the result, so that the group's total is met."""
         reductions = {a for a, axis in enumerate(axes) if axis.kind == "reduction"}
@@ -219,6 +333,10 @@ class _Reader:
             else:
                 outer += s.body_ops * s.points
         return inner / max(1, points), outer / max(1, elements)
+
+
+def _written(index: Sequence[Index]) -> str:
+    return ", ".join(i.text() for i in index)
 
 
 def _name(loop: int | None, position: int) -> str:
@@ -241,6 +359,7 @@ def _dtype(type_: ir.Type) -> str:
     element = ir.ShapedType(type_).element_type
     name = "i64" if isinstance(element, ir.IndexType) else str(element)
     name = "f8" if name.startswith("f8") else name.removeprefix("u").removeprefix("s")
+    name = {"complex<f32>": "c64", "complex<f64>": "c128"}.get(name, name)
     if name not in BITS:
         raise NoWorkload(f"elements of {element} have no size that schedules know")
     return name

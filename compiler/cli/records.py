@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from tilewright.compiler.errors import RecordError
 from tilewright.compiler.nouns.record import Record
+from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.terminal import console as new_console
 from tilewright.compiler.tuning.record_store import RecordStore
@@ -59,7 +59,7 @@ def list_records(operator: str | None, as_json: bool) -> None:
 @click.argument("workload")
 @click.option("--json", "as_json", is_flag=True, help="The records as they are stored, one per line.")
 def show(workload: str, as_json: bool) -> None:
-    """Show one workload, named by the beginning of its key: its IR, and all its records, best first."""
+    """Show one workload, named by the beginning of its key, and all its records, best first."""
     malformed: list[RecordError] = []
     with _existing() as store:
         found = [r for r in store.find(malformed=malformed.append) if r.workload.startswith(workload)]
@@ -78,7 +78,8 @@ def show(workload: str, as_json: bool) -> None:
         for record in found:
             click.echo(record.to_text())
     else:
-        click.echo(text or "its IR is not in this store")
+        read = _workload(text)
+        click.echo(read.text() if read else text or "what it computes is not in this store")
         new_console().print(_records(keys[0], found))
     _tell(malformed)
 
@@ -169,13 +170,21 @@ def _schedule(record: Record) -> str:
         return record.schedule
 
 
+def _workload(text: str | None) -> Workload | None:
+    """The workload with a text; None where there is none, or it is of another version."""
+    try:
+        return None if text is None else Workload.from_text(text)
+    except ValueError:
+        return None
+
+
 def _described(text: str | None) -> tuple[str, str]:
-    """Operator and shapes, `1x10x10x8xf32, 1x3x3x8x64xf32 -> 1x64x8x8xf32`, off a workload's IR."""
-    head = (text or "").partition("\n")[0]
-    operator = re.search(r'tilewright\.operator = "([^"]*)"', head)
-    arguments, _, results = head.partition(" -> ")
-    sides = [", ".join(re.findall(r"tensor<([^>]*)>", side)) for side in (arguments, results)]
-    return operator[1] if operator else "?", " -> ".join(sides).strip()
+    """Operator and shapes, `1x10x10x8xf32, 1x3x3x8x64xf32 -> 1x64x8x8xf32`."""
+    workload = _workload(text)
+    if workload is None:
+        return "?", ""
+    sides = [", ".join(o.text() for o in side) for side in (workload.inputs, [workload.output])]
+    return workload.op, " -> ".join(sides)
 
 
 def _machine(text: str | None) -> str:

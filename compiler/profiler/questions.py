@@ -10,10 +10,12 @@ from functools import cached_property
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.winograd_form import ATTRIBUTE, Convolution2d
+from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.codegen.lower_cpu import LoweredKernel, bare_text
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.record import Record, key_of
+from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.package import plan
 from tilewright.compiler.profiler.kernel_messages import to_message
 from tilewright.compiler.profiler.processes import Message
@@ -29,7 +31,7 @@ Offer = Callable[[ir.Operation], Sequence[Candidate]]
 
 @dataclass
 class Question:
-    """A dispatch that is to be decided.
+    """A dispatch that is to be decided: its workload, which records are looked up by, and its IR as `text`.
 
     By number of the candidate: `objects` digests of their code, `errors` why there is none or it failed, `kernels` what
     was compiled in this process. `residence` says where arguments come from, as in a `Record`.
@@ -37,6 +39,7 @@ class Question:
 
     name: str
     function: ir.Operation
+    workload: Workload
     text: str
     candidates: Sequence[Candidate]
     residence: tuple[str, ...]
@@ -47,7 +50,8 @@ class Question:
     kernels: dict[int, LoweredKernel] = field(default_factory=dict)
 
     @cached_property
-    def key(self) -> str:
+    def code(self) -> str:
+        """The digest of what is compiled: equal work may be written in more than one way."""
         return key_of(self.text)
 
     def unknown(self) -> list[int]:
@@ -103,16 +107,6 @@ class Question:
                 self.errors[number] = failed[digest]
 
 
-def workload_text(function: ir.Operation) -> str:
-    """The text whose digest is a dispatch's workload key: its IR without name, locations, schedule and reasons.
-
-    Equal for equal work in any model, process and machine: the printer numbers values, and weights are arguments. It
-    stands in for `Workload.key`, which scans, sorts and attention have none of, and which says how much arithmetic a
-    body has but not which: a relu and a sine of one shape are two workloads.
-    """
-    return bare_text(function, schedule=False)
-
-
 def questions(module: ir.Module, target: Target, offer: Offer) -> Iterator[Question]:
     """The dispatches that @main calls and that have a choice; one with another schedule was written by hand."""
     rotate_bytes = weight_bytes(module)
@@ -127,7 +121,8 @@ def questions(module: ir.Module, target: Target, offer: Offer) -> Iterator[Quest
         if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0].schedule:
             continue
         residence = tuple(level if is_weight else "" for is_weight in calls[name])
-        yield Question(name, function, workload_text(function), candidates, residence, rotate_bytes)
+        text = bare_text(function, schedule=False)
+        yield Question(name, function, workload_of(function), text, candidates, residence, rotate_bytes)
 
 
 def name_of(function: ir.Operation) -> str:

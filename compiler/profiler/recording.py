@@ -64,12 +64,12 @@ class Recording:
             )
         )
 
-    def objects(self, workload: str, compiler: str, schedules: Sequence[Schedule]) -> list[str]:
+    def objects(self, code: str, compiler: str, schedules: Sequence[Schedule]) -> list[str]:
         """The objects that a compiler makes of schedules, "" where that is not known."""
-        return self._with_store(lambda store: store.objects(workload, compiler, schedules))
+        return self._with_store(lambda store: store.objects(code, compiler, schedules))
 
-    def keep_objects(self, workload: str, compiler: str, objects: Sequence[tuple[Schedule, str]]) -> None:
-        self._with_store(lambda store: store.keep_objects(workload, compiler, objects))
+    def keep_objects(self, code: str, compiler: str, objects: Sequence[tuple[Schedule, str]]) -> None:
+        self._with_store(lambda store: store.keep_objects(code, compiler, objects))
 
     def append(self, records: Sequence[Record], texts: Iterable[str]) -> None:
         """Adds records, with the texts that their keys stand for."""

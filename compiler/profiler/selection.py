@@ -137,9 +137,9 @@ class _Profiler:
     def recall(self, question: Question) -> None:
         """Takes in what this compiler made of the candidates when it met them before."""
         schedules = [candidate.schedule for candidate in question.candidates]
-        objects = self.recording.objects(question.key, self.code, schedules)
+        objects = self.recording.objects(question.code, self.code, schedules)
         question.objects = {number: digest for number, digest in enumerate(objects) if digest}
-        refused = self.recording.refusals(question.key, compiler_version())
+        refused = self.recording.refusals(question.workload.key, compiler_version())
         errors = {record.schedule: record.error for record in refused}
         for number in question.unknown():
             reason = errors.get(schedule_text(schedules[number]))
@@ -148,7 +148,7 @@ class _Profiler:
 
     def look_up(self, question: Question) -> None:
         """Takes in what is on record of the candidates' objects."""
-        found = self.recording.find(question.key, question.residence, set(question.objects.values()))
+        found = self.recording.find(question.workload.key, question.residence, set(question.objects.values()))
         known = set(question.records)
         question.learn([record for record in found if record not in known])
 
@@ -196,7 +196,7 @@ class _Profiler:
                 if n in question.kernels
             ]
             if made:
-                self.recording.keep_objects(question.key, self.code, made)
+                self.recording.keep_objects(question.code, self.code, made)
 
     @staticmethod
     def take(question: Question, number: int, kernel: LoweredKernel) -> None:
@@ -292,7 +292,7 @@ class _Profiler:
         at: str = "",
     ) -> Record:
         return Record(
-            workload=question.key,
+            workload=question.workload.key,
             target=self.recording.target,
             device=self.options.device,
             threads=self.options.threads,
@@ -308,7 +308,7 @@ class _Profiler:
 
     def append(self, question: Question, records: Sequence[Record]) -> None:
         if records:
-            self.recording.append(records, (question.text, self.target_text))
+            self.recording.append(records, (question.workload.to_text(), self.target_text))
             question.learn(records)
 
 

@@ -4,7 +4,7 @@
 | --- | --- |
 | `records` | every `Record` as its JSON, once, with the four things it is looked up by, and its object |
 | `texts` | what the keys of workloads and targets stand for: the key is the text's SHA-256 |
-| `objects` | which object a version of the compiler makes of a schedule, so that known candidates need not be compiled |
+| `objects` | which object a version of the compiler makes of a dispatch and a schedule, so that known candidates need not be compiled |
 
 Exported, it is lines of JSON, `{"text": ...}` before the records that it explains; importing such lines merges stores.
 """
@@ -24,7 +24,7 @@ from tilewright.compiler.errors import RecordError
 from tilewright.compiler.nouns.record import Record, key_of, parse_object, schedule_text
 from tilewright.compiler.nouns.schedule import Schedule
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _WAIT_S = 30.0
 _TABLES = {
     "records": """(
@@ -32,8 +32,8 @@ _TABLES = {
         threads INTEGER NOT NULL, object TEXT NOT NULL, record TEXT NOT NULL)""",
     "texts": "(key TEXT PRIMARY KEY, text TEXT NOT NULL)",
     "objects": """(
-        workload TEXT NOT NULL, compiler TEXT NOT NULL, schedule TEXT NOT NULL, object TEXT NOT NULL,
-        PRIMARY KEY (workload, compiler, schedule)) WITHOUT ROWID""",
+        code TEXT NOT NULL, compiler TEXT NOT NULL, schedule TEXT NOT NULL, object TEXT NOT NULL,
+        PRIMARY KEY (code, compiler, schedule)) WITHOUT ROWID""",
 }
 _KEYS = ("workload", "target", "device", "threads")
 _COLUMNS = (*_KEYS, "object")
@@ -126,18 +126,21 @@ class RecordStore:
             row = self._connection.execute("SELECT text FROM texts WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
-    def keep_objects(self, workload: str, compiler: str, objects: Iterable[tuple[Schedule, str]]) -> None:
-        """Keeps which objects a version of the compiler, for a target, makes of schedules of a workload."""
-        rows = [(workload, compiler, _code_text(schedule), digest) for schedule, digest in objects]
+    def keep_objects(self, code: str, compiler: str, objects: Iterable[tuple[Schedule, str]]) -> None:
+        """Keeps which objects a version of the compiler, for a target, makes of schedules of a dispatch.
+
+        `code` is the digest of the dispatch's IR: work that is equal may be written in more than one way.
+        """
+        rows = [(code, compiler, _code_text(schedule), digest) for schedule, digest in objects]
         with self._told(), self._transaction():
             self._connection.executemany("INSERT OR IGNORE INTO objects VALUES (?, ?, ?, ?)", rows)
 
-    def objects(self, workload: str, compiler: str, schedules: Sequence[Schedule]) -> list[str]:
+    def objects(self, code: str, compiler: str, schedules: Sequence[Schedule]) -> list[str]:
         """For each schedule the object that is made of it, "" where that is not known."""
         with self._told():
             rows = self._connection.execute(
-                "SELECT schedule, object FROM objects WHERE workload = ? AND compiler = ?",
-                (workload, compiler),
+                "SELECT schedule, object FROM objects WHERE code = ? AND compiler = ?",
+                (code, compiler),
             ).fetchall()
         known = {str(schedule): str(digest) for schedule, digest in rows}
         return [known.get(_code_text(schedule), "") for schedule in schedules]
@@ -208,6 +211,11 @@ class RecordStore:
             with self._transaction():
                 if self._version() == 0:
                     self._create()
+        if self._version() == 1:
+            with self._transaction():
+                if self._version() == 1:  # its keys of workloads were what `code` is
+                    self._connection.execute("ALTER TABLE objects RENAME COLUMN workload TO code")
+                    self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         if self._version() != SCHEMA_VERSION:
             raise RecordError(
                 f"records in `{self.path}`: expected a file of version {SCHEMA_VERSION}, found version {self._version()}; "

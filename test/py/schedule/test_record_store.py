@@ -316,9 +316,21 @@ class TestDamage:
         with closing(sqlite3.connect(filled)) as connection, connection:
             connection.execute("PRAGMA user_version = 7")
         with pytest.raises(
-            RecordError, match="expected a file of version 1, found version 7; use the tilewright"
+            RecordError, match="expected a file of version 2, found version 7; use the tilewright"
         ):
             RecordStore(filled)
+
+    def test_a_file_of_the_first_version_keeps_its_records_and_objects(self, filled: Path) -> None:
+        with RecordStore(filled) as store:
+            before = store.find()
+            store.keep_objects(RECORD.workload, "c", [(Schedule((8,)), "5" * 64)])
+        with closing(sqlite3.connect(filled)) as connection, connection:
+            connection.execute("ALTER TABLE objects RENAME COLUMN code TO workload")
+            connection.execute("PRAGMA user_version = 1")
+        for _ in range(2):
+            with RecordStore(filled) as store:
+                assert store.find() == before
+                assert store.objects(RECORD.workload, "c", [Schedule((8,))]) == ["5" * 64]
 
     def test_a_folder_that_is_a_file_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
@@ -352,7 +364,7 @@ def test_keys_are_the_same_in_any_process() -> None:
     script = """
 import json
 from tilewright.compiler.ir import functions, parse
-from tilewright.compiler.profiler.questions import workload_text
+from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.nouns.record import key_of, target_text
 from tilewright.compiler.targets.target import resolve
 from profiled_dispatch import MODEL
@@ -360,7 +372,7 @@ from test_record import RECORD
 text = MODEL.replace("@double", "@%s")
 module = parse(text)
 function = [f for f in functions(module) if "tilewright.operator" in f.attributes][0]
-print(json.dumps([key_of(workload_text(function)), key_of(target_text(resolve("v100"))), RECORD.to_text()]))
+print(json.dumps([workload_of(function).key, key_of(target_text(resolve("v100"))), RECORD.to_text()]))
 """
     found = []
     for seed, name in (("0", "double"), ("1", "another"), ("4711", "elementwise_64_7")):
