@@ -63,7 +63,7 @@ def fold_constants(module: GraphModule) -> None:
         if node.target is aten.index_select.default and node.args[0] in numbers and value.dim():
             _gather(module, node)
             continue
-        written = _written(node)
+        written = _written(node) or _chosen(node, numbers)
         if written in numbers:
             result = numbers[written].to(value.dtype).reshape(_one(value))
         elif not all(source in numbers for source in node.all_input_nodes):
@@ -121,6 +121,20 @@ def _written(node: Node) -> Node | None:
     ):
         return whole.args[1]  # type: ignore[return-value]
     return None
+
+
+def _chosen(node: Node, numbers: dict[Node, torch.Tensor]) -> Node | None:
+    """The operand of a `where` that is taken everywhere: of a constant condition, or either of two that are equal."""
+    if node.target is not aten.where.self:
+        return None
+    condition, *operands = node.args
+    if condition in numbers:
+        return operands[0 if numbers[condition].item() else 1]  # type: ignore[return-value, index]
+    if not all(operand in numbers for operand in operands):
+        return None
+    first, second = (numbers[operand].to(node.meta["val"].dtype) for operand in operands)  # type: ignore[index]
+    is_same = first.item() == second.item() and bool(first.signbit() == second.signbit())
+    return operands[0] if is_same else None  # type: ignore[return-value]
 
 
 def _one(value: torch.Tensor) -> list[int]:

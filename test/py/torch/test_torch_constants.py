@@ -86,3 +86,22 @@ def test_selections_of_one_number_check_their_indices():
     for index in (3, -1):
         with pytest.raises(KernelAssertError):
             tilewright.compile(model, (x, torch.tensor([0])))(x, torch.tensor([index]))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64, torch.float32], ids=str)
+def test_choices_that_are_one_number_are_that_number(dtype):
+    def chosen(x, condition):
+        ones, zero = torch.ones_like(x), torch.zeros((), dtype=x.dtype)
+        same = torch.where(condition, ones, 1)
+        known = torch.where(torch.full((3,), True), same, x), torch.where(zero == 1, ones, x)
+        signed = torch.where(condition, 0.0, -0.0).signbit()
+        return (
+            same.to(torch.uint8),
+            -same,
+            *known,
+            torch.where(condition, ones, zero),
+            signed,
+            torch.pow(1, x),
+        )
+
+    agree(chosen, torch.tensor([3, 0, 100]).to(dtype), torch.tensor([True, False, True]))
