@@ -52,6 +52,16 @@ def addmm(bias, left, right, *, beta=1, alpha=1):
     return product + (bias if beta == 1 else bias * beta)
 
 
+def baddbmm(bias, left, right, *, beta=1, alpha=1):
+    """`alpha * (left @ right)` where the bias is not read, be it NaN."""
+    if beta != 0:
+        return NotImplemented
+    product = torch.bmm(left, right)
+    if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
+        alpha = int(alpha)
+    return product if alpha == 1 else product * alpha
+
+
 def addbmm(bias, left, right, *, beta=1, alpha=1):
     """`addmm` of matrices side by side: the sum of a batch of products is one product."""
     if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
@@ -249,6 +259,7 @@ _OURS: Table = {
     aten.native_dropout.default: native_dropout,
     aten.addmm.default: addmm,
     aten.addbmm.default: addbmm,
+    aten.baddbmm.default: baddbmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,

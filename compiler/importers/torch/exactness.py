@@ -291,8 +291,10 @@ def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 
 def all_along(x, dim, keepdim=False):
-    """Of what has no dimensions, whether its one element is true."""
-    return NotImplemented if x.dim() else aten.all.default(x)
+    """Whether bytes are true, as a byte, or the one element of what has no dimensions."""
+    if not x.dim():
+        return aten.all.default(x)
+    return aten.all.dim(x != 0, dim, keepdim).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
 
 
 def norm(x, p=None, dim=(), keepdim=False, *, dtype=None):

@@ -168,6 +168,13 @@ def _dropping(function: Callable) -> Callable:
     return dropout
 
 
+def softshrink(x, lambd=0.5):
+    """In single precision on 16-bit floats: PyTorch's tracer takes a bound away that is rounded to them, eager does not."""
+    if x.dtype not in (torch.float16, torch.bfloat16):
+        return functional.softshrink(x, lambd)
+    return functional.softshrink(x.to(torch.float32), lambd).to(x.dtype)
+
+
 _DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
 
 
@@ -177,6 +184,7 @@ FUNCTIONS: dict[Any, Any] = {
     torch.Tensor.__getitem__: getitem,
     torch.Tensor.__setitem__: setitem,
     torch.special.ndtr: ndtr,
+    functional.softshrink: softshrink,
     torch.pdist: pdist,
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
     torch.ops.prims.view_of: view_of,

@@ -63,3 +63,14 @@ def test_one_element_has_one_dimension_to_count_from(dim):
 
     for x in (torch.tensor(-2.5), torch.tensor(0.0)):
         torch.testing.assert_close(tilewright.compile(each, (x,))(x), each(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32], ids=str)
+def test_truth_along_a_dimension_is_of_the_type_of_bytes(dtype):
+    def truth(x):
+        return [
+            f(x, dim, keepdim) for f in (torch.all, torch.any) for dim in (0, -1) for keepdim in (False, True)
+        ]
+
+    x = torch.tensor([[1, 0, 3], [2, 0, 0]]).to(dtype)
+    torch.testing.assert_close(tilewright.compile(truth, (x,))(x), truth(x))

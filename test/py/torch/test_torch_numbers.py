@@ -257,3 +257,32 @@ def test_between_two_numbers_is_rounded_as_in_eager(weight):
     number = found.isfinite() & exact.isfinite()
     error, eagers = ((value.double() - exact).abs()[number] for value in (found, wanted))
     assert (error <= eagers + found.abs()[number] * 2**-23).all()
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+@pytest.mark.parametrize("bound", [0.2, 0.5, 1.3])
+def test_bounds_taken_away_are_not_rounded_to_short_floats(dtype, bound):
+    x = torch.cat([torch.linspace(-2, 2, 257), torch.tensor([bound, -bound, math.inf, math.nan])]).to(dtype)
+    (found,) = compiled([lambda x: torch.nn.functional.softshrink(x, bound)], x)
+    torch.testing.assert_close(
+        found, torch.nn.functional.softshrink(x, bound), rtol=0, atol=0, equal_nan=True
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("alpha", [1, 2, 0])
+def test_biases_times_zero_are_not_read(dtype, alpha):
+    left, right = (
+        torch.tensor([[[1, 2], [3, 4]]]).to(dtype),
+        torch.tensor([[[5, 6, 7], [-1, -2, -3]]]).to(dtype),
+    )
+    bias = torch.full((1, 1, 3), 9 if dtype == torch.int32 else math.nan).to(dtype)
+    functions = [
+        lambda b, x, y: torch.baddbmm(b, x, y, beta=0, alpha=alpha),
+        lambda b, x, y: torch.addbmm(b[0], x, y, beta=0, alpha=alpha),
+        lambda b, x, y: torch.addmm(b[0], x[0], y[0], beta=0, alpha=alpha),
+        lambda b, x, y: torch.addmv(b[0, 0, :2], x[0], y[0, :, 0], beta=0, alpha=alpha),
+        lambda b, x, y: torch.addr(b[0], x[0, 0], y[0, 0], beta=0, alpha=alpha),
+    ]
+    for ours, function in zip(compiled(functions, bias, left, right), functions, strict=True):
+        torch.testing.assert_close(ours, function(bias, left, right))
