@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +25,15 @@ SECOND_CALL = 7_000_003
 """Added to the seed of a program for the inputs of its second call."""
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of a program: what it is given, built anew each time, and what eager makes of it."""
+
+    program: Program
+    build: Callable[[], dict[str, torch.Tensor]]
+    wanted: list[Expected] | Exception
+
+
 def run(program: Program | Graph) -> Outcome:
     """The outcome of a program; crashes and hangs end this process instead."""
     start = time.perf_counter()
@@ -34,29 +45,32 @@ def _run(program: Program) -> Outcome:
     if program.path == "grad":
         return gradients.run(program)
     again = second(program)
-    calls: list[tuple[Program, int, list[Expected] | Exception]] = []
+    calls: list[Call] = []
     state: dict[str, torch.Tensor] = {}
     for called, seed in ((program, program.seed), (again, program.seed + SECOND_CALL)):
+        build = partial(_built, called, seed, clones(state))
         try:
-            wanted = expected(
-                called, lambda called=called, seed=seed: {**called.build(seed), **clones(state)}
-            )
+            wanted = expected(called, build)
         except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
             if not program.fails or called is again:
                 return Outcome("invalid", str(error))
-            calls.append((called, seed, error))
+            calls.append(Call(called, build, error))
             continue
         if program.fails and called is program:
             return Outcome("invalid", "eager PyTorch accepts what it should refuse")
         if program.path == "onnx":
             wanted = [_as_attributes(want) for want in wanted]
-        calls.append((called, seed, wanted))
+        calls.append(Call(called, build, wanted))
         for tensor, after in zip(program.owned(), wanted[len(program.outputs) :]):
             if tensor.role == "parameter":
                 state[tensor.name] = after.value
-    counts = [compared(wanted) for _, _, wanted in calls if not isinstance(wanted, Exception)]
+    counts = [compared(call.wanted) for call in calls if not isinstance(call.wanted, Exception)]
     found = _compare(program, calls)
     return replace(found, compared=sum(c for c, _ in counts), elements=sum(n for _, n in counts))
+
+
+def _built(program: Program, seed: int, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**program.build(seed), **clones(state)}
 
 
 def second(program: Program) -> Program:
@@ -78,7 +92,7 @@ def clones(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _compare(program: Program, calls: list[tuple[Program, int, list[Expected] | Exception]]) -> Outcome:
+def _compare(program: Program, calls: list[Call]) -> Outcome:
     function = program.function()
     # Whether inputs share memory is decided at the call: half of the examples do not.
     example = (program if program.seed % 2 else replace(second(program), fails=program.fails)).build(
@@ -96,10 +110,10 @@ def _compare(program: Program, calls: list[tuple[Program, int, list[Expected] | 
             return Outcome("invalid", str(error))
         except Exception as error:
             return raised(program, error)
-        for number, (called, seed, wanted) in enumerate(calls):
-            outcome = _call(program, compiled, function, example, called, seed, wanted)
-            if number == 0 and not isinstance(wanted, Exception):
-                _settle(program, compiled, function, wanted)
+        for number, call in enumerate(calls):
+            outcome = _call(program, compiled, function, example, call)
+            if number == 0 and not isinstance(call.wanted, Exception):
+                _settle(program, compiled, function, call.wanted)
             if outcome is not None:
                 return replace(
                     outcome, detail=f"{'first' if number == 0 else 'second'} call: {outcome.detail}"
@@ -112,12 +126,10 @@ def _call(
     compiled: Any,
     function: Any,
     example: dict[str, torch.Tensor],
-    called: Program,
-    seed: int,
-    wanted: list[Expected] | Exception,
+    call: Call,
 ) -> Outcome | None:
     """What is wrong with one call, or None."""
-    built = called.build(seed)
+    built, wanted = call.build(), call.wanted
     inputs = [built[tensor.name] for tensor in program.inputs]
     given = program.given(built)
     if program.path == "onnx":
@@ -138,10 +150,39 @@ def _call(
         return Outcome("wrong", "other containers, constants or numbers of results than eager's")
     own = _own_state(compiled)
     buffers = [own.get(t.name, getattr(function, t.name)) for t in program.owned() if t.role == "parameter"]
+    found = [*results, *inputs, *buffers]
+    outcome = _judged(program, example, built, found, wanted)
+    if outcome is None or call.program is program or program.path in ("torch.compile", "onnx"):
+        return outcome
+    # What copies only where it must, as `reshape` does, decides by the strides of the example (docs/pytorch.md).
+    wanted = expected(call.program, lambda: _laid_out(program, call.build(), example))
+    return _judged(program, example, built, found, wanted) and outcome
+
+
+def _laid_out(
+    program: Program, built: dict[str, torch.Tensor], example: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """The tensors with the inputs at the strides of the example's, but for those that repeat elements."""
+    for name in (tensor.name for tensor in program.inputs):
+        value, like = built[name], example[name]
+        if all(step or n < 2 for n, step in zip(like.shape, like.stride())):
+            built[name] = torch.empty_strided(value.shape, like.stride(), dtype=value.dtype).copy_(value)
+    return built
+
+
+def _judged(
+    program: Program,
+    example: dict[str, torch.Tensor],
+    built: dict[str, torch.Tensor],
+    found: list[Any],
+    wanted: list[Expected],
+) -> Outcome | None:
+    """What is wrong with the results, inputs and buffers after a call, or None."""
+    inputs = found[len(program.outputs) :][: len(program.inputs)]
     labels = [f"output {name}" for name in program.outputs] + [
         f"after the call {t.name}" for t in program.owned()
     ]
-    for label, tensor, want in zip(labels, [*results, *inputs, *buffers], wanted):
+    for label, tensor, want in zip(labels, found, wanted):
         if not isinstance(tensor, torch.Tensor):
             tensor = torch.as_tensor(tensor)
         wrong = difference(tensor, want)

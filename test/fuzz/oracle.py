@@ -243,11 +243,11 @@ class WideRun(Run):
         )
 
     def _cancelled(self, value: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
-        """A sum of the operand's size, rounded in f32, came before the result."""
+        """A sum of the operand's size, or a function of it, came before the result, in f32 at least."""
         if operand.shape != value.shape or not operand.is_floating_point():
             return value
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
-        return value + draw * torch.finfo(torch.float32).eps * operand.nan_to_num(0, 0, 0)
+        return value + draw * AMPLITUDE * torch.finfo(torch.float32).eps * operand.nan_to_num(0, 0, 0)
 
     def _weighed(self, value: torch.Tensor, operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Weights of cubic convolution are sums of terms up to 12: eager's are off by several eps."""

@@ -166,6 +166,11 @@ class TestBounds:
             assert wanted is not None
             assert wanted[1].bound.median() > size * 1e-7
 
+    def test_gradients_of_what_may_be_anything_are_open(self) -> None:
+        made = program("v0 = (x0 * 1e30).sum() * 0 + x0.sum()", rounding="sum", x0=of("x0", (5,)))
+        wanted = gradients._expected(replace(made, path="grad"))
+        assert wanted is not None
+
     def test_norms_weighed_by_infinity_are_open_in_kind(self) -> None:
         made = program("v0 = F.instance_norm(x0, weight=x1 / 0)", x0=of("x0", (2, 3, 9)), x1=of("x1", (3,)))
         assert bound_of(made)[1].isnan().float().mean() > 0.3
@@ -256,6 +261,17 @@ class TestNoticing:
         found = self.outcome(monkeypatch, program("v0 = x0.exp()", x0=of("x0")), remembering)
         assert found.kind == "wrong"
         assert found.detail.startswith("second call")
+
+    @pytest.mark.parametrize("path", ["compile", "torch.compile"])
+    def test_what_a_copy_of_the_example_lets_write(self, path: str) -> None:
+        transposed = replace(of("x0", (4, 6)), layout="transposed")
+        made = program("v0 = x0.reshape(-1)", "v1 = v0.mul_(2)", rounding="exact", x0=transposed)
+        assert execution.run(replace(made, path=path)).kind == "ok"
+
+    def test_buffers_that_may_be_anything_do_not_make_the_next_call_wrong(self) -> None:
+        buffer = replace(of("w1", (4,)), role="parameter")
+        made = program("v0 = w1.add_(x0 * 3e38 * 2)", rounding="sum", x0=of("x0", (4,)))
+        assert execution.run(replace(made, weights=(buffer,))).kind == "ok"
 
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
     def test_what_saved_programs_write_into_their_own_buffers(
