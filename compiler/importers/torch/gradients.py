@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch.result_memory import like_image
 from tilewright.compiler.importers.torch.windows import divided_by_windows, sums_of_windows
 
 aten = torch.ops.aten
@@ -31,6 +32,8 @@ def convolution_backward(
     if mask[1]:
         big, small = (grad, x) if transposed else (x, grad)
         grad_weight = _kernel_gradient(big, small, weight.shape[2:], stride, padding, dilation, groups)
+        # Autograd copies gradients that lie in another order than their parameters.
+        grad_weight = like_image(grad_weight, weight)
     if mask[2]:
         grad_bias = torch.sum(grad, [d for d in range(grad.dim()) if d != 1])
     return grad_x, grad_weight, grad_bias
@@ -140,22 +143,44 @@ def max_pool_backward(grad, x, indices):
     """Adds each gradient where the maximum was found; `indices` count within one channel's plane."""
     rank = 2 if x.dim() in (3, 4) else 3
     batch, size = x.shape[:-rank], x.shape[-rank:]
-    flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype)
+    flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype, device=grad.device)
     rows = [math.prod(batch), math.prod(grad.shape[-rank:])]
     return torch.scatter_add(flat, 1, indices.reshape(rows), grad.reshape(rows)).reshape(x.shape)
 
 
-def max_pool2d_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, indices):
-    """`max_pool_backward` of two dimensions."""
-    return max_pool_backward(grad, x, indices)
+def window_pool_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, indices):
+    """Sums, per element, the gradients of those windows around it that found their maximum there.
 
-
-def max_pool3d_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, indices):
-    """`max_pool_backward` of three dimensions."""
-    batch, size = x.shape[:-3], x.shape[-3:]
-    flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype)
-    rows = [math.prod(batch), math.prod(grad.shape[-3:])]
-    return torch.scatter_add(flat, 1, indices.reshape(rows), grad.reshape(rows)).reshape(x.shape)
+    Element `s * q + a` of a padded row lies in windows `q - u` alone, for `u` up to `d * (k - 1) / s`. Where there are
+    many, gradients are added where the maximum was found.
+    """
+    rank = 3 if len(kernel) == 3 else 2
+    kernel, padding, dilation = (_all(sizes, rank) for sizes in (kernel, padding, dilation))
+    stride = _all(stride, rank) if stride else kernel
+    windows = [d * (k - 1) // s + 1 for k, s, d in zip(kernel, stride, dilation)]
+    if math.prod(windows) > _MOST_WINDOWS or not grad.numel():
+        return max_pool_backward(grad, x, indices)
+    size, lead = x.shape[-rank:], list(x.shape[:-rank])
+    steps = [-(-(n + p) // s) for n, p, s in zip(size, padding, stride)]
+    places = torch.zeros([], dtype=torch.int64, device=x.device)
+    for i in range(rank):
+        along = (torch.arange(steps[i] * stride[i], device=x.device) - padding[i]) * math.prod(size[i + 1 :])
+        places = places + along.reshape([steps[i], stride[i]] + [1] * (2 * (rank - 1 - i)))
+    pads = [n for i in reversed(range(rank)) for n in (windows[i] - 1, steps[i] - grad.shape[i - rank])]
+    grad, indices = aten.constant_pad_nd(grad, pads, 0), aten.constant_pad_nd(indices, pads, -1)
+    total = None
+    for starts in itertools.product(*map(range, windows)):
+        mine, found = grad, indices
+        for i, start in enumerate(starts):
+            mine, found = (t.narrow(len(lead) + i, start, steps[i]) for t in (mine, found))
+        spread = [*lead, *(n for extent in steps for n in (extent, 1))]
+        part = torch.where(found.reshape(spread) == places, mine.reshape(spread), 0)
+        total = part if total is None else total + part
+    assert total is not None
+    result = total.reshape([*lead, *(n * s for n, s in zip(steps, stride))])
+    for i in range(rank):
+        result = result.narrow(len(lead) + i, padding[i], size[i])
+    return result
 
 
 def adaptive_avg_pool_backward(grad, x, rank: int):
@@ -187,13 +212,16 @@ def zeros(size, *, dtype=None, **kwargs):
     return torch.zeros(size, dtype=dtype)
 
 
+_MOST_WINDOWS = 25
+"""Windows that one element may lie in where each is looked at, rather than one element of each written to."""
+
 TABLE: dict[Any, Any] = {
     aten._efficientzerotensor.default: zeros,
     aten.convolution_backward.default: convolution_backward,
     aten.avg_pool2d_backward.default: avg_pool_backward,
     aten.avg_pool3d_backward.default: avg_pool_backward,
-    aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
-    aten.max_pool3d_with_indices_backward.default: max_pool3d_backward,
+    aten.max_pool2d_with_indices_backward.default: window_pool_backward,
+    aten.max_pool3d_with_indices_backward.default: window_pool_backward,
     aten.adaptive_max_pool2d_backward.default: max_pool_backward,
     aten._adaptive_avg_pool2d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 2),
     aten._adaptive_avg_pool3d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 3),

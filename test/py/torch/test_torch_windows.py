@@ -7,9 +7,13 @@ import math
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import tilewright
+from tilewright.compiler.importers.torch.gradients import window_pool_backward
+
+aten = torch.ops.aten
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 MODES = list(itertools.product((0, 1, 2), (0, 1, 2), (False, True)))
@@ -150,3 +154,35 @@ def test_gradients_of_samples(dtype):
     ours = tilewright.compile(backward, (x, grid, grad))(x, grid, grad)
     for found, wanted in zip(ours, backward(x, grid, grad), strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_gradients_of_poolings_reach_the_maxima_of_all_windows(rank):
+    """Windows that overlap, that leave elements out, and that reach beyond the image; few of its elements differ."""
+    pool = [aten.max_pool2d_with_indices, aten.max_pool3d_with_indices][rank - 2]
+    backward = [aten.max_pool2d_with_indices_backward, aten.max_pool3d_with_indices_backward][rank - 2]
+    x = torch.randint(6, (2, 3, *[11, 8, 9][:rank]), generator=torch.Generator().manual_seed(0)).float()
+    compared = 0
+    for kernel, stride, padding, dilation, ceil in itertools.product(
+        ([1], [2], [3], [2, 3, 4][:rank]), ([], [1], [2], [3, 1, 2][:rank]), (0, 1), (1, 2), (False, True)
+    ):
+        if 2 * padding > min(kernel):
+            continue
+        window = (kernel * (rank // len(kernel)), stride, [padding] * rank, [dilation] * rank, ceil)
+        found, indices = pool(x, *window)
+        gradient = torch.cos(torch.arange(found.numel()).float()).reshape(found.shape)
+        wanted = backward(gradient, x, *window, indices)
+        torch.testing.assert_close(window_pool_backward(gradient, x, *window, indices), wanted)
+        compared += 1
+    assert compared > 50
+
+
+def test_many_windows_around_an_element_are_written_from_instead():
+    x = torch.randn(1, 2, 9, 9)
+    found, indices = aten.max_pool2d_with_indices(x, [7, 7], [1, 1], [3, 3])
+    wanted = aten.max_pool2d_with_indices_backward(found, x, [7, 7], [1, 1], [3, 3], [1, 1], False, indices)
+    graph = make_fx(lambda g, i: window_pool_backward(g, x, [7, 7], [1, 1], [3, 3], [1, 1], False, i))(
+        found, indices
+    )
+    assert graph.graph.find_nodes(op="call_function", target=aten.scatter_add.default)
+    torch.testing.assert_close(graph(found, indices), wanted)
