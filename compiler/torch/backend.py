@@ -18,6 +18,7 @@ from tilewright.compiler.importers.torch.functions import replace_functions
 from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.partition import Parameters, build
 from tilewright.compiler.torch.random import drawn_apart
+from tilewright.compiler.torch.saved import name_views, save_channels_last
 from tilewright.compiler.torch.specialise import Specialising, is_dynamic
 from tilewright.compiler.workers.pool import prepare
 
@@ -55,12 +56,15 @@ def tilewright_backend(
 
 
 def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """PyTorch's split into forward and backward that saves the least."""
+    """PyTorch's split into forward and backward that saves the least, and what views are taken of instead of views."""
     from functorch.compile import min_cut_rematerialization_partition
 
     _save_compared(joint.graph)
-    with drawn_apart(joint.graph):
-        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+    name_views(joint.graph)
+    with drawn_apart(joint.graph), torch._functorch.config.patch(recompute_views=True):
+        forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+    save_channels_last(forward, backward, kwargs["num_fwd_outputs"])
+    return forward, backward
 
 
 def _save_compared(graph: Graph) -> None:

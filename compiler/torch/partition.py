@@ -97,6 +97,7 @@ def _build(module: GraphModule, options: Options, parameters: Parameters, argume
             if options.strict:
                 raise
             _report_whole(module, error)
+            reshape_views(module)
             return lambda given: run_eagerly(module, given)
     extra = second_chance(module.graph, decomposition_table())
     if extra:
@@ -114,6 +115,13 @@ def _build(module: GraphModule, options: Options, parameters: Parameters, argume
 def _across_devices(node: Node) -> UnsupportedOperator:
     reason = "it moves or makes a tensor on another device than the rest of its graph"
     return UnsupportedOperator(operator_name(node), reason, location(node))
+
+
+def reshape_views(module: GraphModule) -> None:
+    """Lets PyTorch copy what a graph views, where its images do not lie as they did when it was traced."""
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    module.recompile()
 
 
 def run_graph(module: GraphModule, arguments: list[Any]) -> list[Any]:
@@ -251,6 +259,7 @@ class _Compiled(torch.nn.Module):
             if self.options.strict:
                 raise
             _report_whole(eager, error)
+            reshape_views(eager)
             return lambda given: run_eagerly(eager, given)
 
 
@@ -279,6 +288,7 @@ class Split:
         partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
         self._module = partitioner.fuse_partitions(partitions)
+        reshape_views(self._module)
         placeholders = [node for node in self._module.graph.nodes if node.op == "placeholder"]
         for node in self._module.graph.nodes:
             if node.op == "call_module":

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.analysis.affine_access import dims, is_dim
-from tilewright.compiler.analysis.structure import maps_of
+from tilewright.compiler.analysis.structure import maps_of, producer
 from tilewright.compiler.ir import functions, ir, linalg, static_shape
 from tilewright.compiler.nouns.layout import Layout, Reorder
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.layout_rules import ATTRIBUTE
+from tilewright.compiler.rewriting.layout_rules import ATTRIBUTE, transposed_by
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,10 @@ class AssignLayouts(Pass):
     | input   | N, H, W, I | N, H, W, G, I | N, H, W, C |
     | kernel  | R, S, I, O | G, R, S, I, O | R, S, C   |
     | output  | N, H, W, O | N, H, W, G, O | N, H, W, C |
+
+    Gradients of kernels are convolutions of images whose batch and channels were exchanged, and sum over the former
+    batch. Their input stays as it is, I, H, W, N, and so does their kernel, I, R, S, O: both are channels last for those
+    who exchange nothing.
 
     The vectors of a CPU kernel run over the innermost output dimension, so it must be one that the kernel and
     the output store contiguously. Convolutions that carry the attribute already, and those whose operands are
@@ -67,6 +71,13 @@ def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:
     kernel = [*depth, *window, *channels] if channels else [*window, *depth]
     sequences = [data, kernel, data]
     maps = maps_of(op)
+    inputs, batch = list(found.input_channel), list(found.batch)
+    if (
+        not depth
+        and len(inputs) == len(batch) == 1
+        and _is_exchanged(op.operands[0], maps[0], inputs[0], batch[0])
+    ):
+        sequences = [[*inputs, *image, *batch], [*inputs, *found.filter_loop, *channels], data]
     orders = []
     for sequence, map_ in zip(sequences, maps):
         loops = [_loop(expr, sequence) for expr in map_.results]
@@ -74,6 +85,26 @@ def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:
             return None
         orders.append(tuple(sorted(range(len(loops)), key=lambda dim: sequence.index(loops[dim]))))
     return orders
+
+
+def _is_exchanged(image: ir.Value, map_: ir.AffineMap, channel: int, batch: int) -> bool:
+    """Whether the loop over channels comes before that over the batch in the tensor that `image` was made of."""
+    found = _source_dims(image)
+    place = {loop: dim for loop in (channel, batch) for dim, e in zip(found, map_.results) if is_dim(e, loop)}
+    return len(place) == 2 and place[channel] < place[batch]
+
+
+def _source_dims(value: ir.Value) -> list[int]:
+    """Per dimension, which one it is of the tensor that transpositions and pads made `value` of."""
+    dims_, op = list(range(value.type.rank)), producer(value)
+    while op is not None:
+        permutation = transposed_by(op)
+        if permutation is not None:
+            dims_ = [permutation[dim] for dim in dims_]
+        elif op.name != "tensor.pad":
+            break
+        op = producer(op.operands[0])
+    return dims_
 
 
 def _may_convolve(op: ir.Operation) -> bool:

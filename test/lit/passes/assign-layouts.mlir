@@ -53,6 +53,47 @@ func.func @generic(%x: tensor<1x2x3x9x9xf32>, %w: tensor<2x4x3x3x3xf32>, %i: ten
   return %r : tensor<1x2x4x4x4xf32>
 }
 
+// The gradient of a kernel: images and gradients of a batch, both with batch and channels exchanged.
+// CHECK-LABEL: func.func @kernel_gradient
+// CHECK: linalg.conv_2d_nchw_fchw
+// CHECK-SAME: ["reorder([1, 2, 3, 0])", "reorder([1, 2, 3, 0])", "reorder([0, 2, 3, 1])"]
+func.func @kernel_gradient(%x: tensor<2x3x8x8xf32>, %g: tensor<2x4x6x6xf32>, %z: f32, %t: tensor<3x2x8x8xf32>,
+                           %s: tensor<4x2x6x6xf32>, %i: tensor<3x4x5x5xf32>) -> tensor<3x4x5x5xf32> {
+  %a = linalg.transpose ins(%x : tensor<2x3x8x8xf32>) outs(%t : tensor<3x2x8x8xf32>) permutation = [1, 0, 2, 3]
+  %b = linalg.transpose ins(%g : tensor<2x4x6x6xf32>) outs(%s : tensor<4x2x6x6xf32>) permutation = [1, 0, 2, 3]
+  %p = tensor.pad %a low[0, 0, 1, 1] high[0, 0, 1, 1] {
+  ^bb0(%n: index, %c: index, %y: index, %k: index):
+    tensor.yield %z : f32
+  } : tensor<3x2x8x8xf32> to tensor<3x2x10x10xf32>
+  %r = linalg.conv_2d_nchw_fchw ins(%p, %b : tensor<3x2x10x10xf32>, tensor<4x2x6x6xf32>)
+      outs(%i : tensor<3x4x5x5xf32>) -> tensor<3x4x5x5xf32>
+  return %r : tensor<3x4x5x5xf32>
+}
+
+// The same of images that were saved channels last: one transposition says all.
+// CHECK-LABEL: func.func @of_what_was_saved
+// CHECK: linalg.conv_2d_nchw_fchw
+// CHECK-SAME: ["reorder([1, 2, 3, 0])", "reorder([1, 2, 3, 0])", "reorder([0, 2, 3, 1])"]
+func.func @of_what_was_saved(%x: tensor<2x8x8x3xf32>, %g: tensor<4x2x4x4xf32>, %t: tensor<3x2x8x8xf32>,
+                             %i: tensor<3x4x5x5xf32>) -> tensor<3x4x5x5xf32> {
+  %a = linalg.transpose ins(%x : tensor<2x8x8x3xf32>) outs(%t : tensor<3x2x8x8xf32>) permutation = [3, 0, 1, 2]
+  %r = linalg.conv_2d_nchw_fchw ins(%a, %g : tensor<3x2x8x8xf32>, tensor<4x2x4x4xf32>)
+      outs(%i : tensor<3x4x5x5xf32>) -> tensor<3x4x5x5xf32>
+  return %r : tensor<3x4x5x5xf32>
+}
+
+// Images that were channels last are images of the same batch.
+// CHECK-LABEL: func.func @not_exchanged
+// CHECK: linalg.conv_2d_nchw_fchw
+// CHECK-SAME: ["reorder([0, 2, 3, 1])", "reorder([2, 3, 1, 0])", "reorder([0, 2, 3, 1])"]
+func.func @not_exchanged(%x: tensor<2x8x8x3xf32>, %w: tensor<4x3x3x3xf32>, %t: tensor<2x3x8x8xf32>,
+                         %i: tensor<2x4x6x6xf32>) -> tensor<2x4x6x6xf32> {
+  %a = linalg.transpose ins(%x : tensor<2x8x8x3xf32>) outs(%t : tensor<2x3x8x8xf32>) permutation = [0, 3, 1, 2]
+  %r = linalg.conv_2d_nchw_fchw ins(%a, %w : tensor<2x3x8x8xf32>, tensor<4x3x3x3xf32>)
+      outs(%i : tensor<2x4x6x6xf32>) -> tensor<2x4x6x6xf32>
+  return %r : tensor<2x4x6x6xf32>
+}
+
 // A hand-written choice stays.
 // CHECK-LABEL: func.func @chosen_already
 // CHECK: tilewright.layouts = ["", "", ""]
