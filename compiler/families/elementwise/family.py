@@ -17,6 +17,7 @@ from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.decision import Decision
+from tilewright.compiler.families.elementwise import views as views
 from tilewright.compiler.families.elementwise.access import Access, Buffer, cost, store_lanes
 from tilewright.compiler.families.elementwise.elements import Elements
 from tilewright.compiler.families.elementwise.positions import Flat, Position, loop_digits

@@ -12,7 +12,7 @@ from tilewright.compiler.families.gpu.families import FAMILIES
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.targets.target import resolve
 
-ELEMENTS = frozenset(FAMILIES["parallel"])
+ELEMENTS = frozenset(FAMILIES["elementwise"])
 """What is computed element by element."""
 SEEDS = (0, 1, 2)
 TOLERANCES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float64: 1e-12}
