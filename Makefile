@@ -73,7 +73,7 @@ bench-device: setup
 
 # The newest records in bench/results, into the README between its marks.
 bench-tables: setup
-	$(BIN)/python -m tilewright.bench.readme_table --write README.md
+	$(BIN)/python -m tilewright.bench.result_tables --write README.md docs/benchmarks.md
 
 # Random programs against eager PyTorch; stops after PROGRAMS or SECONDS, and after 1000 programs unless told either.
 PROGRAMS ?= 0

@@ -57,7 +57,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, top_level_only: bool = False) -> set[str]:
+@cache
+def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     """Full names of everything that a file imports, inside functions too unless told otherwise."""
     found: set[str] = set()
     nodes = _outside_functions(tree(path)) if top_level_only else ast.walk(tree(path))
@@ -67,7 +68,7 @@ def imports(path: Path, top_level_only: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{relative(path)}: relative imports hide who imports whom"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tilewright.bench import adapters, limits, readme_table, report
+from tilewright.bench import adapters, limits, report, result_tables
 from tilewright.bench.adapters import OURS, Task
 from tilewright.bench.harness import CaseResult, Outcome, best_competitor, best_mean, moved_bytes, run_case
 from tilewright.bench.limits import Level, Limits, limits_of
@@ -187,7 +187,7 @@ def record() -> dict:
 
 class TestTables:
     def test_hold_every_case_the_limits_and_the_command(self, record: dict) -> None:
-        text = readme_table.table(record, "bench/results/r.json")
+        text = result_tables.table(record, "bench/results/r.json")
         lines = text.splitlines()
         assert "| a | 0.100 | 0.400 | 0.200 | 2.00x | 50% (f32 peak) | 0.5 | 1e-07 |" in lines
         assert "| b | 0.100 | 0.800 | 0.050 wrong | 8.00x | 50% (f32 peak) | 0.5 | 1e-07 |" in lines
@@ -205,13 +205,13 @@ class TestTables:
     )
     def test_are_named_for_what_was_run(self, record: dict, changes: dict, name: str) -> None:
         record["settings"] |= changes
-        assert readme_table.name_of(record) == name
+        assert result_tables.name_of(record) == name
 
     def test_older_records_still_read(self, record: dict) -> None:
         del record["limits"], record["geometric_mean_best_times_ours"], record["settings"]["precision"]
         for case in record["cases"]:
             del case["limit_us"], case["bound"]
-        assert "| a | 0.100 | 0.400 | 0.200 | 2.00x | 0.5 | 1e-07 |" in readme_table.table(record, "r.json")
+        assert "| a | 0.100 | 0.400 | 0.200 | 2.00x | 0.5 | 1e-07 |" in result_tables.table(record, "r.json")
 
     def test_only_the_newest_whole_record_of_a_suite_counts(self, record: dict, tmp_path: Path) -> None:
         for name, date, quick in (
@@ -223,28 +223,28 @@ class TestTables:
             (tmp_path / f"{name}.json").write_text(json.dumps(changed))
         (tmp_path / "other.json").write_text('{"suite": "gemm", "operators": []}')
         (tmp_path / "list.json").write_text("[]")
-        assert {n: path.name for n, (path, _) in readme_table.newest(tmp_path).items()} == {"gemm": "a.json"}
+        assert {n: path.name for n, (path, _) in result_tables.newest(tmp_path).items()} == {"gemm": "a.json"}
 
     def test_follow_from_the_records_that_are_kept(self) -> None:
-        for path, kept in readme_table.newest(readme_table.RESULTS).values():
-            text = readme_table.table(kept, path.name)
+        for path, kept in result_tables.newest(result_tables.RESULTS).values():
+            text = result_tables.table(kept, path.name)
             assert text.count("\n| ") == len(kept["cases"]) + 3
-            assert text == readme_table.table(json.loads(path.read_text()), path.name)
+            assert text == result_tables.table(json.loads(path.read_text()), path.name)
 
     def test_go_between_their_marks_and_repeat(self, record: dict, tmp_path: Path) -> None:
         source, document = tmp_path / "r.json", tmp_path / "README.md"
         source.write_text(json.dumps(record))
         document.write_text("before\n<!-- bench gemm -->\nold\n<!-- end bench gemm -->\nafter\n")
-        assert readme_table.main([str(source), "--check", str(document)]) == 1
-        assert readme_table.main([str(source), "--write", str(document)]) == 0
+        assert result_tables.main([str(source), "--check", str(document)]) == 1
+        assert result_tables.main([str(source), "--write", str(document)]) == 0
         first = document.read_text()
         assert first.startswith("before\n<!-- bench gemm -->\nMilliseconds") and first.endswith(
             "-->\nafter\n"
         )
         assert "old" not in first and "[record](r.json)" in first
-        assert readme_table.main([str(source), "--write", str(document)]) == 0
+        assert result_tables.main([str(source), "--write", str(document)]) == 0
         assert document.read_text() == first
-        assert readme_table.main([str(source), "--check", str(document)]) == 0
+        assert result_tables.main([str(source), "--check", str(document)]) == 0
 
     def test_say_what_has_no_marks_and_what_has_no_record(
         self, record: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -252,11 +252,11 @@ class TestTables:
         source, document = tmp_path / "r.json", tmp_path / "README.md"
         source.write_text(json.dumps(record))
         document.write_text("<!-- bench memory -->\nkept\n<!-- end bench memory -->\n")
-        assert readme_table.main([str(source), "--write", str(document)]) == 0
+        assert result_tables.main([str(source), "--write", str(document)]) == 0
         said = capsys.readouterr().err
         assert "no marks `<!-- bench gemm -->`" in said and "no record for the marks of `memory`" in said
         assert "kept" in document.read_text()
 
     def test_marks_that_do_not_pair_up_are_refused(self) -> None:
         with pytest.raises(ValueError, match="has no line `<!-- end bench gemm -->`"):
-            readme_table.insert("<!-- bench gemm -->\n", {"gemm": "x"})
+            result_tables.insert("<!-- bench gemm -->\n", {"gemm": "x"})

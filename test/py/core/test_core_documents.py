@@ -34,7 +34,7 @@ def sources() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "compiler").rglob("*.py"))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", (*DOCUMENTS, "CONTRIBUTING.md"))
 def test_files_exist(document):
     names = {name for name in quoted(document) if re.fullmatch(r"[\w./-]+\.(py|md|mlir)|(\w+/)+", name)}
     shown = set(re.findall(r"`([\w-]+\.(?:py|mlir))`:?\n\n```", text(document)))

@@ -1,15 +1,16 @@
-"""Turns results into the README's tables: `python -m tilewright.bench.readme_table [RESULT.json ...] [--write README.md]`.
+"""Turns results into the documents' tables: `python -m tilewright.bench.result_tables [RESULT.json ...] [--write DOCUMENT ...]`.
 
 Without files, the newest record of every suite, precision and number of threads in bench/results is taken. A table goes
 between the lines `<!-- bench NAME -->` and `<!-- end bench NAME -->` of the document, where NAME is the suite, with the
 precision behind it unless f32 (`gemm-bf16`) and the threads unless 2 (`gemm-1t`). The same records give the same text;
-`--check` fails when the document holds another.
+`--check` fails when a document holds another.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -145,8 +146,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("records", nargs="*", type=Path)
-    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the tables between its marks")
-    parser.add_argument("--check", type=Path, metavar="DOCUMENT", help="fail unless the tables stand there")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DOCUMENT",
+        help="put the tables between their marks",
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DOCUMENT",
+        help="fail unless the tables stand there",
+    )
     options = parser.parse_args(arguments)
     if options.records:
         found = {}
@@ -155,37 +170,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found[name_of(record)] = (path, record)
     else:
         found = newest(RESULTS)
-    document = options.write or options.check
-    base = document.resolve().parent if document else Path.cwd()
-    tables = {name: table(record, _relative(path, base)) for name, (path, record) in found.items()}
-    if not document:
-        for name in sorted(tables):
-            print(f"<!-- bench {name} -->\n{tables[name]}<!-- end bench {name} -->\n")
+    documents = [*options.write, *options.check]
+    if not documents:
+        for name, (path, record) in sorted(found.items()):
+            text = table(record, _relative(path, Path.cwd()))
+            print(f"<!-- bench {name} -->\n{text}<!-- end bench {name} -->\n")
         return 0
-    old = document.read_text()
-    new = insert(old, tables)
-    marked = set(re.findall(r"<!-- bench (\S+) -->", old))
-    for name in sorted(set(tables) - marked):
-        print(
-            f"{document}: no marks `<!-- bench {name} -->`, `<!-- end bench {name} -->`: left out",
-            file=sys.stderr,
-        )
-    for name in sorted(marked - set(tables)):
-        print(f"{document}: no record for the marks of `{name}`: left as it was", file=sys.stderr)
-    if options.check:
-        if old != new:
+    marked: set[str] = set()
+    outdated = False
+    for document in documents:
+        old = document.read_text()
+        marked |= set(re.findall(r"<!-- bench (\S+) -->", old))
+        base = document.resolve().parent
+        new = insert(old, {n: table(record, _relative(path, base)) for n, (path, record) in found.items()})
+        if document in options.write:
+            document.write_text(new)
+        elif old != new:
+            outdated = True
             print(
                 f"{document}: the tables are not those of the records; run --write {document}",
                 file=sys.stderr,
             )
-        return int(old != new)
-    document.write_text(new)
-    return 0
+    shown = ", ".join(map(str, documents))
+    for name in sorted(set(found) - marked):
+        print(
+            f"{shown}: no marks `<!-- bench {name} -->`, `<!-- end bench {name} -->`: left out",
+            file=sys.stderr,
+        )
+    for name in sorted(marked - set(found)):
+        print(f"{shown}: no record for the marks of `{name}`: left as it was", file=sys.stderr)
+    return int(outdated)
 
 
 def _relative(path: Path, base: Path) -> str:
-    resolved = path.resolve()
-    return resolved.relative_to(base).as_posix() if resolved.is_relative_to(base) else path.as_posix()
+    return Path(os.path.relpath(path.resolve(), base)).as_posix()
 
 
 if __name__ == "__main__":
