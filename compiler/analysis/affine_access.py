@@ -76,11 +76,12 @@ def row_major(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
-def is_contiguous_along(map_: ir.AffineMap, position: int, lanes: int) -> bool:
-    """Whether `lanes` consecutive values of one loop, starting at a multiple of `lanes`, address consecutive elements.
+def is_contiguous_along(map_: ir.AffineMap, position: int, block: int | None = None) -> bool:
+    """Whether consecutive values of one loop address consecutive elements: `block` of them from a multiple of `block` on,
+    or any, from anywhere on, where there is none.
 
-    True for `... , d + other` in the last result and for the packed form `(d floordiv p, ..., d mod p)` with
-    `lanes` dividing `p`; the loop may appear nowhere else.
+    True for `... , d + other` in the last result and, with `block` dividing `p`, for the packed form
+    `(d floordiv p, ..., d mod p)`; the loop may appear nowhere else.
     """
     *outer, last = map_.results
     moving = 0
@@ -88,19 +89,20 @@ def is_contiguous_along(map_: ir.AffineMap, position: int, lanes: int) -> bool:
         if is_dim(term, position):
             moving += 1
         elif position in dims(term):
-            if not (isinstance(term, ir.AffineModExpr) and _packed(term, position, lanes)):
+            if not (isinstance(term, ir.AffineModExpr) and _packed(term, position, block)):
                 return False
             moving += 1
     return moving == 1 and all(
         position not in dims(expr)
-        or (isinstance(expr, ir.AffineFloorDivExpr) and _packed(expr, position, lanes))
+        or (isinstance(expr, ir.AffineFloorDivExpr) and _packed(expr, position, block))
         for expr in outer
     )
 
 
-def _packed(expr: ir.AffineExpr, position: int, lanes: int) -> bool:
+def _packed(expr: ir.AffineExpr, position: int, block: int | None) -> bool:
     left, right = _children(expr)
-    return is_dim(left, position) and isinstance(right, ir.AffineConstantExpr) and right.value % lanes == 0
+    whole = block is not None and isinstance(right, ir.AffineConstantExpr) and right.value % block == 0
+    return whole and is_dim(left, position)
 
 
 def packing(map_: ir.AffineMap, position: int) -> int | None:

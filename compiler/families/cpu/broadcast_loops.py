@@ -49,7 +49,7 @@ class Broadcast:
             return None
         moving = [m for m in reduction.maps[:-1] if vector_dim in map_dims(m)]
         block = next((b for m in moving if (b := packing(m, vector_dim)) is not None), None)
-        if not all(is_contiguous_along(m, vector_dim, block or 1) for m in moving):
+        if not all(is_contiguous_along(m, vector_dim, block) for m in moving):
             return None
         extent = reduction.extents[vector_dim]
         if not moving or extent < FEWEST_LANES or not all(reduction.unit_stride):

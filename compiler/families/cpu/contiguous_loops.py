@@ -56,7 +56,7 @@ class Contiguous:
             moving = [i for i, m in enumerate(inputs) if loop in map_dims(m)]
             extent = reduction.extents[loop]
             contiguous = all(
-                is_contiguous_along(inputs[i], loop, 1) and reduction.unit_stride[i] for i in moving
+                is_contiguous_along(inputs[i], loop) and reduction.unit_stride[i] for i in moving
             )
             if contiguous and moving and extent >= _FEWEST_LANES and loop not in map_dims(reduction.maps[-1]):
                 fitting.append((extent, loop))

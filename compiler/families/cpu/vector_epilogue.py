@@ -79,7 +79,7 @@ class Epilogue:
                 unit = ir.MemRefType(type_).get_strides_and_offset()[0][-1] == 1
                 if (
                     not unit
-                    or not is_contiguous_along(map_, loops[-1], 1)
+                    or not is_contiguous_along(map_, loops[-1])
                     or loops[-1] not in dims(map_.results[-1])
                 ):
                     return None

@@ -70,7 +70,7 @@ class InterleavePlan:
             return None
         if not _is_dense(s.op.operands[1].type):
             return None
-        if is_contiguous_along(source, column, 1):
+        if is_contiguous_along(source, column):
             return cls(column, group, None)
         if len(source.results) < 2 or not is_dim(source.results[-1], group) or not is_dim(source.results[-2]):
             return None

@@ -70,7 +70,7 @@ class VectorizeTransposes(Pass):
             if along_column and not (
                 unit
                 and _is_plain(map_, column)
-                and (is_contiguous_along(map_, column, 1) or is_contiguous_along(map_, row, 1))
+                and (is_contiguous_along(map_, column) or is_contiguous_along(map_, row))
                 and (not along_row or _is_plain(map_, row))
             ):
                 return None
@@ -153,7 +153,7 @@ class _Blocks(LoopNest):
             moved = {plan.row: row, plan.column: column}
             return self.address(operand, {d: step for d, step in moved.items() if d in used and step})
 
-        if plan.column in used and not is_contiguous_along(map_, plan.column, 1):
+        if plan.column in used and not is_contiguous_along(map_, plan.column):
             tall = ir.VectorType.get([plan.rows], element)
             return transposed(
                 [vector.load(tall, value, address(0, column)) for column in range(plan.columns)], plan.rows

@@ -121,6 +121,8 @@ def test_contiguous_accesses_are(results, position, lanes):
     map_ = affine_map(", ".join(results))
     if is_contiguous_along(map_, position, lanes):
         assert consecutive(map_, position, lanes)
+    if is_contiguous_along(map_, position):
+        assert consecutive(map_, position, lanes) and consecutive(map_, position, 13)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,9 @@ def test_contiguous_accesses_are(results, position, lanes):
         ("d1 floordiv 32, d2, d1 mod 32", 1, 24, False),  # crosses a block
         ("d1 floordiv 32, d2, d1 mod 32", 1, 64, False),
         ("d1 floordiv 32, d2, d1 mod 32", 2, 16, False),
+        ("d0, d1", 1, None, True),
+        ("d1 floordiv 32, d2, d1 mod 32", 1, None, False),  # some run crosses a block
+        ("d0, d1 mod 8", 1, None, False),  # repeats itself
         ("d1, d1", 1, 4, False),  # a diagonal
         ("d0", 1, 4, False),  # does not move
     ],
