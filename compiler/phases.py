@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tilewright.compiler import debug
 from tilewright.compiler.analysis.structure import Structured
@@ -207,22 +208,23 @@ def compile_module(
 def profile_schedules(module: ir.Module, target: Target, report: Report, options: ProfilerOptions) -> None:
     """Puts the measured best of its constructed candidates on every dispatch of the module."""
     start = time.perf_counter()
-    construction, winograd = ConstructSchedules.for_target(target), ScheduleWinograd.for_target(target)
-
-    def offer(function: ir.Operation) -> list[Candidate]:
-        constructed = construction.offers(function)
-        decided = winograd.decide(function) if target.kind == "cpu" else None
-        if decided is None:
-            return constructed
-        schedule, choice = complete(function, decided[0], target), decided[1]
-        first = Candidate(schedule, choice.us, "DRAM" if choice.streams else "compute")
-        return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
-
+    offer = partial(candidates, target=target)
     with module.context, ir.Location.unknown(module.context), reporting() as say:
         report.decisions.update(profile(module, target, offer, options, say))
     report.add("profile", time.perf_counter() - start)
     debug.log(1, f"phase profile: {report.phases_s['profile']:.3f} s, {len(report.decisions)} dispatches")
     debug.dump_module("4-profile", module)
+
+
+def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
+    """The constructed schedules of a dispatch, the one to use without a measurement first."""
+    constructed = ConstructSchedules.for_target(target).offers(function)
+    decided = ScheduleWinograd.for_target(target).decide(function) if target.kind == "cpu" else None
+    if decided is None:
+        return constructed
+    schedule, choice = complete(function, decided[0], target), decided[1]
+    first = Candidate(schedule, choice.us, "DRAM" if choice.streams else "compute")
+    return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
 
 
 def package_module(module: ir.Module, target: Target, report: Report) -> Package:

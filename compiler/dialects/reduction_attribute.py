@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
@@ -85,35 +87,72 @@ class Sized(Protocol):
         """The largest sizes: beyond, loops are what smaller sizes make them."""
         ...
 
-    def accumulators(self, sizes: Sequence[int]) -> int:
-        """Vector registers that the sums take."""
+    def accumulators(self, sizes: Sequence[Any]) -> Any:
+        """Vector registers that the sums take, of one size each or of arrays of them."""
         ...
 
 
 @runtime_checkable
 class Constrained(Sized, Protocol):
-    """Loops whose sizes have to agree with each other."""
+    """Loops whose sizes have to agree with each other, which takes them one by one."""
 
     def rule(self, sizes: Sequence[int]) -> str | None:
-        """The first rule that sizes break, None where they keep all."""
+        """The first rule that sizes break, beginning with the name of the size; None where they keep all."""
         ...
+
+
+EXTENT, BLOCK, ACCUMULATORS, AGREEMENT = range(4)
+"""What a size can break, in this order: that of its loop, a packed operand's, the registers', what the others ask of it."""
+
+
+def broken_rules(loops: str, sizes: np.ndarray, sized: Sized, registers: int) -> np.ndarray:
+    """For many sizes [n, k] of one reduction: k times the first rule that each breaks plus the number of the size that
+    breaks it, -1 where all are kept."""
+    names, count = LOOPS[loops], sizes.shape[1]
+    found = np.full(len(sizes), -1, dtype=np.int64)
+
+    def note(rule: int, number: int, breaks: np.ndarray) -> None:
+        np.copyto(found, rule * count + number, where=(found < 0) & breaks)
+
+    if not count:
+        return found
+    for number, (size, limit) in enumerate(zip(sizes.T, sized.most())):
+        note(EXTENT, number, size > limit)
+        if names[number] == "vector" and (block := sized.block) is not None:
+            note(BLOCK, number, (block % size != 0) & ((size != limit) | (limit >= block)))
+    if not isinstance(sized, Constrained):
+        note(ACCUMULATORS, 0, sized.accumulators(list(sizes.T)) > MOST_SPILLED * registers)
+        return found
+    for place in np.flatnonzero(found < 0):
+        row = tuple(sizes[place].tolist())
+        if sized.accumulators(row) > MOST_SPILLED * registers:
+            found[place] = ACCUMULATORS * count
+        elif (rule := sized.rule(row)) is not None:
+            found[place] = AGREEMENT * count + names.index(rule.split()[0])
+    return found
 
 
 def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
     """The first rule that the sizes of a reduction break on loops that they are for; None where they keep all."""
-    for name, size, limit in zip(LOOPS[reduction.loops], reduction.sizes, loops.most()):
-        if size > limit:
-            return f"{name} is {size}, its loop has {limit}; use at most that"
-        inside = loops.block is None or loops.block % size == 0 or size == limit < loops.block
-        if name == "vector" and not inside:
-            return f"{name} {size} crosses the blocks of {loops.block} of a packed operand; use a divisor"
-    accumulators = loops.accumulators(reduction.sizes)
-    if accumulators > MOST_SPILLED * registers:
+    names, sizes = LOOPS[reduction.loops], reduction.sizes
+    if not sizes:
+        return None
+    (found,) = broken_rules(reduction.loops, np.asarray([sizes]), loops, registers)
+    if found < 0:
+        return None
+    rule, number = divmod(int(found), len(sizes))
+    name, size = names[number], sizes[number]
+    if rule == EXTENT:
+        return f"{name} is {size}, its loop has {loops.most()[number]}; use at most that"
+    if rule == BLOCK:
+        return f"{name} {size} crosses the blocks of {loops.block} of a packed operand; use a divisor"
+    if rule == ACCUMULATORS:
         return (
-            f"its sizes take {accumulators} accumulators, over {MOST_SPILLED} times the {registers} registers of the "
-            "target; use smaller ones"
+            f"its sizes take {loops.accumulators(sizes)} accumulators, over {MOST_SPILLED} times the {registers} "
+            "registers of the target; use smaller ones"
         )
-    return loops.rule(reduction.sizes) if isinstance(loops, Constrained) else None
+    assert isinstance(loops, Constrained)
+    return loops.rule(sizes)
 
 
 def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, ...]:

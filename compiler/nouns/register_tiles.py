@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+Size = TypeVar("Size", int, np.ndarray)
 
 MOST_SPILLED = 4
 """Accumulators of a register tile per vector register of the target: more are code that compiles slowly and runs slowly."""
@@ -56,6 +61,14 @@ def register_pieces(width: int, lanes: int) -> list[tuple[int, int]]:
         found.append((offset, size))
         offset += size
     return found
+
+
+def register_count(width: Size, lanes: int) -> Size:
+    """How many `register_pieces` there are: of one width, or of an array of them."""
+    rest, bits = width % lanes, 0
+    for bit in range(lanes.bit_length()):
+        bits = bits + (rest >> bit) % 2
+    return width // lanes + bits
 
 
 def divisors(extent: int) -> list[int]:

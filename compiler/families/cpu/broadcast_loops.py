@@ -19,7 +19,7 @@ from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_epilogue import Store
 from tilewright.compiler.ir import ir, memref, vector
-from tilewright.compiler.nouns.register_tiles import RegisterTile, register_pieces
+from tilewright.compiler.nouns.register_tiles import RegisterTile, register_count, register_pieces
 
 FEWEST_LANES = 4
 
@@ -71,7 +71,7 @@ class Broadcast:
 
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers that the sums of a tile take."""
-        return sizes[0] * len(register_pieces(sizes[1], self.lanes))
+        return sizes[0] * register_count(sizes[1], self.lanes)
 
 
 Point = tuple[int, int, int]

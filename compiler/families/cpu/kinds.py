@@ -261,7 +261,8 @@ def _along_sizes(
     cut: CutReduction, along: Contiguous, target: Target, extents: Extents
 ) -> tuple[Iterable[int], ...]:
     steps = range(1, min(_widest(cut, extents), 8) + 1)
-    return steps, steps, [chains for chains in (1, 2, 4, 8) if chains <= along.most()[2]]
+    columns = steps if along.columns_dim is not None else (1,)
+    return steps, columns, [chains for chains in (1, 2, 4, 8) if chains <= along.most()[2]]
 
 
 def _widest(cut: CutReduction, extents: Extents) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.analysis.winograd_form import Convolution2d
 from tilewright.compiler.families.cpu.broadcast_loops import FEWEST_LANES
-from tilewright.compiler.nouns.register_tiles import register_pieces
+from tilewright.compiler.nouns.register_tiles import register_count
 from tilewright.compiler.nouns.schedule import Reduction
 from tilewright.compiler.nouns.winograd_transforms import Transforms
 
@@ -58,7 +58,7 @@ class Products:
 
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers that the sums of a tile take."""
-        return sizes[0] * len(register_pieces(sizes[1], self.lanes))
+        return sizes[0] * register_count(sizes[1], self.lanes)
 
 
 def row_floats(width: int) -> int:

@@ -18,6 +18,7 @@ from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import (
     TASK_US,
+    TRANSPOSED_RUNS,
     CpuModel,
     CutSpace,
     Ranked,
@@ -106,7 +107,7 @@ def relaxed(space: CutSpace, options: ConstructOptions) -> CutSpace:
 
 def _transposing(space: CutSpace, model: CpuModel) -> list[Ranked]:
     """Tiles that use up every cache line of source and result while it is near, of 32, 16 and 64 elements."""
-    found = [transposing_tile(space.extents, space.transposed, block) for block in (32, 16, 64)]
+    found = [transposing_tile(space.extents, space.transposed, block) for block in TRANSPOSED_RUNS]
     tiles = np.asarray(list(dict.fromkeys(t for t in found if t)), dtype=np.int64)
     if not len(tiles):
         return []

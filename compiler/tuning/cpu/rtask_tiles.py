@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, register_pieces
-from tilewright.compiler.nouns.workload import BITS, Operand, Workload
+from tilewright.compiler.nouns.workload import BITS, Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
 from tilewright.compiler.tuning.roller.options import RULES
@@ -26,8 +26,6 @@ _MOST_SIZES = 24
 """Sizes tried per loop: an extent has few divisors, but many even divisions."""
 _MOST_TASKS = 64
 """rTasks per core: beyond, starting them costs more than evening out is worth."""
-_MOST_SHORT_TASKS = 2048
-"""The same where small rTasks keep what several operations walk in a cache, which is worth many a start."""
 TASK_US = 0.03
 """Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
 _PLAIN = 0.5
@@ -61,8 +59,7 @@ class CutSpace:
     `extents` are those of the sink's loops, `axes` the workload's axis of each; `loops` may be cut, outer first, into
     multiples of `steps[i]`, and only into divisors where `exact`. `blocks[i]` are packed along a loop (1 where nothing
     is): tiles are multiples or divisors of them whatever else is asked. `registers` is None where nothing is register-tiled.
-    `transposed` is the loop order of a source that is read in another order than the result is written. `passes` are
-    what operations walk one after the other, each all of an rTask; empty where there is one.
+    `transposed` is the loop order of a source that is read in another order than the result is written.
     """
 
     extents: tuple[int, ...]
@@ -73,7 +70,6 @@ class CutSpace:
     registers: RegisterLoops | None = None
     transposed: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
-    passes: tuple[tuple[Operand, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,6 +96,8 @@ def pieces(extent: int, step: int, exact: bool) -> list[int]:
     return sorted({extent, *(size for size in even if size < extent)}, reverse=True)
 
 
+TRANSPOSED_RUNS = (32, 16, 64)
+"""Elements of source and result that a tile of a copy between loop orders takes side by side, preferred first."""
 _INTERLEAVED = 8
 """Elements between neighbours of the source below which the result still fills cache lines with them."""
 
@@ -135,6 +133,31 @@ def powers(extent: int, step: int) -> list[int]:
         if size < extent:
             found.append(size)
     return found
+
+
+def tile_sizes(space: CutSpace, loop: int, steps: Sequence[int] = ()) -> tuple[int, ...]:
+    """All sizes to choose of for one loop of a space, ascending, the whole loop last.
+
+    Even divisions of it, as they are and rounded up to what tiles are aligned with (`steps` adds to that); powers of two;
+    what copies that turn their operand around use up cache lines with. All are whole blocks of packed operands or divide
+    one, and divide the loop where nothing else is cut.
+    """
+    extent, block = space.extents[loop], space.blocks[loop] if space.blocks else 1
+    if loop not in space.loops:
+        return (extent,)
+    found = {extent}
+    for step in {1, space.steps[loop], *steps}:
+        found |= {*pieces(extent, step, space.exact), *powers(extent, step)}
+    for run in TRANSPOSED_RUNS if space.transposed else ():
+        turned = transposing_tile(space.extents, space.transposed, run)
+        found |= {turned[loop]} if turned else set()
+    return tuple(
+        sorted(
+            size
+            for size in found
+            if not (size % block and block % size) and not (space.exact and extent % size)
+        )
+    )
 
 
 def aligned_tiles(
@@ -218,7 +241,7 @@ class CpuModel:
         )
 
     def most_tasks(self) -> int:
-        return (_MOST_SHORT_TASKS if self.space.passes else _MOST_TASKS) * self.cores
+        return _MOST_TASKS * self.cores
 
     def predict(self, tiles: np.ndarray) -> tuple[np.ndarray, list[str], list[RegisterTile | None]]:
         """Microseconds of each of `tiles` [n, sink's loops], what bounds it, and the register tile it implies."""
@@ -232,12 +255,7 @@ class CpuModel:
         for level in self.private:
             below = self.below(level)
             times[below.name] = self.traffic(nest, nbytes, level) / self.bandwidth(below, tasks) / 1e3
-        if self.space.passes:
-            # Walked for the first time it is new, and waited for below; then it comes from where all of it fits.
-            times = {"compute": times["compute"], **self.walks(nest[-1], nbytes[-1], tasks)}
-            slowest = np.add.reduce(list(times.values()))
-        else:
-            slowest = np.maximum.reduce(list(times.values()))
+        slowest = np.maximum.reduce(list(times.values()))
         # What is loaded again is prefetched meanwhile; at the start of every rTask the units wait for what is new.
         new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
         first = new / self.bandwidth(self.source, tasks) / 1e3
@@ -250,19 +268,6 @@ class CpuModel:
         us += np.where(tasks > 1, self.target.start_us, 0.0)
         names, bound = list(times), np.stack(list(times.values())).argmax(axis=0)
         return us, [names[i] for i in bound], [tile for tile, _ in registers]
-
-    def walks(self, tiles: np.ndarray, new: np.ndarray, tasks: np.ndarray) -> dict[str, np.ndarray]:
-        """Microseconds that the passes of an rTask take for what is not `new`: by the level that holds it all, 0 in others."""
-        walked = [operand for operands in self.space.passes for operand in operands]
-        again = np.maximum(0, sum(operand.tile_bytes(tiles) for operand in walked) - new)
-        tensors = {operand.name: operand for operand in walked}
-        held = sum(operand.tile_bytes(tiles) for operand in tensors.values())
-        found, left = {}, np.ones(len(tiles), dtype=bool)
-        for level in (*reversed(self.private), self.source):
-            here = left & ((held <= level.capacity_bytes / 2) | (level is self.source))
-            found[level.name] = np.where(here, again / self.bandwidth(level, tasks) / 1e3, 0.0)
-            left = left & ~here
-        return found
 
     def below(self, level: MemoryLevel) -> MemoryLevel:
         """Where a private cache loads from: the next private one, or where the tensors are."""

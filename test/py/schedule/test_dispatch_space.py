@@ -1,0 +1,115 @@
+"""The space of every kind of CPU dispatch: what it calls legal compiles, computes the same and is a kernel of its own."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from space_cases import CASES, Dispatch, dispatch_of, one_for_each_rule, spread
+
+from tilewright.compiler import phases
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+
+OTHERS = ("x86-64-v3", "sapphire-rapids")
+SAMPLES = 5
+
+SAYS = {
+    "no such loops": "no such loops|does not fit the tiles|smaller than one tile|rTasks overlap|is cut|start from values",
+    "over its loop": r"{size} is \d+, its loop has \d+",
+    "crosses the blocks": r"{size} \d+ crosses the blocks",
+    "accumulators per vector register": r"its sizes take \d+ accumulators",
+    "does not go with the other sizes": r"{size} is \d+, ",
+}
+"""What compiling says of a broken rule, by what the space says of it."""
+
+
+@pytest.mark.parametrize("target", ["cpu", *OTHERS])
+@pytest.mark.parametrize("name", CASES)
+def test_constructed_schedules_are_members(name: str, target: str) -> None:
+    """Those of O1 too; the one that the dispatch has stands first, and is the default."""
+    dispatch = dispatch_of(name, target)
+    space, function = dispatch.space, dispatch.function
+    with function.context, function.location:
+        offered = [c.schedule for c in phases.candidates(function, dispatch.target)]
+    assert not offered or offered[0] == space.default()
+    for schedule in (space.default(), *offered):
+        point = space.point(schedule)
+        assert space.legal(point[None])[0] == KEPT
+        again = space.schedule(point)
+        assert (again.tile, again.reductions) == (schedule.tile, schedule.reductions)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_legal_schedules_are_kernels_that_compute_the_same(name: str) -> None:
+    dispatch, case = dispatch_of(name, "cpu"), CASES[name]
+    chosen = spread(dispatch.space, SAMPLES, seed=7)
+    assert len(chosen) == SAMPLES or len(chosen) == dispatch.space.size
+    expected = case.function(*(a.double() for a in case.arguments)).double().numpy()
+    objects = set()
+    for schedule in chosen:
+        found, kernel = dispatch.run(schedule)
+        message = schedule.text()
+        np.testing.assert_allclose(found, expected, rtol=case.tolerance, atol=case.tolerance, err_msg=message)
+        objects.add(kernel)
+    assert len(objects) == len(chosen)
+
+
+@pytest.mark.parametrize("target", OTHERS)
+@pytest.mark.parametrize("name", ["packed product", "dots", "depthwise", "winograd", "softmax", "attention"])
+def test_legal_schedules_compile_for_other_cpus(name: str, target: str) -> None:
+    dispatch = dispatch_of(name, target)
+    chosen = spread(dispatch.space, SAMPLES, seed=11)
+    assert len({dispatch.lowered(schedule) for schedule in chosen}) == len(chosen)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_illegal_schedules_are_refused_by_field_and_rule(name: str) -> None:
+    dispatch = dispatch_of(name, "cpu")
+    for number, schedule in one_for_each_rule(dispatch.space, seed=13).items():
+        rule = dispatch.space.rules[number]
+        says = next(text for words, text in SAYS.items() if words in rule.text)
+        with pytest.raises(ScheduleError, match=says.format(size=rule.field.split(".")[-1])) as refusal:
+            dispatch.lowered(schedule)
+        reduction = int(re.findall(r"\d+", rule.field)[0])
+        assert schedule.reductions[reduction].text() in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "places of maxima"])
+def test_neighbours_are_kernels_too(name: str) -> None:
+    dispatch = dispatch_of(name, "cpu")
+    space = dispatch.space
+    start = space.point(space.default())
+    around = space.neighbours(start)
+    assert len(around) > 3 and (space.legal(around) == KEPT).all()
+    rng = np.random.default_rng(17)
+    chosen = [space.schedule(point) for point in around[rng.permutation(len(around))[:3]]]
+    codes = {dispatch.lowered(schedule) for schedule in (space.default(), *chosen)}
+    assert len(codes) == 1 + len(chosen)
+
+
+def test_what_cannot_be_cut_has_one_schedule() -> None:
+    dispatch = Dispatch.of(lambda x: x.cumsum(1), "cpu", CASES["row sums"].arguments)
+    assert dispatch.space.size == 1 and dispatch.space.default() in dispatch.space
+    assert [dispatch.space.schedule(point) for point in dispatch.space.every()] == [dispatch.space.default()]
+
+
+def test_thousands_of_points_are_judged_at_once() -> None:
+    """The loops of a reduction are read once for each of its extents, not for each point."""
+    space = dispatch_of("convolution", "cpu").space
+    points = space.draw(5000, np.random.default_rng(0))
+    one_by_one = [space.legal(point[None])[0] for point in points[:300]]
+    np.testing.assert_array_equal(space.legal(points)[:300], one_by_one)
+
+
+def test_a_constructed_candidate_beyond_the_first_is_a_member() -> None:
+    """With other rules of construction tiles are others: what knows nothing of the machine is in the space as well."""
+    dispatch = dispatch_of("product", "cpu")
+    plain = ConstructSchedules.for_target(dispatch.target)
+    for off in ("tensor_shape", "execution_unit"):
+        changed = type(plain)(**{**plain.__dict__, off: False, "top_k": 5})
+        with dispatch.function.context, dispatch.function.location:
+            offered = changed.offers(dispatch.function)
+        assert all(candidate.schedule in dispatch.space for candidate in offered)
