@@ -11,13 +11,16 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import packed_widths
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, RegisterLoops
 
+_ROWS_TOGETHER, _LONG_ROW = 4, 64
+"""Rows whose lanes are added up together, where a row has fewer vectors than what that costs is lost in."""
+
 
 def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     """The cuts of a dispatch that has structured operations.
 
     A loop can be cut where every operation follows it without recomputation. Tiles are whole blocks of packed
     operands, or divide one; a convolution's rows, which share their halo, stay whole; a contraction's columns are cut
-    between pairs of vectors.
+    between pairs of vectors, and short rows that are summed along themselves between fours.
     """
     group = list(dispatch.group)
     root, lines = group[-1], loop_lines(group[-1], group)
@@ -32,6 +35,11 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         steps, registers = _contraction(root, main, lines[group.index(main)] or {}, vector_bits)
         return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks)
     steps = list(blocks)
+    for structured, line in zip(group, lines):
+        row = _short_rows(structured, vector_bits)
+        for loop, own in (line or {}).items():
+            if own is not None and own == row:
+                steps[loop] = math.lcm(steps[loop], _ROWS_TOGETHER)
     inner = root.result_map.results[-1] if root.result_map.results else None
     if inner is not None and is_dim(inner):
         # The result's rows are cut between pairs of vectors, or not at all.
@@ -45,7 +53,25 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         exact,
         transposed=_transposed(root, group, loops),
         blocks=blocks,
+        passes=dispatch.passes,
     )
+
+
+def _short_rows(s: Structured, vector_bits: int) -> int | None:
+    """The innermost loop of the result of a reduction whose vectors run along short rows; None for anything else."""
+    if s.is_elementwise or not all(m.is_projected_permutation for m in s.maps):
+        return None
+    read = s.maps[0].results
+    parallel = [loop for loop, kind in enumerate(s.kinds) if kind == "parallel" and s.extents[loop] > 1]
+    if not parallel or not read or s.kinds[read[-1].position] == "parallel":
+        return None
+    vectors = (
+        s.points
+        // math.prod(s.extents[loop] for loop in parallel)
+        * _bits(s.op.results[0].type)
+        / vector_bits
+    )
+    return parallel[-1] if vectors < _LONG_ROW else None
 
 
 def _bits(type_: ir.Type) -> int:

@@ -36,6 +36,8 @@ class DispatchWorkload:
     `loops[a]` is the loop of the sink that axis `a` is, None for a reduction of a producer; `main` is the operation
     that does the work, and `main_axes[l]` the axis of its loop `l`, None for loops of one step. `group` holds the
     structured operations in program order, the sink last where it is structured; `main` is None where there are none.
+    `passes` has what each of several operations reads and writes, tensors between them included, equal where two walk
+    one tensor alike; it is empty for a single operation, and where some index is no sum of loops.
     """
 
     workload: Workload
@@ -43,6 +45,7 @@ class DispatchWorkload:
     group: tuple[Structured, ...] = ()
     main: Structured | None = None
     main_axes: tuple[int | None, ...] = ()
+    passes: tuple[tuple[Operand, ...], ...] = ()
 
 
 def read_workload(function: ir.Operation) -> DispatchWorkload:
@@ -194,6 +197,7 @@ class _Reader:
             self.group,
             main,
             tuple(names.get(loop) for loop in range(len(main.extents))),
+            self.passes(),
         )
 
     def main(self) -> Structured:
@@ -320,6 +324,29 @@ class _Reader:
             where = "; ".join(results) + "".join(f", +a{axis}" for axis in sorted(summed))  # type: ignore[type-var]
             text.add(s.op, where, read)
         return "\n".join(text.lines)
+
+    def passes(self) -> tuple[tuple[Operand, ...], ...]:
+        """What every operation walks, by the tensors' numbers."""
+        if len(self.group) == 1:
+            return ()
+        numbers: dict[ir.Value, int] = {}
+        found = []
+        for s, names in zip(self.group, self.names):
+            values = [*list(s.op.operands)[: s.num_inputs], *s.op.results]
+            walked = [
+                (value, map_)
+                for value, map_ in zip(values, s.maps)
+                if isinstance(value.type, ir.ShapedType) and not _is_silent(value)
+            ]
+            try:
+                operands = [
+                    _operand(f"t{numbers.setdefault(value, len(numbers))}", value, map_, names)
+                    for value, map_ in walked
+                ]
+            except NoWorkload:
+                return ()
+            found.append(tuple(operands))
+        return tuple(found)
 
     def flops(self, axes: tuple[Axis, ...]) -> tuple[float, float]:
         """Arithmetic per point and per element of the result, so that the group's total is met."""

@@ -37,7 +37,7 @@ def pipeline(target: Target) -> str:
     """The passes that lower a module with one dispatch to the LLVM dialect."""
     registers = (target.vector_bits, target.registers_per_thread)
     return f"""builtin.module(
-        func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat),
+        func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,multiply-by-reciprocals),
         apply-schedule,canonicalize,cse,
         form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
         func.func(tm-tensor-bufferize,restrict-tensors),

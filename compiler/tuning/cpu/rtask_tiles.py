@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, register_pieces
-from tilewright.compiler.nouns.workload import BITS, Workload
+from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
 from tilewright.compiler.tuning.roller.options import RULES
@@ -26,6 +26,8 @@ _MOST_SIZES = 24
 """Sizes tried per loop: an extent has few divisors, but many even divisions."""
 _MOST_TASKS = 64
 """rTasks per core: beyond, starting them costs more than evening out is worth."""
+_MOST_SHORT_TASKS = 2048
+"""The same where small rTasks keep what several operations walk in a cache, which is worth many a start."""
 TASK_US = 0.03
 """Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
 _PLAIN = 0.5
@@ -59,7 +61,8 @@ class CutSpace:
     `extents` are those of the sink's loops, `axes` the workload's axis of each; `loops` may be cut, outer first, into
     multiples of `steps[i]`, and only into divisors where `exact`. `blocks[i]` are packed along a loop (1 where nothing
     is): tiles are multiples or divisors of them whatever else is asked. `registers` is None where nothing is register-tiled.
-    `transposed` is the loop order of a source that is read in another order than the result is written.
+    `transposed` is the loop order of a source that is read in another order than the result is written. `passes` are
+    what operations walk one after the other, each all of an rTask; empty where there is one.
     """
 
     extents: tuple[int, ...]
@@ -70,6 +73,7 @@ class CutSpace:
     registers: RegisterLoops | None = None
     transposed: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    passes: tuple[tuple[Operand, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,7 +245,7 @@ class CpuModel:
         )
 
     def most_tasks(self) -> int:
-        return _MOST_TASKS * self.cores
+        return (_MOST_SHORT_TASKS if self.space.passes else _MOST_TASKS) * self.cores
 
     def predict(self, tiles: np.ndarray) -> tuple[np.ndarray, list[str], list[RegisterTile | None]]:
         """Microseconds of each of `tiles` [n, sink's loops], what bounds it, and the register tile it implies."""
@@ -255,7 +259,12 @@ class CpuModel:
         for level in self.private:
             below = self.below(level)
             times[below.name] = self.traffic(nest, nbytes, level) / self.bandwidth(below, tasks) / 1e3
-        slowest = np.maximum.reduce(list(times.values()))
+        if self.space.passes:
+            # Walked for the first time it is new, and waited for below; then it comes from where all of it fits.
+            times = {"compute": times["compute"], **self.walks(nest[-1], nbytes[-1], tasks)}
+            slowest = np.add.reduce(list(times.values()))
+        else:
+            slowest = np.maximum.reduce(list(times.values()))
         # What is loaded again is prefetched meanwhile; at the start of every rTask the units wait for what is new.
         new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
         first = new / self.bandwidth(self.source, tasks) / 1e3
@@ -268,6 +277,19 @@ class CpuModel:
         us += np.where(tasks > 1, self.target.start_us, 0.0)
         names, bound = list(times), np.stack(list(times.values())).argmax(axis=0)
         return us, [names[i] for i in bound], [tile for tile, _ in registers]
+
+    def walks(self, tiles: np.ndarray, new: np.ndarray, tasks: np.ndarray) -> dict[str, np.ndarray]:
+        """Microseconds that the passes of an rTask take for what is not `new`: by the level that holds it all, 0 in others."""
+        walked = [operand for operands in self.space.passes for operand in operands]
+        again = np.maximum(0, sum(operand.tile_bytes(tiles) for operand in walked) - new)
+        tensors = {operand.name: operand for operand in walked}
+        held = sum(operand.tile_bytes(tiles) for operand in tensors.values())
+        found, left = {}, np.ones(len(tiles), dtype=bool)
+        for level in (*reversed(self.private), self.source):
+            here = left & ((held <= level.capacity_bytes / 2) | (level is self.source))
+            found[level.name] = np.where(here, again / self.bandwidth(level, tasks) / 1e3, 0.0)
+            left = left & ~here
+        return found
 
     def below(self, level: MemoryLevel) -> MemoryLevel:
         """Where a private cache loads from: the next private one, or where the tensors are."""

@@ -182,3 +182,32 @@ def test_tiles_overlap_by_at_most_epsilon(m, n, epsilon):
 def test_grids_have_at_most_so_many_tasks():
     for tile in aligned_tiles(space(256, 256), 10):
         assert total((256, 256), tuple(tile)) <= 10
+
+
+def softmax(rows: int, width: int) -> tuple[Workload, CutSpace]:
+    """Four passes over rows: x to a maximum, x to e, e to a sum, e to y."""
+    whole, row = (Index((Term(0),)), Index((Term(1),))), (Index((Term(0),)),)
+    x, e, y = (Operand(name, (rows, width), "f32", whole, name == "y") for name in "xey")
+    top, total = (Operand(name, (rows,), "f32", row) for name in ("top", "total"))
+    axes = (Axis("m", rows), Axis("n", width))
+    passes = ((x, top), (x, top, e), (e, total), (e, total, y))
+    return Workload("softmax", axes, (x, y), 6.0), CutSpace(
+        (rows, width), (0, 1), (0,), (1, width), False, passes=passes
+    )
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "sapphire-rapids"])
+@pytest.mark.parametrize(
+    "rows, width", [(4096, 4096), (8192, 768), (1536, 128), (64, 40_000), (64, 10_000_000)]
+)
+def test_what_several_passes_walk_stays_in_a_private_cache(target, rows, width):
+    machine = resolve(target)
+    workload, cut = softmax(rows, width)
+    first, *_ = cpu_candidates(workload, cut, machine, ConstructOptions())
+    taken = first.schedule.tile[0] or rows
+    largest = max(level.capacity_bytes for level in machine.memory if level.shared_by == 1) / 2
+    row_bytes = 3 * 4 * (width + 1)
+    assert taken * row_bytes <= largest or row_bytes * min(4, rows) > largest
+    # Without passes whole images of the cache are streamed once, in larger rTasks.
+    streamed, *_ = cpu_candidates(workload, replace(cut, passes=()), machine, ConstructOptions())
+    assert taken <= (streamed.schedule.tile[0] or rows)
