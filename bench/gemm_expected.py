@@ -17,9 +17,9 @@ import click
 from tilewright.bench.gemm_shapes import DTYPES, GEMM_SHAPES, GemmShape
 from tilewright.compiler.families.gpu.emitted_tiles import read_product, takes
 from tilewright.compiler.ir import functions, parse
+from tilewright.compiler.targets.occupancy import occupancy
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.gpu.gemm_candidates import GemmChoice, gemm_choices
-from tilewright.compiler.tuning.gpu.occupancy import occupancy
 
 RESULTS = Path("bench/results")
 PAGE = Path("docs/results/gemm-expected.md")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.compiler.targets.occupancy import occupancy
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.occupancy import occupancy
 from tilewright.runtime.program import Package
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.builder import LAUNCH
 from tilewright.compiler.ir import ir
+from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.occupancy import resident_blocks
 
 MOST_BLOCKS = (1 << 31) - 1
 PORTABLE_CLUSTER = 8

@@ -8,11 +8,13 @@ from dataclasses import replace
 from tilewright.compiler import debug
 from tilewright.compiler.codegen.limits import check_limits
 from tilewright.compiler.codegen.lower_cpu import LoweredKernel
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.gpu.builder import LAUNCH
 from tilewright.compiler.gpu.tensor_maps import read_tensor_map
 from tilewright.compiler.ir import ir, static_shape
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.passes.lower_gpu.overlap_launches import OverlapLaunches
 from tilewright.compiler.passes.lower_gpu.place_shared import PlaceShared
 from tilewright.compiler.targets.target import Target
@@ -25,13 +27,15 @@ def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
     Raises ScheduleError for a schedule that its family refuses, PassError for what the target cannot hold.
     """
     with function.context, function.location:
-        module, family = families.emit(function, target)
+        # What a schedule leaves open is chosen here, and nowhere below.
+        completed = families.complete(function, schedule_attribute.read(function) or Schedule(), target)
+        module = families.emit(completed, target)
         kernel = kernel_of(module)
         if target.can_overlap_launches:
             OverlapLaunches().run(kernel)
         PlaceShared(max_bytes=target.level("shared").capacity_bytes).run(kernel)
         check_limits(kernel, target)
-    return module, family
+    return module, completed.kernel
 
 
 def lower(function: ir.Operation, target: Target, key: str) -> LoweredKernel:

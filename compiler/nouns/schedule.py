@@ -106,10 +106,10 @@ class GpuTile:
 
     | kernel | `block` | other fields |
     | --- | --- | --- |
-    | simt | (m, n, k) | `thread` (m, n): results of one thread; `stages`, `split_k`, `raster`, `padding` |
-    | mma | (m, n, k) | `warp` (m, n), `instruction`, `stages`, `split_k`, `raster`, `padding` |
+    | simt | (m, n, k) | `thread` (m, n): results of one thread; `stages`, `split_k`, `raster`, `padding`, `resident` |
+    | mma | (m, n, k) | `warp` (m, n), `instruction`, `stages`, `split_k`, `raster`, `padding`, `resident` |
     | wgmma | (m, n, k) | `warp` (m, n) of a warpgroup, `instruction`, `stages`, `split_k`, `cluster`, `raster`, `swizzle` |
-    | skinny | (m, n, k) | `thread` (m, n), `split_k`; all sizes follow from the product |
+    | skinny | (m, n, k) | `thread` (m, n): all rows, and columns of one thread; `split_k` |
     | attention, wgmma of one | (queries, keys) | `instruction`, `stages` |
     | elementwise, windows | (results,) | `vector`: elements of one access; windows: `thread` (neighbours, channels) |
     | rows | (rows, columns) | `vector`, `split_k`: among how many blocks a row is divided |
@@ -119,7 +119,8 @@ class GpuTile:
     K the reductions, and axes that all three have are a batch. `threads` is the size of a block of threads, `stages`
     how many parts of K, or of the keys, lie in shared memory at once, `split_k` among how many blocks K is divided,
     `cluster` how many blocks load together, `raster` how many rows of blocks are walked column by column. Rows of shared
-    memory are `padding` elements longer than they hold, or swizzled in `swizzle` bytes.
+    memory are `padding` elements longer than they hold, or swizzled in `swizzle` bytes; those of mma are swizzled where
+    `padding` is 0. `resident` is for how many blocks of a multiprocessor the assembler leaves registers.
     """
 
     kernel: str = ""
@@ -135,6 +136,7 @@ class GpuTile:
     swizzle: int = 0
     padding: int = 0
     vector: int = 0
+    resident: int = 0
 
     def as_dict(self) -> dict[str, Value]:
         """The fields that say something, as integers, strings and lists."""

@@ -135,9 +135,15 @@ class Target:
         return self.kind == "gpu" and re.fullmatch(r"sm_([7-9]\d|1\d\d)a?", self.arch) is not None
 
     @property
+    def compute_capability(self) -> int:
+        """80 for sm_80, 90 for sm_90a; 0 for what is no NVIDIA GPU."""
+        found = re.fullmatch(r"sm_(\d+)a?", self.arch)
+        return int(found.group(1)) if found else 0
+
+    @property
     def can_overlap_launches(self) -> bool:
         """Whether a kernel can begin before the one launched before it has ended: NVIDIA, compute capability 9.0 on."""
-        return self.is_cuda and int(re.sub(r"\D", "", self.arch)) >= 90
+        return self.is_cuda and self.compute_capability >= 90
 
     @property
     def has_code(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compiler.families.gpu.families import FAMILIES
 from tilewright.compiler.pipeline import registry
 from tilewright.compiler.pipeline.pass_base import Pass
 
@@ -223,8 +224,8 @@ def test_passes_that_lower_for_cpus_choose_nothing(path: Path) -> None:
     assert not imported(path, "tilewright.compiler.tuning")
 
 
-def closure(module: str) -> set[str]:
-    """All modules of ours that importing `module` loads at once."""
+def closure(module: str, top_level_only: bool = True) -> set[str]:
+    """All modules of ours that importing `module` loads at once; those that it imports inside functions too if told so."""
     files = {module_name(path): path for path in sources()}
     seen: set[str] = set()
     pending = [module]
@@ -233,9 +234,42 @@ def closure(module: str) -> set[str]:
         if name in seen or name not in files:
             continue
         seen.add(name)
-        for found in imports(files[name], top_level_only=True):
+        for found in imports(files[name], top_level_only):
             pending += [found, found.rpartition(".")[0]]
     return seen
+
+
+GPU_FAMILIES = sorted(path.parent.name for path in (ROOT / "compiler/families").glob("*/family.py"))
+CHOOSER = "choice"
+"""What the module of a family is called that completes schedules; all others of its folder write kernels."""
+
+
+def test_every_family_of_gpu_kernels_is_known() -> None:
+    assert set(GPU_FAMILIES) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("family", GPU_FAMILIES)
+def test_what_writes_gpu_kernels_reaches_no_chooser(family: str) -> None:
+    """Not through other modules either, nor by an import inside of a function."""
+    reached = closure(f"tilewright.compiler.families.{family}.family", top_level_only=False)
+    assert f"tilewright.compiler.families.{family}.family" in reached
+    choosers = {n for n in reached if is_of(n, "tilewright.compiler.tuning") or n.endswith(f".{CHOOSER}")}
+    assert not choosers, f"{family} writes kernels with {sorted(choosers)}"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for family in GPU_FAMILIES for path in sorted((ROOT / "compiler/families" / family).glob("*.py"))],
+    ids=relative,
+)
+def test_choices_of_gpu_kernels_are_made_in_one_module(path: Path) -> None:
+    if path.stem != CHOOSER:
+        assert not imported(path, "tilewright.compiler.tuning")
+
+
+@pytest.mark.parametrize("path", compiler_sources("codegen"), ids=relative)
+def test_code_generation_chooses_nothing(path: Path) -> None:
+    assert not imported(path, "tilewright.compiler.tuning")
 
 
 def test_the_opt_tool_never_reaches_torch() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import evaluate
 from tilewright.compiler.analysis.placement import buffer_types
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
-from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import Operand, Value
 from tilewright.compiler.ir import ir, walk

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.families.contraction import tiles as contraction_tiles
-from tilewright.compiler.families.contraction.problem import NotContraction, read_contraction
-from tilewright.compiler.families.decision import Decision
+from tilewright.compiler.families.contraction import mma_gemm, simt_gemm, skinny_gemm, volta_gemm
+from tilewright.compiler.families.contraction.mma_gemm import MmaTile
+from tilewright.compiler.families.contraction.problem import Contraction, read_contraction
+from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
+from tilewright.compiler.families.contraction.tiles import KernelTile, tile_of
+from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
 
-KERNELS = ("simt", "mma", "skinny")
-"""What the family writes."""
+
+def match(function: ir.Operation, target: Target) -> Contraction:
+    """The product that a dispatch is; raises NotContraction for one that is none."""
+    return read_contraction(function)
 
 
-def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
-    """The dispatch's kernel in gpu-level IR; raises as `decide` does."""
-    return decide(function, schedule, target).write()
+def emit(contraction: Contraction, schedule: Schedule, target: Target) -> ir.Module:
+    """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
+    return written(contraction, tile_of(contraction, schedule.gpu or GpuTile(), target))
 
 
-def decide(function: ir.Operation, schedule: Schedule, target: Target) -> Decision:
-    """The tile of the dispatch's kernel; raises NotContraction for a dispatch that is none.
-
-    Raises ScheduleError for a schedule of a contraction that no kernel can follow.
-    """
-    asked = schedule.gpu
-    if asked is not None and asked.kernel not in ("", *KERNELS):
-        raise NotContraction(f"its schedule asks for kernel {asked.kernel}")
-    with function.context, ir.Location.unknown(function.context):
-        contraction = read_contraction(function)
-        tile = contraction_tiles.choose(contraction, asked, target)
-
-    def write() -> ir.Module:
-        with function.context, ir.Location.unknown(function.context):
-            return contraction_tiles.emit(contraction, tile)
-
-    return Decision(Schedule(gpu=tile.gpu), write)
+def written(contraction: Contraction, tile: KernelTile) -> ir.Module:
+    """The kernel's gpu-level IR."""
+    if isinstance(tile, SkinnyTile):
+        return skinny_gemm.emit_skinny(contraction, tile)
+    if isinstance(tile, MmaTile):
+        return mma_gemm.emit_mma(contraction, tile)
+    if isinstance(tile, VoltaTile):
+        return volta_gemm.emit_volta(contraction, tile)
+    return simt_gemm.emit_simt(contraction, tile)

@@ -15,7 +15,6 @@ from tilewright.compiler.families.contraction.fragment_results import ROWS, Frag
 from tilewright.compiler.families.contraction.k_loop import over_k
 from tilewright.compiler.families.contraction.operand_copies import Copier, Copies
 from tilewright.compiler.families.contraction.problem import Contraction, element_bytes
-from tilewright.compiler.families.contraction.register_budget import resident_blocks
 from tilewright.compiler.families.contraction.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.gpu.builder import (
     Kernel,
@@ -31,6 +30,7 @@ from tilewright.compiler.gpu.builder import (
     vector_type,
 )
 from tilewright.compiler.ir import ir, memref
+from tilewright.compiler.nouns.schedule import GpuTile
 
 _SUM_BYTES = 4
 
@@ -54,6 +54,10 @@ class FragmentTile(Protocol):
     def split_k(self) -> int: ...
     @property
     def raster(self) -> int: ...
+    @property
+    def blocks_per_core(self) -> int: ...
+    @property
+    def gpu(self) -> GpuTile: ...
     @property
     def warps(self) -> Warps: ...
     @property
@@ -90,8 +94,8 @@ class FragmentBlock(ABC):
     def multiply(self, slot: Value, sums: list[Value]) -> list[Value]:
         """One tile's products added to the sums."""
 
-    def emit(self, operands: int) -> ir.Module:
-        """The kernel in gpu-level IR; `operands` are registers that a thread's elements and their addresses take."""
+    def emit(self) -> ir.Module:
+        """The kernel in gpu-level IR."""
         tile, sums = self.sizes, self.sizes.warp_m * self.sizes.warp_n // 32
         with kernel(
             self.contraction.name,
@@ -100,7 +104,7 @@ class FragmentBlock(ABC):
             block=tile.threads,
             workspace_bytes=workspace_bytes(self.grid, sums, tile.threads),
             zeroed_bytes=counter_bytes(self.grid),
-            blocks_per_core=resident_blocks(tile.threads, sums + operands, self.plans),
+            blocks_per_core=tile.blocks_per_core,
             made=tile.gpu,
         ) as written:
             self._write(written)

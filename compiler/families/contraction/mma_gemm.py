@@ -34,8 +34,6 @@ from tilewright.compiler.nouns.schedule import GpuTile
 
 COLUMNS = 8
 """Columns of one instruction's result."""
-_ADDRESSES = 24
-"""Registers for addresses in swizzled rows, beside those of any kernel."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,10 @@ INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class MmaTile:
-    """Sizes of a kernel; `padding` in elements stands in for the swizzle of shared memory where it is not 0."""
+    """Sizes of a kernel; rows of shared memory are `padding` elements longer, or swizzled where it is 0.
+
+    Rows that no swizzle fits, because they are no power of two of 16 bytes, are 16 bytes longer then.
+    """
 
     instruction: Instruction
     block_m: int
@@ -79,6 +80,7 @@ class MmaTile:
     split_k: int = 1
     raster: int = 8
     padding: int = 0
+    blocks_per_core: int = 0
 
     @property
     def gpu(self) -> GpuTile:
@@ -86,6 +88,7 @@ class MmaTile:
         return GpuTile(
             "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
             instruction=self.instruction.name, stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding,
+            resident=self.blocks_per_core,
         )  # fmt: skip
 
     @property
@@ -134,7 +137,7 @@ def shared_bytes(contraction: Contraction, tile: MmaTile) -> int:
 
 def emit_mma(contraction: Contraction, tile: MmaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
-    return _Block(contraction, tile).emit(tile.warp_m // 4 + tile.warp_n // 4 + _ADDRESSES)
+    return _Block(contraction, tile).emit()
 
 
 class _Block(FragmentBlock):

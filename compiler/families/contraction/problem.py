@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured, producer
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.families.contraction.digit_sum import (
     DigitSum,
     NotLinear,
@@ -36,7 +37,6 @@ from tilewright.compiler.families.contraction.element_values import (
     reads_sum,
     scalar,
 )
-from tilewright.compiler.families.decision import Declined
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, static_shape
 

@@ -23,7 +23,6 @@ from tilewright.compiler.families.contraction.operand_copies import (
     widest,
 )
 from tilewright.compiler.families.contraction.problem import Contraction, element_bytes, vector_limit
-from tilewright.compiler.families.contraction.register_budget import resident_blocks
 from tilewright.compiler.families.contraction.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.gpu.builder import (
     Value,
@@ -49,7 +48,7 @@ class SimtTile:
     """Sizes of a kernel: a block's tile, a thread's, how many tiles of K lie in shared memory, parts of K, raster.
 
     `deferred` allows asynchronous copies (sm_80 on). `padding`, in elements, is what rows of K are longer by in shared
-    memory; 0 for 16 bytes. `blocks_per_core` are to share a multiprocessor; 0 leaves that to an estimate.
+    memory. `blocks_per_core` are to share a multiprocessor, for which the assembler leaves registers; 0 asks for none.
     """
 
     block_m: int
@@ -69,7 +68,7 @@ class SimtTile:
         """The schedule of the kernel."""
         return GpuTile(
             "simt", self.threads, (self.block_m, self.block_n, self.block_k), thread=(self.thread_m, self.thread_n),
-            stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding,
+            stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding, resident=self.blocks_per_core,
         )  # fmt: skip
 
     @property
@@ -88,11 +87,10 @@ def copies(contraction: Contraction, tile: SimtTile, factor: int) -> Copies:
     deferred = tile.deferred and can_defer(contraction, factor, lanes, dtype, elements, tile.threads)
     # A thread reads rows of a along K piece by piece, which takes registers; of b too would take too many.
     deferred = deferred and (factor == 0 or not k_lanes)
-    padding = tile.padding or piece
     if k_lanes and deferred:
-        layout = Layout(across, tile.block_k, _rounded(tile.block_k + padding, piece))
+        layout = Layout(across, tile.block_k, _rounded(tile.block_k + tile.padding, piece))
     else:
-        layout = Layout(tile.block_k, across, _rounded(across + (padding if k_lanes else 0), piece))
+        layout = Layout(tile.block_k, across, _rounded(across + (tile.padding if k_lanes else 0), piece))
     return Copies(
         contraction,
         factor,
@@ -128,20 +126,11 @@ def emit_simt(contraction: Contraction, tile: SimtTile) -> ir.Module:
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
-        blocks_per_core=tile.blocks_per_core or _resident(contraction, tile),
+        blocks_per_core=tile.blocks_per_core,
         made=tile.gpu,
     ) as written:
         _Block(contraction, tile, grid, written).write()
     return written.module
-
-
-def _resident(contraction: Contraction, tile: SimtTile) -> int:
-    plans = [copies(contraction, tile, factor) for factor in (0, 1)]
-    words = max(1, element_bytes(contraction.compute_dtype) // 4)
-    rows = tile.thread_m * (vector_limit(contraction.compute_dtype) if plans[0].k_rows else 1)
-    return resident_blocks(
-        tile.threads, words * (tile.thread_m * tile.thread_n + rows + tile.thread_n), plans
-    )
 
 
 class _Threads:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contraction.addresses import Addresses, Grid, Position, Tile
 from tilewright.compiler.families.contraction.epilogue import Epilogue, converted
 from tilewright.compiler.families.contraction.operand_copies import k_contiguous, widest
@@ -39,15 +38,11 @@ from tilewright.compiler.gpu.builder import (
 )
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile
-from tilewright.compiler.targets.target import Target
 
 WARP = 32
-_MOST_ROWS = 16
-_MOST_NARROW_ROWS = 8
-"""Rows from which on matrix instructions, which 16-bit types have, keep up with memory."""
-_MOST_SUMS = 64
-_LEAST_DEPTH = 64
-_MOST_PARTS = 64
+
+MOST_SUMS = 64
+"""Sums of one thread."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +63,26 @@ class SkinnyTile:
     @property
     def gpu(self) -> GpuTile:
         """The schedule of the kernel."""
-        block = self.rows, self.block_n, self.block_k
-        return GpuTile("skinny", self.threads, block, thread=(self.rows, self.columns), split_k=self.split_k)
+        return GpuTile(
+            "skinny", self.threads, self.block, thread=(self.rows, self.columns), split_k=self.split_k
+        )
 
     @property
     def threads(self) -> int:
         return self.wide * self.deep
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.rows, self.block_n, self.block_k
+
+    @property
+    def block_m(self) -> int:
+        return self.rows
+
+    @property
+    def lanes(self) -> int:
+        """Elements of b that one load takes."""
+        return self.steps if self.k_first else self.columns
 
     @property
     def block_n(self) -> int:
@@ -92,42 +101,6 @@ class SkinnyTile:
     def k_warps(self) -> int:
         """Sums of the same columns that warps hold."""
         return self.deep // self.k_lanes
-
-
-def suits(contraction: Contraction) -> bool:
-    """Whether the contraction has few rows and much to read."""
-    rows, depth = contraction.extent("m"), contraction.extent("k")
-    narrow = element_bytes(contraction.b_dtype) == 2
-    return rows <= (_MOST_NARROW_ROWS if narrow else _MOST_ROWS) and depth >= _LEAST_DEPTH
-
-
-def choose(contraction: Contraction, target: Target) -> SkinnyTile:
-    """Sizes that give every core a few blocks, of whole lines of memory; raises ScheduleError for too many rows."""
-    rows = contraction.extent("m")
-    if rows > _MOST_SUMS:
-        raise ScheduleError(
-            f"dispatch @{contraction.name} on {target.name}: gpu.kernel is skinny, which keeps the sums of all rows in "
-            f"registers: at most {_MOST_SUMS} rows, found {rows}; use simt or mma"
-        )
-    lanes = min(widest(contraction, 1), 1 << (_MOST_SUMS // rows).bit_length() - 1)
-    k_first = k_contiguous(contraction, 1)
-    shapes = (
-        [(c, lanes, 8, WARP) for c in (4, 2, 1)]
-        if k_first
-        else [(lanes, 4, w, 256 // w) for w in (32, 16, 8)]
-    )
-    wanted = 4 * target.num_cores
-    tile = SkinnyTile(rows, *shapes[-1], k_first)
-    for columns, steps, wide, deep in shapes:
-        found = SkinnyTile(rows, columns, steps, wide, deep, k_first)
-        if rows * columns <= _MOST_SUMS and _grid(contraction, found).blocks >= wanted:
-            tile = found
-            break
-    grid = _grid(contraction, tile)
-    parts = 1
-    while 2 * parts <= min(_MOST_PARTS, grid.total_steps // 4) and grid.blocks * parts < wanted:
-        parts *= 2
-    return SkinnyTile(rows, tile.columns, tile.steps, tile.wide, tile.deep, k_first, parts)
 
 
 def _grid(contraction: Contraction, tile: SkinnyTile) -> Grid:

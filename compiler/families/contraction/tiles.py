@@ -1,71 +1,68 @@
-"""Which kernel a contraction gets, and its sizes: those of its schedule, checked, or ones estimated to be fast."""
+"""The tile that a complete schedule of a contraction describes: every size as it is said, checked against the kernel's rules."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import NoReturn, TypeAlias
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.contraction import mma_gemm, simt_gemm, skinny_gemm, volta_gemm
+from tilewright.compiler.families.contract import require
+from tilewright.compiler.families.contraction import mma_gemm, simt_gemm, volta_gemm
 from tilewright.compiler.families.contraction.addresses import Grid
 from tilewright.compiler.families.contraction.mma_gemm import INSTRUCTIONS, Instruction, MmaTile
-from tilewright.compiler.families.contraction.problem import Contraction, element_bytes
+from tilewright.compiler.families.contraction.operand_copies import k_contiguous, widest
+from tilewright.compiler.families.contraction.problem import Contraction, vector_limit
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile
-from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
+from tilewright.compiler.families.contraction.skinny_gemm import MOST_SUMS, SkinnyTile
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
-from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import BLOCK_THREADS, WARP, GpuTile
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_tiles import architecture
 
 BlockTile: TypeAlias = SimtTile | MmaTile | VoltaTile
 KernelTile: TypeAlias = BlockTile | SkinnyTile
+Refuse: TypeAlias = Callable[[str], NoReturn]
 
 VOLTA = "mma.m8n8k4"
 """The matrix instruction before sm_80; later ones have it in software only."""
 
-_SIMT_SIZES = (
-    (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (128, 32, 8, 4), (32, 128, 4, 8),
-    (64, 32, 4, 4), (32, 64, 4, 4), (32, 32, 4, 4), (128, 16, 4, 4), (16, 128, 4, 4), (64, 16, 2, 4), (16, 64, 2, 4),
-)  # fmt: skip
-"""(block_m, block_n, thread_m, thread_n) that are tried."""
-_MMA_SIZES = (
-    (256, 128, 64, 64), (128, 256, 64, 64), (128, 128, 64, 64), (128, 64, 64, 32), (64, 128, 32, 64), (64, 64, 32, 32),
-    (32, 128, 32, 32), (128, 32, 32, 32), (32, 64, 16, 32), (64, 32, 16, 32), (16, 128, 16, 32), (32, 32, 16, 16),
-    (16, 64, 16, 16), (64, 16, 16, 16),
-)  # fmt: skip
-"""(block_m, block_n, warp_m, warp_n) that are tried."""
-_MOST_PARTS = 32
+
+def tile_of(contraction: Contraction, said: GpuTile, target: Target) -> KernelTile:
+    """The tile that a schedule describes; raises ScheduleError for a field that is open, and for a broken rule."""
+    refuse = refusal(contraction, said, target)
+    require(said, "kernel", "threads", "block", "split_k")
+    _check_block(said, refuse)
+    if said.kernel == "skinny":
+        return _skinny(contraction, said, target, refuse)
+    require(said, "stages", "raster", "resident")
+    made = described(contraction, said, target, refuse)
+    _check_threads(said, made.threads, refuse)
+    if made.stages < 2:
+        refuse("tiles are fetched ahead, which takes 2 stages or more")
+    if made.blocks_per_core * made.threads > (target.core_threads or 2048):
+        refuse(
+            f"gpu.resident is {made.blocks_per_core}, more blocks of {made.threads} threads than a multiprocessor runs"
+        )
+    _check_grid(contraction, made, refuse)
+    _check_padding(contraction, made, refuse)
+    needed, limit = shared_bytes(contraction, made), target.level("shared").capacity_bytes
+    if needed > limit:
+        refuse(f"it needs {needed:,} B of shared memory, the limit is {limit:,} B; use fewer stages")
+    return made
 
 
-def choose(contraction: Contraction, asked: GpuTile | None, target: Target) -> KernelTile:
-    """The kernel and its sizes; raises ScheduleError for a schedule that no kernel here can follow."""
-    if asked is not None and asked.kernel in ("simt", "mma"):
-        return _asked(contraction, asked, target)
-    asks_skinny = asked is not None and asked.kernel == "skinny"
-    if asks_skinny or skinny_gemm.suits(contraction):
-        return skinny_gemm.choose(contraction, target)
-    instruction = matching(contraction, "", target)
-    if instruction is not None:
-        tiles: Iterator[BlockTile] = _mma_tiles(contraction, instruction, target)
-    elif has_volta(contraction, target):
-        tiles = _volta_tiles(contraction, target)
-    else:
-        tiles = _simt_tiles(contraction, target)
-    return min(tiles, key=lambda tile: _cost(contraction, tile, target))
+def described(contraction: Contraction, said: GpuTile, target: Target, refuse: Refuse) -> BlockTile:
+    """The sizes of a simt or mma kernel as a schedule says them: they divide each other, no more is checked."""
+    _check_block(said, refuse)
+    return _matrix(contraction, said, target, refuse) if said.kernel == "mma" else _simt(said, target, refuse)
 
 
-def emit(contraction: Contraction, tile: KernelTile) -> ir.Module:
-    """The kernel's gpu-level IR."""
-    if isinstance(tile, SkinnyTile):
-        return skinny_gemm.emit_skinny(contraction, tile)
-    if isinstance(tile, MmaTile):
-        return mma_gemm.emit_mma(contraction, tile)
-    if isinstance(tile, VoltaTile):
-        return volta_gemm.emit_volta(contraction, tile)
-    return simt_gemm.emit_simt(contraction, tile)
+def refusal(contraction: Contraction, said: GpuTile, target: Target) -> Refuse:
+    """Raises ScheduleError for a rule that a schedule of a contraction breaks."""
+
+    def refuse(rule: str) -> NoReturn:
+        raise ScheduleError(f"dispatch @{contraction.name} on {target.name}: [{said.text()}]: {rule}")
+
+    return refuse
 
 
 def matching(contraction: Contraction, name: str, target: Target) -> Instruction | None:
@@ -73,7 +70,7 @@ def matching(contraction: Contraction, name: str, target: Target) -> Instruction
 
     f32 is rounded to tf32 only where the instruction's `name` asks for it.
     """
-    if architecture(target) < 80:
+    if target.compute_capability < 80:
         return None
     for own, instruction in INSTRUCTIONS.items():
         if instruction.sum_dtype != contraction.compute_dtype:
@@ -89,7 +86,7 @@ def matching(contraction: Contraction, name: str, target: Target) -> Instruction
 
 def has_volta(contraction: Contraction, target: Target) -> bool:
     """Whether Volta's matrix instruction computes the contraction: of f16, summed in f32."""
-    arch = architecture(target)
+    arch = target.compute_capability
     return 70 <= arch < 80 and contraction.compute_dtype == "f32" and _fits(contraction, "f16")
 
 
@@ -100,71 +97,8 @@ def _fits(contraction: Contraction, dtype: str) -> bool:
     return contraction.a_dtype == contraction.b_dtype == dtype
 
 
-def _asked(contraction: Contraction, asked: GpuTile, target: Target) -> KernelTile:
-    """The kernel that a schedule describes; sizes that it leaves out are filled in."""
-
-    def refuse(rule: str) -> NoReturn:
-        raise ScheduleError(f"dispatch @{contraction.name} on {target.name}: [{asked.text()}]: {rule}")
-
-    if asked.block and len(asked.block) != 3:
-        refuse(
-            f"a contraction's block has 3 sizes, found {list(asked.block)}; give (block_m, block_n, block_k)"
-        )
-    deferred = architecture(target) >= 80
-    made: BlockTile
-    if asked.kernel == "mma":
-        made = _asked_mma(contraction, asked, target, refuse)
-    else:
-        m, n, k = asked.block or (64, 64, 16)
-        thread_m, thread_n = asked.thread or (math.gcd(4, m), math.gcd(4, n))
-        made = SimtTile(
-            m, n, k, thread_m, thread_n, asked.stages or (3 if deferred else 2), asked.split_k or 1, asked.raster or 8,
-            deferred, asked.padding,
-        )  # fmt: skip
-        if m % thread_m or n % thread_n:
-            refuse(f"a thread's tile divides the block's, found {thread_m}x{thread_n} of {m}x{n}")
-    if made.threads % WARP or not 0 < made.threads <= BLOCK_THREADS:
-        refuse(
-            f"a block has a multiple of {WARP} threads up to {BLOCK_THREADS}, its sizes give {made.threads}; "
-            "change block, warp or thread"
-        )
-    if asked.threads and asked.threads != made.threads:
-        refuse(f"its sizes give {made.threads} threads, it says {asked.threads}; leave threads out")
-    if made.stages < 2:
-        refuse("tiles are fetched ahead, which takes 2 stages or more")
-    needed, limit = _shared_bytes(contraction, made), target.level("shared").capacity_bytes
-    if needed > limit:
-        refuse(f"it needs {needed:,} B of shared memory, the limit is {limit:,} B; use fewer stages")
-    return made
-
-
-def _asked_mma(
-    contraction: Contraction, asked: GpuTile, target: Target, refuse: Callable[[str], NoReturn]
-) -> MmaTile | VoltaTile:
-    """The matrix instruction's kernel that a schedule describes."""
-    instruction = matching(contraction, asked.instruction, target)
-    volta = has_volta(contraction, target) and asked.instruction in ("", VOLTA)
-    if instruction is None and not volta:
-        types = f"{contraction.a_dtype} and {contraction.b_dtype} into {contraction.sum_dtype}"
-        refuse(
-            f"there is no instruction `{asked.instruction or 'mma'}` that multiplies {types}; use kernel simt"
-        )
-    name, depth, columns = (instruction.name, instruction.depth, 8) if instruction else (VOLTA, 4, 16)
-    m, n, k = asked.block or (128, 128, 32)
-    warp_m, warp_n = asked.warp or (math.gcd(64, m), math.gcd(64, n))
-    if warp_m % 16 or warp_n % columns or m % warp_m or n % warp_n:
-        refuse(
-            f"warps take multiples of 16x{columns} that divide the block, found {warp_m}x{warp_n} of {m}x{n}"
-        )
-    if k % depth:
-        refuse(f"block_k is a multiple of {depth} for {name}, found {k}")
-    parts, raster = asked.split_k or 1, asked.raster or 8
-    if instruction is None:
-        return VoltaTile(m, n, k, warp_m, warp_n, asked.stages or 2, parts, raster)
-    return MmaTile(instruction, m, n, k, warp_m, warp_n, asked.stages or 3, parts, raster, asked.padding)
-
-
-def _shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
+def shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
+    """Bytes of shared memory of one block."""
     if isinstance(tile, MmaTile):
         return mma_gemm.shared_bytes(contraction, tile)
     if isinstance(tile, VoltaTile):
@@ -172,63 +106,123 @@ def _shared_bytes(contraction: Contraction, tile: BlockTile) -> int:
     return simt_gemm.shared_bytes(contraction, tile)
 
 
-def _simt_tiles(contraction: Contraction, target: Target) -> Iterator[SimtTile]:
-    deferred = architecture(target) >= 80
-    wide = element_bytes(contraction.compute_dtype) > 4
-    limit = target.level("shared").capacity_bytes // 2
-    for m, n, thread_m, thread_n in _SIMT_SIZES:
-        if wide and thread_m * thread_n > 32:
-            thread_m //= 2
-        if m // thread_m * (n // thread_n) > 512:
-            continue
-        k = 8 if wide or (not deferred and m * n > 64 * 128) else 16
-        for stages in (4, 3, 2) if deferred else (2,):
-            tile = SimtTile(m, n, k, thread_m, thread_n, stages, deferred=deferred)
-            if simt_gemm.shared_bytes(contraction, tile) <= limit:
-                yield from _divided(contraction, tile, target)
-                break
+def grid_of(contraction: Contraction, tile: KernelTile) -> Grid:
+    """The blocks that a tile makes of a contraction."""
+    raster = 1 if isinstance(tile, SkinnyTile) else tile.raster
+    return Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k, raster)
 
 
-def _mma_tiles(contraction: Contraction, instruction: Instruction, target: Target) -> Iterator[MmaTile]:
-    limit = target.level("shared").capacity_bytes
-    depth = contraction.extent("k")
-    for m, n, warp_m, warp_n in _MMA_SIZES:
-        for stages in (4, 3, 2):
-            steps = 4 if depth >= 8 * instruction.depth and m * n <= 128 * 128 else 2
-            tile = MmaTile(instruction, m, n, steps * instruction.depth, warp_m, warp_n, stages)
-            if mma_gemm.shared_bytes(contraction, tile) <= limit // (1 if m * n > 128 * 128 else 2):
-                yield from _divided(contraction, tile, target)
-                break
+def padding_unit(contraction: Contraction, tile: SimtTile | MmaTile) -> int:
+    """Elements of 16 bytes in shared memory."""
+    return tile.instruction.piece if isinstance(tile, MmaTile) else vector_limit(contraction.compute_dtype)
 
 
-def _volta_tiles(contraction: Contraction, target: Target) -> Iterator[VoltaTile]:
-    for m, n, warp_m, warp_n in _MMA_SIZES:
-        if m * n <= 128 * 128:
-            yield from _divided(contraction, VoltaTile(m, n, 32, warp_m, warp_n), target)
+def least_padding(contraction: Contraction, tile: SimtTile | MmaTile) -> int:
+    """The padding that a kernel has at least: that of rows along K, or of fragments whose rows no swizzle fits."""
+    if isinstance(tile, SimtTile):
+        needs = any(k_contiguous(contraction, factor) for factor in (0, 1))
+    else:
+        needs = not any(mma_gemm.copies(contraction, tile, factor).layout.swizzled for factor in (0, 1))
+    return padding_unit(contraction, tile) if needs else 0
 
 
-def _divided(contraction: Contraction, tile, target: Target) -> Iterator:
-    """The tile, and where it leaves cores idle the tile with K divided."""
-    yield tile
-    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k)
-    parts = 2
-    while parts <= min(_MOST_PARTS, grid.total_steps // 4) and grid.blocks * parts <= 4 * target.num_cores:
-        yield replace(tile, split_k=parts)
-        parts *= 2
+def _simt(said: GpuTile, target: Target, refuse: Refuse) -> SimtTile:
+    require(said, "thread")
+    (m, n, k), (thread_m, thread_n) = said.block, said.thread
+    if m % thread_m or n % thread_n:
+        refuse(f"a thread's tile divides the block's, found {thread_m}x{thread_n} of {m}x{n}")
+    deferred = target.compute_capability >= 80
+    return SimtTile(
+        m, n, k, thread_m, thread_n, said.stages, said.split_k, said.raster, deferred, said.padding, said.resident
+    )  # fmt: skip
 
 
-def _cost(contraction: Contraction, tile: BlockTile, target: Target) -> float:
-    """Relative time: multiplications of the busiest core, more for small tiles, which load more for each, for few
-    threads, which wait for memory, and for parts of K, whose sums go through memory."""
-    grid = Grid(contraction, tile.block_m, tile.block_n, tile.block_k, tile.split_k)
-    per_core = -(-grid.blocks // target.num_cores)
-    depth = grid.steps_k * tile.block_k
-    # While a core loads one element into shared memory it multiplies about `reuse`; while it passes one sum through
-    # L2, which gives a core about 48 bytes in a cycle, `passing`.
-    reuse, passing = (16, 12) if isinstance(tile, SimtTile) else (64, 192)
-    work = tile.block_m * tile.block_n * depth
-    loads = (tile.block_m + tile.block_n) * depth
-    busy = min(1.0, per_core * tile.threads / 256)
-    start = tile.block_m * tile.block_n * passing // 2
-    parts = 2 * tile.block_m * tile.block_n * passing if grid.parts > 1 else 0
-    return per_core * (work + reuse * loads + start + parts) / busy
+def _matrix(contraction: Contraction, said: GpuTile, target: Target, refuse: Refuse) -> MmaTile | VoltaTile:
+    """The tile of a kernel on the matrix instruction that a schedule names."""
+    require(said, "warp", "instruction")
+    instruction = matching(contraction, said.instruction, target)
+    if instruction is None and not (has_volta(contraction, target) and said.instruction == VOLTA):
+        types = f"{contraction.a_dtype} and {contraction.b_dtype} into {contraction.sum_dtype}"
+        refuse(f"there is no instruction `{said.instruction}` that multiplies {types}; use kernel simt")
+    name, depth, columns = (instruction.name, instruction.depth, 8) if instruction else (VOLTA, 4, 16)
+    (m, n, k), (warp_m, warp_n) = said.block, said.warp
+    if warp_m % 16 or warp_n % columns or m % warp_m or n % warp_n:
+        refuse(
+            f"warps take multiples of 16x{columns} that divide the block, found {warp_m}x{warp_n} of {m}x{n}"
+        )
+    if k % depth:
+        refuse(f"block_k is a multiple of {depth} for {name}, found {k}")
+    sizes = (m, n, k, warp_m, warp_n, said.stages, said.split_k, said.raster)
+    if instruction is None:
+        return VoltaTile(*sizes, said.resident)
+    return MmaTile(instruction, *sizes, said.padding, said.resident)
+
+
+def _skinny(contraction: Contraction, said: GpuTile, target: Target, refuse: Refuse) -> SkinnyTile:
+    """The tile of a kernel that streams b past all rows."""
+    require(said, "thread")
+    rows, columns = said.thread
+    if contraction.extent("m") > MOST_SUMS:
+        refuse(
+            f"gpu.kernel is skinny, which keeps the sums of all rows in registers: at most {MOST_SUMS} rows, found "
+            f"{contraction.extent('m')}; use simt or mma"
+        )
+    if rows != contraction.extent("m") or said.block[0] != rows or rows * columns > MOST_SUMS:
+        refuse(
+            f"a thread has all {contraction.extent('m')} rows, and so has a block, with at most {MOST_SUMS} sums; "
+            f"found gpu.thread {list(said.thread)} and gpu.block {list(said.block)}"
+        )
+    wide = said.block[1] // columns
+    deep = said.threads // wide if wide else 0
+    steps = said.block[2] // deep if deep else 0
+    made = SkinnyTile(rows, columns, steps, wide, deep, k_contiguous(contraction, 1), said.split_k)
+    if min(wide, deep, steps) < 1 or made.block != said.block:
+        refuse(f"gpu.block and gpu.thread make {wide} threads along n and {deep} along k, no whole block")
+    _check_threads(said, made.threads, refuse)
+    lanes, most = made.lanes, widest(contraction, 1)
+    if any(n & (n - 1) for n in (wide, deep, lanes)) or lanes > most or (made.k_first and deep > WARP):
+        refuse(
+            f"gpu.block is {list(said.block)}: {wide} threads along n, {deep} along k and {lanes} elements per access "
+            f"are powers of two, up to {most} elements here, and up to {WARP} threads where b lies along k"
+        )
+    _check_grid(contraction, made, refuse)
+    return made
+
+
+def _check_threads(said: GpuTile, threads: int, refuse: Refuse) -> None:
+    if threads % WARP or not 0 < threads <= BLOCK_THREADS:
+        refuse(
+            f"a block has a multiple of {WARP} threads up to {BLOCK_THREADS}, its sizes give {threads}; "
+            "change block, warp or thread"
+        )
+    if said.threads != threads:
+        refuse(f"its sizes give {threads} threads, it says {said.threads}; leave threads out")
+
+
+def _check_grid(contraction: Contraction, made: KernelTile, refuse: Refuse) -> None:
+    grid = grid_of(contraction, made)
+    if made.split_k != grid.parts:
+        refuse(
+            f"gpu.split_k is {made.split_k}: {grid.total_steps} steps of K come to {grid.parts} parts of "
+            f"{grid.steps_k}; say {grid.parts}"
+        )
+    if not isinstance(made, SkinnyTile) and made.raster > grid.tiles_m:
+        refuse(f"gpu.raster is {made.raster}, but there are {grid.tiles_m} rows of blocks; say at most that")
+
+
+def _check_padding(contraction: Contraction, made: BlockTile, refuse: Refuse) -> None:
+    if isinstance(made, VoltaTile):
+        return
+    simt = isinstance(made, SimtTile)
+    piece, least = padding_unit(contraction, made), least_padding(contraction, made)
+    if simt and not least and made.padding:
+        refuse(f"gpu.padding is {made.padding}, but no rows along K lie in shared memory; leave it out")
+    if made.padding % piece or (made.padding < least and (simt or not made.padding)):
+        refuse(f"gpu.padding is a multiple of {piece} where rows are not swizzled, found {made.padding}")
+
+
+def _check_block(said: GpuTile, refuse: Refuse) -> None:
+    if len(said.block) != 3:
+        refuse(
+            f"a contraction's block has 3 sizes, found {list(said.block)}; give (block_m, block_n, block_k)"
+        )

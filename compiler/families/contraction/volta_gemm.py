@@ -27,8 +27,6 @@ from tilewright.compiler.nouns.schedule import GpuTile
 COLUMNS = 16
 DEPTH = 4
 """Steps of K of one instruction."""
-_ADDRESSES = 24
-"""Registers for addresses of fragments, beside those of any kernel."""
 _PIECE = 8
 """Elements of 16 bytes."""
 
@@ -45,6 +43,7 @@ class VoltaTile:
     stages: int = 2
     split_k: int = 1
     raster: int = 8
+    blocks_per_core: int = 0
 
     @property
     def gpu(self) -> GpuTile:
@@ -52,6 +51,7 @@ class VoltaTile:
         return GpuTile(
             "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
             instruction="mma.m8n8k4", stages=self.stages, split_k=self.split_k, raster=self.raster,
+            resident=self.blocks_per_core,
         )  # fmt: skip
 
     @property
@@ -83,7 +83,7 @@ def shared_bytes(contraction: Contraction, tile: VoltaTile) -> int:
 
 def emit_volta(contraction: Contraction, tile: VoltaTile) -> ir.Module:
     """The kernel of a contraction in gpu-level IR; the tile's sizes must divide each other."""
-    return _Block(contraction, tile).emit(tile.warp_m // 8 + tile.warp_n // 8 + _ADDRESSES)
+    return _Block(contraction, tile).emit()
 
 
 class _Block(FragmentBlock):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.decision import Decision
 from tilewright.compiler.families.elementwise import views as views
 from tilewright.compiler.families.elementwise.access import Access, Buffer, cost, store_lanes
 from tilewright.compiler.families.elementwise.elements import Elements
@@ -52,9 +51,9 @@ def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Modul
         return _emit(function, schedule, target)
 
 
-def decide(function: ir.Operation, schedule: Schedule, target: Target) -> Decision:
-    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
-    return Decision.of(emit(function, schedule, target))
+def match(function: ir.Operation, target: Target) -> ir.Operation:
+    """The dispatch; whether the family takes it is known when it is written."""
+    return function
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.ir import arith, ir
 
 if TYPE_CHECKING:

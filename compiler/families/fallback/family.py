@@ -17,7 +17,6 @@ from tilewright.compiler.analysis.structure import Structured, tileable_loops
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.families.decision import Decision
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
@@ -52,9 +51,9 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
     raise AssertionError("the last attempt returns or raises")
 
 
-def decide(function: ir.Operation, schedule: Schedule | None, target: Target) -> Decision:
-    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
-    return Decision.of(emit(function, schedule, target))
+def match(function: ir.Operation, target: Target) -> ir.Operation:
+    """The dispatch; whether the family takes it is known when it is written."""
+    return function
 
 
 def _prepared(function: ir.Operation) -> ir.Module:

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.errors import ScheduleError, TilewrightError
-from tilewright.compiler.families.attention import family as attention
+from tilewright.compiler.families.attention import choice as attention_choice
+from tilewright.compiler.families.attention.family import takes_matrices
 from tilewright.compiler.families.attention.problem import NotAttention, read_attention
-from tilewright.compiler.families.contraction import skinny_gemm
-from tilewright.compiler.families.contraction import tiles as contraction_tiles
+from tilewright.compiler.families.contract import Declined
+from tilewright.compiler.families.contraction import choice as contraction_choice
 from tilewright.compiler.families.contraction.operand_copies import k_contiguous
 from tilewright.compiler.families.contraction.problem import Contraction, NotContraction, read_contraction
-from tilewright.compiler.families.wgmma.choice import tile_of
-from tilewright.compiler.families.wgmma.family import operand_type
+from tilewright.compiler.families.wgmma import choice as wgmma_choice
 from tilewright.compiler.families.wgmma.maps import NotHopper
-from tilewright.compiler.families.wgmma.plan import majors, make_plan, staged_alone
-from tilewright.compiler.families.wgmma.tile import ITEM_BYTES, HopperTile
+from tilewright.compiler.families.wgmma.plan import majors, staged_alone
+from tilewright.compiler.families.wgmma.tile import ITEM_BYTES
 from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import GpuTile
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
@@ -102,29 +102,16 @@ def takes(product: Product, target: Target) -> Callable[[GpuTile], bool]:
     """Whether an emitter takes a tile for this product: the last of the alignment rules."""
 
     def fits(tile: GpuTile) -> bool:
-        if tile.kernel == "wgmma":
-            return _takes_wgmma(product, tile)
         if tile.kernel == "skinny":
-            return skinny_gemm.suits(product.contraction)
+            return contraction_choice.suits_skinny(product.contraction)
+        chooser = wgmma_choice if tile.kernel == "wgmma" else contraction_choice
         try:
-            contraction_tiles.choose(product.contraction, tile, target)
-        except ScheduleError:
+            chooser.complete(product.contraction, Schedule(gpu=tile), target)
+        except (NotHopper, TilewrightError):
             return False
         return True
 
     return fits
-
-
-def _takes_wgmma(product: Product, tile: GpuTile) -> bool:
-    contraction = product.contraction
-    try:
-        type_ = operand_type(contraction, tile)
-        _, b_major, _ = majors(contraction, type_)
-        wanted = tile_of(tile, HopperTile(1, 64, 2))
-        plan = make_plan(contraction, wanted, type_)
-    except (NotHopper, TilewrightError):
-        return False
-    return wanted.broken_rule(b_major, plan.panels) is None and tile.block[2] == plan.depth
 
 
 def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[GpuTile], bool], bool, bool]:
@@ -138,14 +125,15 @@ def takes_attention(function: ir.Operation, target: Target) -> tuple[Callable[[G
             problem = read_attention(function)
         except NotAttention:
             return (lambda tile: False), False, False
-        matrices = attention.takes_matrices(problem, target)
-        warpgroups = attention.takes_warpgroups(problem, target)
+        matrices = takes_matrices(problem, target)
+        warpgroups = attention_choice.takes_warpgroups(problem, target)
 
     def fits(tile: GpuTile) -> bool:
         with function.context, function.location:
             try:
-                return attention.choose(problem, tile, target) is not None
-            except ScheduleError:
+                attention_choice.complete(problem, Schedule(gpu=tile), target)
+            except (Declined, ScheduleError):
                 return False
+            return True
 
     return fits, matrices, warpgroups

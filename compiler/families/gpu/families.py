@@ -1,20 +1,23 @@
 """Families of kernels: the one that a schedule names writes the dispatch's kernel, as the schedule says, or it is refused.
 
-A kernel says what it is made of (`builder.kernel(made=...)`); whatever a schedule asks for must be among that.
+What a family offers says `families/contract.py`. A schedule that leaves something open is completed here, by the chooser of
+its family; what a kernel is made of is what its complete schedule says, no more and no less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import Any
 
 from tilewright.compiler import debug
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.decision import Decision, Declined
+from tilewright.compiler.families.contract import Chooser, Declined, Family, broken, inexact
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.targets.target import Target
 
 FAMILIES = {
@@ -27,84 +30,118 @@ FAMILIES = {
 }
 """Folders of `compiler/families` and the kernels that they write, the most specialised first; the last one takes
 every dispatch."""
+_PRODUCTS = ("wgmma", "contraction")
 
 
-def emit(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
-    """A dispatch's kernel in gpu-level IR as its schedule says, and the name of its family.
+@dataclass(frozen=True)
+class Completed:
+    """A dispatch as its family reads it, and a schedule that says all that its kernel is made of."""
 
-    Where the schedule names no kernel, the first family that takes the dispatch decides. Raises ScheduleError for a
-    schedule that no kernel has, PassError for what no kernel can compute.
+    function: ir.Operation
+    family: str
+    problem: Any
+    schedule: Schedule
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        assert self.schedule.gpu is not None
+        return self.schedule.gpu.kernel
+
+
+def complete(
+    function: ir.Operation, wish: Schedule, target: Target, order: Sequence[str] = tuple(FAMILIES)
+) -> Completed:
+    """The first family that takes a dispatch, among those that have the kernel that a wish names, with every choice made.
+
+    What the wish says stays as it is. `order` are the families that are asked. Raises ScheduleError for a schedule that
+    no kernel has, PassError for what no kernel can compute.
     """
-    schedule = schedule_attribute.read(function) or Schedule()
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    wanted = schedule.gpu.kernel if schedule.gpu is not None else ""
-    writers = [family for family, kernels in FAMILIES.items() if not wanted or wanted in kernels]
-    decided, reasons = _first(function, schedule, target, writers)
-    if decided is None:
+    wanted = wish.gpu.kernel if wish.gpu is not None else ""
+    own = [name for name in order if not wanted or wanted in FAMILIES[name]]
+    found, reasons = _first(function, wish, target, own)
+    if found is None:
         raise ScheduleError(
-            f"dispatch @{name} on {target.name}: gpu.kernel is `{wanted}`, which does not compute it: "
+            f"{_place(function, target)}: gpu.kernel is `{wanted}`, which does not compute it: "
             f"{'; '.join(reasons)}; name another kernel, or none",
             function.location,
         )
-    rule = broken(schedule, decided.schedule)
-    if rule is not None:
-        raise ScheduleError(f"dispatch @{name} on {target.name}: {rule}", function.location)
-    family = decided.schedule.gpu.kernel if decided.schedule.gpu is not None else ""
-    debug.log(2, f"{name}: a kernel of family {family}")
-    return decided.write(), family
+    if (rule := broken(wish, found.schedule)) is not None:
+        raise ScheduleError(f"{_place(function, target)}: {rule}", function.location)
+    return found
 
 
-def complete(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
-    """The schedule of the kernel that the first family to take the dispatch makes of a wish, every field of it.
+def emit(completed: Completed, target: Target) -> ir.Module:
+    """The kernel of a complete schedule in gpu-level IR.
+
+    Raises ScheduleError for a field that is open, for a rule that is broken, and for what kernels of the family do not have.
+    """
+    function = completed.function
+    with function.context, function.location:
+        module = _family(completed.family).emit(completed.problem, completed.schedule, target)
+        made = schedule_attribute.read(kernel_of(module))
+    assert made is not None, "kernels say what they are made of"
+    if (rule := inexact(completed.schedule, made)) is not None:
+        raise ScheduleError(f"{_place(function, target)}: {rule}", function.location)
+    debug.log(2, f"{_name(function)}: a kernel of family {completed.kernel}")
+    return module
+
+
+def constructed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+    """The complete schedule that comes nearest to a wish: the first family that takes the dispatch has the last word.
 
     Raises PassError for what no kernel can compute.
     """
-    order = list(FAMILIES)
-    if wish.gpu is not None and wish.gpu.kernel in FAMILIES["elementwise"]:
+    wanted = wish.gpu.kernel if wish.gpu is not None else ""
+    order = [name for name in FAMILIES if not wanted or wanted in FAMILIES[name] or name not in _PRODUCTS]
+    if wish.gpu is not None and wanted in FAMILIES["elementwise"]:
         # That family knows best which of its kernels it is.
         wish = replace(wish, gpu=replace(wish.gpu, kernel=""))
         order.sort(key=lambda family: family != "elementwise")
     try:
-        decided, _ = _first(function, wish, target, order)
+        found, _ = _first(function, wish, target, order)
     except ScheduleError as refusal:
-        debug.log(1, f"{function.attributes['sym_name']}: {refusal}")
-        decided, _ = _first(function, Schedule(), target, list(FAMILIES))
-    assert decided is not None  # the last family takes every dispatch
-    return replace(decided.schedule, levels=wish.levels)
-
-
-def broken(asked: Schedule, made: Schedule) -> str | None:
-    """The first rule that a kernel breaks of the schedule that it was asked for; None where it keeps all."""
-    if any(asked.tile) and asked.tile != made.tile:
-        if not any(made.tile):
-            return f"tile is {list(asked.tile)}; only kernels of family fallback are cut so, others say gpu.block"
-        return f"tile is {list(asked.tile)}, the kernel's is {list(made.tile)}"
-    wanted, found = asked.gpu or GpuTile(), made.gpu or GpuTile()
-    for field in fields(GpuTile):
-        own, has = getattr(wanted, field.name), getattr(found, field.name)
-        shown = list(own) if isinstance(own, tuple) else own
-        if field.name == "instruction" and has.startswith(own):
-            continue
-        if own and own != has:
-            if not has:
-                return f"gpu.{field.name} is {shown}, which kernels of family {found.kernel} do not have; leave it out"
-            return (
-                f"gpu.{field.name} is {shown}, the kernel of family {found.kernel} for this dispatch has "
-                f"{list(has) if isinstance(has, tuple) else has}"
-            )
-    return None
+        debug.log(1, f"{_name(function)}: {refusal}")
+        found, _ = _first(function, Schedule(), target, list(FAMILIES))
+    assert found is not None  # the last family takes every dispatch
+    return replace(found.schedule, levels=wish.levels)
 
 
 def _first(
-    function: ir.Operation, schedule: Schedule, target: Target, order: Sequence[str]
-) -> tuple[Decision | None, list[str]]:
-    """What the first family to take the dispatch decides, and why those before it did not take it."""
+    function: ir.Operation, wish: Schedule, target: Target, order: Sequence[str]
+) -> tuple[Completed | None, list[str]]:
+    """The first family to take the dispatch, and why those before it did not take it.
+
+    A family that has not the kernel that a wish names is asked for any of its own.
+    """
+    wanted = wish.gpu.kernel if wish.gpu is not None else ""
     reasons = []
-    for family in order:
-        decide = import_module(f"tilewright.compiler.families.{family}.family").decide
+    for name in order:
+        own = wish
+        if wish.gpu is not None and wanted not in FAMILIES[name]:
+            own = replace(wish, gpu=replace(wish.gpu, kernel=""))
         try:
-            return decide(function, schedule, target), reasons
+            with function.context, function.location:
+                problem = _family(name).match(function, target)
+                schedule = _chooser(name).complete(problem, own, target)
+                return Completed(function, name, problem, schedule), reasons
         except Declined as reason:
             reasons.append(str(reason))
-            debug.log(3, f"{function.attributes['sym_name']}: not of family {family}: {reason}")
+            debug.log(3, f"{_name(function)}: not of family {name}: {reason}")
     return None, reasons
+
+
+def _family(name: str) -> Family:
+    return import_module(f"tilewright.compiler.families.{name}.family")  # type: ignore[return-value]
+
+
+def _chooser(name: str) -> Chooser:
+    return import_module(f"tilewright.compiler.families.{name}.choice")  # type: ignore[return-value]
+
+
+def _name(function: ir.Operation) -> str:
+    return ir.StringAttr(function.attributes["sym_name"]).value
+
+
+def _place(function: ir.Operation, target: Target) -> str:
+    return f"dispatch @{_name(function)} on {target.name}"

@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 from tilewright.compiler.analysis.placement import buffer_types
-from tilewright.compiler.families.decision import Decision
 from tilewright.compiler.families.rows import scans, sorts
 from tilewright.compiler.families.rows.access import Access
 from tilewright.compiler.families.rows.bodies import checks
@@ -60,9 +59,9 @@ def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> i
         return made.module
 
 
-def decide(function: ir.Operation, schedule: Schedule | None, target: Target) -> Decision:
-    """The kernel, written: whether it can be is known afterwards only. Raises as `emit` does."""
-    return Decision.of(emit(function, schedule, target))
+def match(function: ir.Operation, target: Target) -> ir.Operation:
+    """The dispatch; whether the family takes it is known when it is written."""
+    return function
 
 
 def block_rows(problem: RowProblem, schedule: Schedule) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import is_dim
 from tilewright.compiler.analysis.placement import groups_of
 from tilewright.compiler.analysis.structure import Structured
-from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.families.rows.combine import Combination, read_combinations
 from tilewright.compiler.ir import ir, static_shape
 

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.compiler.families.contraction.problem import Contraction
+from tilewright.compiler.families.wgmma.family import effective_split, most_raster, operand_type, sized
 from tilewright.compiler.families.wgmma.maps import NotHopper
 from tilewright.compiler.families.wgmma.plan import (
     STORED_COLUMNS,
     column_step,
+    majors,
     make_plan,
     staged_panels,
 )
@@ -22,10 +24,12 @@ from tilewright.compiler.families.wgmma.schedule import TileSchedule
 from tilewright.compiler.families.wgmma.tile import (
     ITEM_BYTES,
     PANEL,
+    ROW_BYTES,
     WARPGROUP_ROWS,
     HopperTile,
 )
-from tilewright.compiler.nouns.schedule import GpuTile
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import Target
 
 FMA_BYTES = 4096
 """Multiply-adds per cycle and multiprocessor times bytes of an element: 2,048 of f16. Source: H100 whitepaper V1.04,
@@ -45,21 +49,54 @@ _SHAPES = ((2, 256), (2, 192), (2, 128), (3, 128), (4, 128), (2, 64), (1, 256), 
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
-def tile_of(gpu: GpuTile, open_tile: HopperTile) -> HopperTile:
-    """What a schedule says, with `open_tile` for what it leaves open."""
-    tile = open_tile
-    if gpu.block:
-        tile = replace(
-            tile, warpgroups=-(-gpu.block[0] // WARPGROUP_ROWS), columns=gpu.block[1], cluster=1, split=1
-        )
-    if gpu.cluster:
-        tile = replace(tile, cluster=gpu.cluster)
-    if gpu.split_k:
-        tile = replace(tile, split=gpu.split_k)
-    if gpu.raster:
-        tile = replace(tile, raster=gpu.raster)
-    panels = _panels(tile.columns)
-    return replace(tile, stages=gpu.stages or tile.most_stages(panels))
+FEWEST_ROWS = 16
+"""Products of fewer rows read the second factor once and hardly use tensor cores: left to others by default."""
+LEAST_USE = 0.25
+"""By default, at least so much of what the tensor cores do must be wanted."""
+
+
+def complete(contraction: Contraction, wish: Schedule, target: Target) -> Schedule:
+    """The schedule of a wgmma kernel, every field of it.
+
+    Raises ScheduleError for sizes that no kernel has; NotHopper for f32 that the wish does not have rounded to tf32, for
+    what TMA takes in no tile, and where the wish names no kernel and much of what tensor cores do would be wasted.
+    """
+    said = wish.gpu or GpuTile()
+    type_ = operand_type(contraction)
+    if type_ == "tf32" and "tf32" not in said.instruction:
+        raise NotHopper("f32 is rounded to tf32 only when the schedule asks for it")
+    if said.kernel != "wgmma" and contraction.extent("m") < FEWEST_ROWS:
+        raise NotHopper(f"{contraction.extent('m')} rows")
+    _, b_major, _ = majors(contraction, type_)
+    chosen = None
+    if said.kernel != "wgmma" or not said.block:
+        chosen = choose(contraction, type_, b_major, target.num_cores)
+    if said.kernel != "wgmma" and chosen and (use := share_of_use(contraction, chosen, type_)) < LEAST_USE:
+        raise NotHopper(f"{use:.0%} of what the tensor cores would do is wanted")
+    made = sized(contraction, filled(contraction, said, chosen))
+    # There may be fewer parts of K, or rows of blocks, than were wanted.
+    split = effective_split(made, target.num_cores)
+    tile = replace(made.tile, split=split, raster=min(made.tile.raster, most_raster(made)))
+    return Schedule(gpu=replace(made, tile=tile).gpu)
+
+
+def filled(contraction: Contraction, said: GpuTile, chosen: HopperTile | None) -> GpuTile:
+    """The sizes that a schedule says, and `chosen`, or what needs no choice, for those that it leaves open."""
+    depth = ROW_BYTES // ITEM_BYTES[operand_type(contraction)]
+    tile = chosen or HopperTile(1, 64, 2)
+    block = said.block or (tile.rows, tile.columns, depth)
+    if said.block:
+        tile = HopperTile(-(-block[0] // WARPGROUP_ROWS), block[1] if len(block) > 1 else 64, 2)
+        block = (*block, depth) if len(block) == 2 else block
+    most = tile.most_stages(_panels(tile.columns))
+    return replace(
+        said,
+        block=block,
+        stages=said.stages or most,
+        cluster=said.cluster or tile.cluster,
+        split_k=said.split_k or tile.split,
+        raster=said.raster or tile.raster,
+    )
 
 
 def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> HopperTile:
@@ -104,10 +141,10 @@ def _panels(columns: int) -> int:
 
 def cycles(contraction: Contraction, tile: HopperTile, type_: str, cores: int) -> float:
     """Expected cycles of the whole kernel; raises NotHopper where the tile does not suit the contraction."""
-    plan = make_plan(contraction, tile, type_)
-    schedule = TileSchedule(plan, cores)
-    steps, item = plan.depths.total, ITEM_BYTES[type_]
-    depth = plan.depth * plan.k_steps / 4
+    found = make_plan(contraction, tile, type_)
+    schedule = TileSchedule(found, cores)
+    steps, item = found.depths.total, ITEM_BYTES[type_]
+    depth = found.depth * found.k_steps / 4
     multiply = tile.rows * tile.columns * depth * item / FMA_BYTES
     read = tile.warpgroups * (WARPGROUP_ROWS + tile.columns) * depth * item / SHARED_BYTES_PER_CYCLE
     load = (tile.rows + tile.columns / tile.cluster) * depth * item / L2_BYTES_PER_CYCLE
@@ -126,6 +163,6 @@ def cycles(contraction: Contraction, tile: HopperTile, type_: str, cores: int) -
 
 def share_of_use(contraction: Contraction, tile: HopperTile, type_: str) -> float:
     """Multiply-adds that are wanted, of those that the tiles do."""
-    plan = make_plan(contraction, tile, type_)
-    tiles = plan.tiles * tile.cluster * tile.rows * tile.columns
-    return contraction.flops / 2 / (tiles * plan.depths.total * plan.depth * plan.k_steps / 4)
+    found = make_plan(contraction, tile, type_)
+    tiles = found.tiles * tile.cluster * tile.rows * tile.columns
+    return contraction.flops / 2 / (tiles * found.depths.total * found.depth * found.k_steps / 4)

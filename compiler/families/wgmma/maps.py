@@ -17,8 +17,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.families.contraction.problem import Contraction, Loop
-from tilewright.compiler.families.decision import Declined
 from tilewright.compiler.gpu.builder import Operand, Value, i32
 from tilewright.runtime.launch_rules import MAP_ALIGNMENT, MOST_DIMENSIONS, MOST_ELEMENT_STRIDE
 from tilewright.runtime.program import TensorMap

@@ -107,7 +107,7 @@ class Plan:
         depth = {4: "k8.tf32", 2: "k16", 1: "k32"}[ITEM_BYTES[self.type_]]
         return GpuTile(
             "wgmma", tile.threads, (tile.rows, tile.columns, self.depth), (WARPGROUP_ROWS, tile.columns),
-            instruction=f"wgmma.m64n{tile.columns}{depth}", stages=tile.stages, split_k=min(tile.split, self.depths.total),
+            instruction=f"wgmma.m64n{tile.columns}{depth}", stages=tile.stages, split_k=tile.split,
             cluster=tile.cluster, raster=tile.raster, swizzle=ROW_BYTES,
         )  # fmt: skip
 

@@ -97,7 +97,7 @@ class ConstructSchedules(Pass):
         """The schedule with everything that a kernel is made of, on targets that code is generated for."""
         if target.kind == "cpu":
             return complete(function, wish, target)
-        return families.complete(function, wish, target) if target.is_cuda else wish
+        return families.constructed(function, wish, target) if target.is_cuda else wish
 
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""
@@ -128,11 +128,16 @@ class ConstructSchedules(Pass):
         )
 
     def offers(self, function: ir.Operation) -> list[Candidate]:
-        """`candidates` for the target that the options describe; none where there is no workload."""
+        """`candidates` for the target that the options describe, complete; none where there is no workload."""
+        target = self.described(function)
         try:
-            return self.candidates(function, self.described(function))
+            found = self.candidates(function, target)
         except NoWorkload:
             return []
+        if not target.is_cuda:
+            return found
+        complete = [replace(c, schedule=families.constructed(function, c.schedule, target)) for c in found]
+        return list({c.schedule: c for c in reversed(complete)}.values())[::-1]
 
     def candidates(self, function: ir.Operation, target: Target) -> list[Candidate]:
         """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""

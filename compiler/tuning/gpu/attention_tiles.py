@@ -16,6 +16,7 @@ from itertools import islice, product
 
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import BITS
+from tilewright.compiler.targets.occupancy import register_limit, resident_blocks, shared_limit
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
@@ -23,9 +24,7 @@ from tilewright.compiler.tuning.gpu.gemm_tiles import (
     INSTRUCTIONS,
     MMA_REGISTERS,
     SIMT_REGISTERS,
-    architecture,
 )
-from tilewright.compiler.tuning.gpu.occupancy import register_limit, resident_blocks, shared_limit
 
 SOFTMAX_FLOPS = 12
 """Instructions per score beside its products: scale, mask, maximum, subtraction, exponential (which takes the special
@@ -71,7 +70,7 @@ def attention_candidates(
 
     `fits` is asked of every schedule that would be among them: whether code generation takes it.
     """
-    matrix = matrices and architecture(target) >= 80 and dtype in ("f16", "bf16")
+    matrix = matrices and target.compute_capability >= 80 and dtype in ("f16", "bf16")
     blocks = list(_warp_blocks(shape, dtype, target, matrix))
     if matrix and warpgroups:
         blocks += _warpgroup_blocks(shape, target)

@@ -18,11 +18,11 @@ import numpy as np
 from tilewright.compiler.nouns.register_tiles import divisors
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
 from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
-from tilewright.compiler.tuning.gpu.occupancy import resident_blocks
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 THREADS = (256, 128, 512, 64, 1024)

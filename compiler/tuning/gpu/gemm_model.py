@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.nouns.workload import BITS
+from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import INSTRUCTIONS, GemmTiles, architecture
-from tilewright.compiler.tuning.gpu.occupancy import MOST_ASKED_BLOCKS, resident_blocks
+from tilewright.compiler.tuning.gpu.gemm_tiles import INSTRUCTIONS, MOST_ASKED_BLOCKS, GemmTiles
 from tilewright.compiler.tuning.roller.threads import DIVISION, LOOP
 
 MMA_LATENCY = 33.0
@@ -193,7 +193,7 @@ class _Steps:
         staged = sum(
             across * bk * (2 * LANE_BYTES if alone else item) for across, alone in zip((bm, bn), scattered)
         )
-        copies, index = _copies(gemm, kind, tiles, architecture(target) >= 80)
+        copies, index = _copies(gemm, kind, tiles, target.compute_capability >= 80)
         if kind == "simt":
             wide = BITS[gemm.sum_dtype] // 8
             per_warp = bk * (tiles.thread_m * tiles.thread_n + _simt_reads(tiles, wide))

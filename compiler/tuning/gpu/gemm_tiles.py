@@ -11,7 +11,6 @@ at once, where the construction of Figure 8 enlarges one tile step by step.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import product
@@ -19,8 +18,8 @@ from itertools import product
 import numpy as np
 
 from tilewright.compiler.nouns.workload import BITS
+from tilewright.compiler.targets.occupancy import shared_limit
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.occupancy import shared_limit
 
 SIMT_REGISTERS = 32
 """Registers of a thread beside its tile: addresses and loop variables, as for constructed programs (`roller.threads`)."""
@@ -34,6 +33,9 @@ MOST_UNROLLED = 2048
 cache of a multiprocessor holds. Source: Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
 Microbenchmarking", 2018, §3.5."""
 STAGES = (2, 3, 4, 5, 6, 8)
+MOST_ASKED_BLOCKS = 8
+"""Blocks per multiprocessor that kernels of contractions ask the assembler to leave room for, at most: small ones may take
+registers until no more than these fit."""
 WGMMA_COLUMNS = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 """Columns of a warpgroup's tile, multiples of 8 up to 256. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix
 Instructions", shapes .m64nNk16."""
@@ -87,15 +89,9 @@ class GemmTiles:
         return cls(*np.asarray(rows, dtype=np.int64).reshape(-1, len(fields(cls))).T)
 
 
-def architecture(target: Target) -> int:
-    """80 for sm_80, 90 for sm_90a; 0 for what is no NVIDIA GPU."""
-    found = re.fullmatch(r"sm_(\d+)a?", target.arch)
-    return int(found.group(1)) if found else 0
-
-
 def kinds(target: Target, dtype: str) -> tuple[str, ...]:
     """Kinds of kernels that contract `dtype` on a target, those of matrix units first; SIMT takes every type."""
-    arch = architecture(target)
+    arch = target.compute_capability
     if arch >= 80 and ("mma", dtype) in INSTRUCTIONS:
         return ("wgmma", "mma") if target.arch.endswith("90a") else ("mma",)
     if 70 <= arch < 80 and dtype == "f16":
@@ -108,7 +104,7 @@ def aligned_tiles(kind: str, dtype: str, target: Target, a_major: str, b_major: 
     """All tiles of a kind of kernel that fit a block of the target; `dtype` is that of shared memory's elements."""
     item = BITS[dtype] // 8
     if kind == "simt":
-        rows = _simt(item, architecture(target) >= 80, a_major == "k", b_major == "k")
+        rows = _simt(item, target.compute_capability >= 80, a_major == "k", b_major == "k")
     elif kind == "wgmma":
         rows = _wgmma(item, b_major)
     else:

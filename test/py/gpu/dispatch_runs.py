@@ -14,7 +14,7 @@ from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.codegen.emulation import execute, load_kernel
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
-from tilewright.compiler.families.decision import Declined
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.targets.target import Target, resolve

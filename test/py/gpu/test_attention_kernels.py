@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from dispatch_runs import dispatches, run
+from family_kernels import completed, emitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_mutants import survivors
@@ -18,11 +19,6 @@ from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.codegen.ptxas import assemble
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.attention import family as attention
-from tilewright.compiler.families.attention.mma import MmaPlan
-from tilewright.compiler.families.attention.problem import read_attention
-from tilewright.compiler.families.elementwise import family as parallel
-from tilewright.compiler.families.fallback import family as fallback
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.passes.lower_gpu.place_shared import PlaceShared
@@ -41,11 +37,11 @@ def check(function: Callable, args: list[torch.Tensor], target: str) -> None:
     taken = []
 
     def emit(dispatch, schedule, described):
-        written = attention.emit(dispatch, schedule, described)
+        written = emitter("attention")(dispatch, schedule, described)
         taken.append(written)
         return written
 
-    (found,) = run(function, args, emit, parallel.emit, fallback.emit, target=target)
+    (found,) = run(function, args, emit, emitter("elementwise"), emitter("fallback"), target=target)
     assert any(taken)
     expected = function(*(x.double() if x.is_floating_point() else x for x in args))
     assert found.dtype == args[0].dtype
@@ -123,7 +119,7 @@ def test_standard_sizes_do_not_spill(target: str, dtype: torch.dtype, size: int,
     described = resolve(target)
     _module, dispatch = dispatch_of(dtype, target, (1, 12, 512, size))
     schedule = schedule_attribute.read(dispatch) if scheduled else Schedule(gpu=GpuTile("attention"))
-    module = attention.emit(dispatch, schedule, described)
+    module = emitter("attention")(dispatch, schedule, described)
     with module.context:
         (function,) = walk(module.operation, "gpu.func")
         PlaceShared(max_bytes=described.level("shared").capacity_bytes).run(function)
@@ -146,9 +142,9 @@ def test_matrix_instructions_where_types_and_targets_have_them() -> None:
         ("a100", torch.float32, False),
     ):
         _module, dispatch = dispatch_of(dtype, target, (1, 2, 40, 32))
-        with dispatch.context, dispatch.location:
-            plan = attention.choose(read_attention(dispatch), None, resolve(target))
-        assert isinstance(plan, MmaPlan) is expected
+        chosen = completed("attention", dispatch, None, resolve(target)).gpu
+        assert chosen is not None
+        assert chosen.instruction.startswith("mma.m16n8k16") is expected
 
 
 def test_a_schedule_that_does_not_fit_is_refused() -> None:
@@ -156,7 +152,7 @@ def test_a_schedule_that_does_not_fit_is_refused() -> None:
     _module, dispatch = dispatch_of(torch.float16, "a100")
     for tile in (GpuTile("attention", 128, (24, 64)), GpuTile("attention", 128, (1024, 1024))):
         with pytest.raises(ScheduleError, match="does not fit"):
-            attention.emit(dispatch, Schedule(gpu=tile), target)
+            emitter("attention")(dispatch, Schedule(gpu=tile), target)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
@@ -169,7 +165,7 @@ def test_nothing_that_synchronises_can_be_left_out(target: str, dtype: torch.dty
     assert module
     matrices = dtype == torch.float16 and target == "a100"
     tile = GpuTile("attention", 64, (32, 16), instruction="mma.m16n8k16.f16" if matrices else "")
-    kernel = attention.emit(dispatch, Schedule(gpu=tile), resolve(target))
+    kernel = emitter("attention")(dispatch, Schedule(gpu=tile), resolve(target))
 
     def is_right(mutant, seed: int) -> bool:
         arrays = [x.numpy().reshape(shape) for x, shape in zip(args, shapes)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from dispatch_runs import dispatches, run
+from family_kernels import completed, emitter
 from kernel_mutants import survivors
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -19,12 +20,8 @@ from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.codegen.ptxas import assemble, find
 from tilewright.compiler.dialects.attention import Attention
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.attention import family as attention
 from tilewright.compiler.families.attention.masks import keeps_seen_scores
-from tilewright.compiler.families.attention.problem import read_attention
-from tilewright.compiler.families.attention.wgmma import WgmmaPlan
-from tilewright.compiler.families.elementwise import family as parallel
-from tilewright.compiler.families.fallback import family as fallback
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.ir import context, ir, parse, walk
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.passes.lower_gpu.place_shared import PlaceShared
@@ -53,11 +50,11 @@ def check(function: Callable, args: list[torch.Tensor], schedule: Schedule) -> N
     taken = []
 
     def emit(dispatch, _, described):
-        written = attention.emit(dispatch, schedule, described)
+        written = emitter("attention")(dispatch, schedule, described)
         taken.append(is_on_warpgroups(written))
         return written
 
-    (found,) = run(function, args, emit, parallel.emit, fallback.emit, target="h100")
+    (found,) = run(function, args, emit, emitter("elementwise"), emitter("fallback"), target="h100")
     assert taken == [True]
     expected = function(*(x.double() if x.is_floating_point() else x for x in args))
     assert found.dtype == args[0].dtype
@@ -154,7 +151,7 @@ def test_nothing_that_synchronises_can_be_left_out() -> None:
     q, k, v = (x.double() for x in args)
     expected = scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
     _module, dispatch = attention_of(torch.float16, shape, True)
-    kernel = attention.emit(dispatch, tile(128, 16), TARGET)
+    kernel = emitter("attention")(dispatch, tile(128, 16), TARGET)
     assert kernel is not None
 
     def is_right(mutant: ir.Module, seed: int) -> bool:
@@ -166,7 +163,7 @@ def test_nothing_that_synchronises_can_be_left_out() -> None:
 
 
 def compiled(dispatch: ir.Operation, schedule: Schedule | None) -> str:
-    kernel = attention.emit(dispatch, schedule, TARGET)
+    kernel = emitter("attention")(dispatch, schedule, TARGET)
     assert kernel is not None
     assert is_on_warpgroups(kernel)
     with kernel.context:
@@ -230,7 +227,7 @@ def test_instructions() -> None:
 def test_illegal_schedules_are_refused(block: tuple[int, int], stages: int, rule: str) -> None:
     _module, dispatch = attention_of(torch.float16, (1, 2, 256, 128))
     with pytest.raises(ScheduleError, match=rule):
-        attention.emit(dispatch, Schedule(gpu=GpuTile("wgmma", block=block, stages=stages)), TARGET)
+        emitter("attention")(dispatch, Schedule(gpu=GpuTile("wgmma", block=block, stages=stages)), TARGET)
 
 
 @pytest.mark.parametrize(
@@ -243,19 +240,20 @@ def test_illegal_schedules_are_refused(block: tuple[int, int], stages: int, rule
     ],
 )
 def test_others_are_left_to_other_kernels(target: str, dtype: torch.dtype, size: int) -> None:
-    """Other targets and types, rows that are no multiples of 16 bytes, longer heads: even where wgmma is asked for."""
+    """Other targets and types, rows that are no multiples of 16 bytes, longer heads; asking for wgmma is refused."""
     _module, dispatch = attention_of(dtype, (1, 2, 128, size))
-    kernel = attention.emit(dispatch, Schedule(gpu=GpuTile("wgmma", block=(128, 64))), resolve(target))
-    assert not is_on_warpgroups(kernel)
+    assert not is_on_warpgroups(emitter("attention")(dispatch, None, resolve(target)))
+    with pytest.raises(Declined):
+        emitter("attention")(dispatch, Schedule(gpu=GpuTile("wgmma", block=(128, 64))), resolve(target))
 
 
 def test_few_queries_are_left_to_single_warps() -> None:
     """Unless a schedule asks for warpgroups."""
     _module, dispatch = attention_of(torch.float16, (1, 2, 24, 64))
     for schedule, expected in ((None, False), (Schedule(gpu=GpuTile("wgmma")), True)):
-        with dispatch.context, dispatch.location:
-            plan = attention.choose(read_attention(dispatch), schedule.gpu if schedule else None, TARGET)
-        assert isinstance(plan, WgmmaPlan) is expected
+        chosen = completed("attention", dispatch, schedule, TARGET).gpu
+        assert chosen is not None
+        assert (chosen.kernel == "wgmma") is expected
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from mock_cuda_driver import (
 
 import tilewright
 from tilewright.compiler.targets import devices as target_device
-from tilewright.compiler.tuning.gpu.occupancy import resident_blocks
+from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.runtime import cuda
 from tilewright.runtime.binding import AbsentDevice, bind
 from tilewright.runtime.cuda import CudaExecutable

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dispatch_runs import agree, dispatches, kernel_of, run
+from family_kernels import emitter
 from kernel_mutants import survivors
 from torch.utils import _pytree as pytree
 
@@ -13,7 +14,6 @@ from tilewright.compiler.codegen import ptxas
 from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.families.fallback import family as fallback
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
@@ -63,7 +63,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_any_dispatch_gives_what_pytorch_gives(name: str) -> None:
     function, args = CASES[name]
-    agree(run(function, args, fallback.emit), pytree.tree_leaves(function(*args)))
+    agree(run(function, args, emitter("fallback")), pytree.tree_leaves(function(*args)))
 
 
 def only(function, *args: torch.Tensor, target: str = "v100") -> tuple[ir.Module, ir.Operation]:
@@ -83,7 +83,7 @@ def test_rows_fill_the_device() -> None:
     """80 multiprocessors, a few blocks each, with temporaries in shared memory."""
     _, dispatch = only(lambda x: torch.softmax(x, 1), r(1000, 64))
     with dispatch.context, ir.Location.unknown():
-        launch = launch_of(fallback.emit(dispatch, None, resolve("v100")))
+        launch = launch_of(emitter("fallback")(dispatch, None, resolve("v100")))
     assert launch["grid"] >= 320
     assert launch["workspace_bytes"] == 0
 
@@ -92,23 +92,24 @@ def test_large_temporaries_lie_in_a_part_of_the_workspace_per_block() -> None:
     x = torch.randint(-9, 10, (2, 13000)).float()  # whole numbers: sums are exact in any order
     _module, dispatch = only(lambda x: torch.cumsum(x, 1), x)
     assert (
-        launch_of(kernel_of(dispatch, [fallback.emit], resolve("v100")))["workspace_bytes"] >= 2 * 13000 * 4
+        launch_of(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))["workspace_bytes"]
+        >= 2 * 13000 * 4
     )
-    agree(run(lambda x: torch.cumsum(x, 1), (x,), fallback.emit), [torch.cumsum(x, 1)], 0.0)
+    agree(run(lambda x: torch.cumsum(x, 1), (x,), emitter("fallback")), [torch.cumsum(x, 1)], 0.0)
 
 
 def test_a_schedule_of_another_family_is_no_error() -> None:
     _, dispatch = only(lambda x: torch.softmax(x, 1), r(10, 12))
     with dispatch.context, ir.Location.unknown():
         schedule_attribute.write(dispatch, Schedule(tile=(5, 0, 7), gpu=GpuTile(threads=64)))
-    launch = launch_of(kernel_of(dispatch, [fallback.emit], resolve("v100")))
+    launch = launch_of(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))
     assert (launch["grid"], launch["block"]) == (5, 64)
 
 
 def test_a_failed_check_is_reported_and_reads_nothing_outside() -> None:
     table, indices = r(9, 16), torch.full((5, 7), 9)
     with pytest.raises(EmulationError, match="run-time check 0 failed"):
-        run(lambda w, i: F.embedding(i, w), (table, indices), fallback.emit)
+        run(lambda w, i: F.embedding(i, w), (table, indices), emitter("fallback"))
 
 
 @pytest.mark.parametrize("name", ["softmax", "sort", "scatter", "cumsum"])
@@ -117,7 +118,7 @@ def test_kernels_assemble_without_spills(name: str, arch: str, target: str) -> N
     function, args = CASES[name]
     _module, found = dispatches(function, args, target)
     for dispatch in found.values():
-        module = kernel_of(dispatch, [fallback.emit], resolve(target))
+        module = kernel_of(dispatch, [emitter("fallback")], resolve(target))
         run_pipeline(module.operation, "builtin.module(gpu.module(gpu.func(place-shared)))")
         assembled = ptxas.assemble(compile_ptx(module, arch).text, arch)
         assert assembled is not None, "the development extra brings an assembler"
@@ -127,7 +128,7 @@ def test_kernels_assemble_without_spills(name: str, arch: str, target: str) -> N
 def test_a_sum_of_everything_is_shared_by_all_threads() -> None:
     x = r(60, 41)
     _module, dispatch = only(lambda x: x.sum(), x)
-    module = kernel_of(dispatch, [fallback.emit], resolve("v100"))
+    module = kernel_of(dispatch, [emitter("fallback")], resolve("v100"))
     assert walk(module.operation, "gpu.shuffle")
 
     def is_right(mutant: ir.Module, seed: int) -> bool:
@@ -147,7 +148,7 @@ def test_no_barrier_can_be_left_out(name: str) -> None:
     types = dispatch.attributes["function_type"].value
     assert len(types.inputs) in (1, 2)
     inputs = [x.numpy(), torch.arange(70).expand(3, 70).contiguous().numpy()][: len(types.inputs)]
-    module = kernel_of(dispatch, [fallback.emit], resolve("v100"))
+    module = kernel_of(dispatch, [emitter("fallback")], resolve("v100"))
     expected = torch.softmax(x, 1) if name == "softmax" else torch.topk(x, 5, 1).values
 
     def is_right(mutant: ir.Module, seed: int) -> bool:

@@ -10,10 +10,12 @@ from gemm_dispatches import Case, convolution, matmul
 
 from tilewright.compiler.codegen import ptxas
 from tilewright.compiler.codegen.ptx import compile_ptx
+from tilewright.compiler.families.contraction.choice import complete
+from tilewright.compiler.families.contraction.family import emit
 from tilewright.compiler.families.contraction.problem import read_contraction
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile
-from tilewright.compiler.families.contraction.tiles import choose, emit
 from tilewright.compiler.ir import context, functions, ir
+from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.targets.target import resolve
 
@@ -40,7 +42,8 @@ def code(name: str, target: str) -> str:
     assert module
     with context(), ir.Location.unknown():
         contraction = read_contraction(function)
-        kernel = emit(contraction, choose(contraction, None, resolve(target)))
+        described = resolve(target)
+        kernel = emit(contraction, complete(contraction, Schedule(), described), described)
         run_pipeline(kernel.operation, "builtin.module(gpu.module(canonicalize,cse,gpu.func(place-shared)))")
     return compile_ptx(kernel, resolve(target).arch).text
 
@@ -98,7 +101,8 @@ def test_shapes_that_used_to_spill_do_not(case: Case, tile: SimtTile) -> None:
     (function,) = functions(module := case.module())
     assert module
     with context(), ir.Location.unknown():
-        kernel = emit(read_contraction(function), tile)
+        contraction, described = read_contraction(function), resolve("v100")
+        kernel = emit(contraction, complete(contraction, Schedule(gpu=tile.gpu), described), described)
         run_pipeline(kernel.operation, "builtin.module(gpu.module(canonicalize,cse,gpu.func(place-shared)))")
     assembled = ptxas.assemble(compile_ptx(kernel, "sm_70").text, "sm_70")
     if assembled is None:

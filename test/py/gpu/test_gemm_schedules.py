@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from family_kernels import emitter
 from gemm_dispatches import Case, assert_close, matmul
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.contraction import family as contraction
+from tilewright.compiler.families.contract import Declined
+from tilewright.compiler.families.contraction.choice import complete
 from tilewright.compiler.families.contraction.mma_gemm import MmaTile
 from tilewright.compiler.families.contraction.problem import read_contraction
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile
 from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
-from tilewright.compiler.families.contraction.tiles import choose
+from tilewright.compiler.families.contraction.tiles import tile_of
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
-from tilewright.compiler.families.decision import Declined
 from tilewright.compiler.ir import functions
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import resolve
@@ -22,7 +23,10 @@ from tilewright.compiler.targets.target import resolve
 def chosen(case: Case, target: str, asked: GpuTile | None = None):
     (function,) = functions(module := case.module())
     assert module
-    return choose(read_contraction(function), asked, resolve(target))
+    contraction, described = read_contraction(function), resolve(target)
+    made = complete(contraction, Schedule(gpu=asked), described).gpu
+    assert made is not None
+    return tile_of(contraction, made, described)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +56,8 @@ def test_large_products_get_large_tiles_small_ones_fill_the_machine() -> None:
 
 
 def test_a_schedule_is_followed_to_the_letter() -> None:
-    asked = GpuTile("simt", block=(64, 32, 8), thread=(4, 4), stages=2, split_k=2, raster=4)
-    assert chosen(matmul(90, 70, 64), "a100", asked) == SimtTile(64, 32, 8, 4, 4, 2, 2, 4, True)
+    asked = GpuTile("simt", block=(64, 32, 8), thread=(4, 4), stages=2, split_k=2, raster=2, resident=4)
+    assert chosen(matmul(90, 70, 64), "a100", asked) == SimtTile(64, 32, 8, 4, 4, 2, 2, 2, True, 4, 4)
     asked = GpuTile("mma", block=(64, 32, 64), warp=(32, 16), instruction="mma.m16n8k16", stages=4)
     tile = chosen(matmul(90, 70, 64, dtype="bf16"), "a100", asked)
     assert (tile.instruction.name, tile.block_k, tile.warp_n, tile.stages) == ("mma.m16n8k16.bf16", 64, 16, 4)
@@ -110,7 +114,7 @@ def test_what_is_no_contraction_is_left_to_other_families() -> None:
     (function,) = functions(module := case.module())
     assert module
     with pytest.raises(Declined, match="the result is contiguous along the batch"):
-        contraction.emit(function, Schedule(), resolve("a100"))
+        emitter("contraction")(function, Schedule(), resolve("a100"))
 
 
 @pytest.mark.parametrize("target", ["v100", "a100", "h100"])
@@ -119,7 +123,7 @@ def test_the_entry_point_computes_what_it_chose(target: str, dtype: str) -> None
     case = matmul(50, 44, 70, dtype=dtype, epilogue="bias_relu")
     (function,) = functions(module := case.module())
     assert module
-    kernel = contraction.emit(function, Schedule(), resolve(target))
+    kernel = emitter("contraction")(function, Schedule(), resolve(target))
     assert kernel is not None
     found, expected = case.emulate(kernel)
     assert_close(found, expected, "f32", "f32" if dtype == "f32" else "f16")

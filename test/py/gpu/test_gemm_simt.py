@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.codegen.emulation import run_kernel
-from tilewright.compiler.families.contraction import skinny_gemm
+from tilewright.compiler.families.contraction.choice import choose_skinny
 from tilewright.compiler.families.contraction.problem import read_contraction
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile, emit_simt
 from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile, emit_skinny
@@ -151,7 +151,7 @@ def test_few_rows(rows: int, b: str, dtype: str) -> None:
         case = matmul(rows, n, k, "mk" if n == 33 else "km", b, dtype=dtype)
 
         def emit(contraction, parts=parts):
-            tile = skinny_gemm.choose(contraction, resolve("a100"))
+            tile = choose_skinny(contraction, resolve("a100"))
             return emit_skinny(contraction, replace(tile, split_k=parts))
 
         found, expected = case.run(emit)
@@ -164,5 +164,5 @@ def test_a_vector_by_a_matrix_and_a_matrix_by_a_vector() -> None:
         Case({"m": 90, "k": 100}, ("m", "k"), ("k",), ("m",), epilogue="gelu"),
         Case({"b": 3, "n": 40, "k": 64}, ("b", "k"), ("b", "n", "k"), ("b", "n")),
     ):
-        found, expected = case.run(lambda c: emit_skinny(c, skinny_gemm.choose(c, resolve("v100"))))
+        found, expected = case.run(lambda c: emit_skinny(c, choose_skinny(c, resolve("v100"))))
         assert_close(found, expected, "f32")

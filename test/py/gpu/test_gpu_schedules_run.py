@@ -20,8 +20,8 @@ from tilewright.compiler.families.gpu import families
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.targets.occupancy import register_limit, resident_blocks
 from tilewright.compiler.targets.target import resolve
-from tilewright.compiler.tuning.gpu.occupancy import register_limit, resident_blocks
 
 RAGGED = Case({"m": 37, "n": 44, "k": 70}, ("m", "k"), ("k", "n"), ("m", "n"), epilogue="bias_relu")
 HALF = Case(
@@ -57,8 +57,7 @@ def offered(case: Case, target: str, precision: str, most: int) -> list[tuple[st
     candidates = construct.offers(function)
     assert candidates
     for number, candidate in enumerate(candidates[:most]):
-        schedule_attribute.write(function, candidate.schedule)
-        written, _ = families.emit(function, described)
+        written = families.emit(families.complete(function, candidate.schedule, described), described)
         result = np.zeros(expected.shape, NUMPY[case.result_dtype])
         arrays = [*inputs, result]
         run_kernel(written, arrays, seed=number)
@@ -134,7 +133,8 @@ def test_kernels_take_what_was_estimated(target, dtype, shape):
     expected = expect(shape, dtype, described)
     module = parse(dispatch_text(shape, dtype))
     (function,) = functions(module)
-    schedule_attribute.write(function, Schedule(gpu=expected.choice.tile))
+    made = families.constructed(function, Schedule(gpu=expected.choice.tile), described)
+    schedule_attribute.write(function, made)
     launch = lower.assemble(lower.lower(function, described, "0" * 16), described).kernel.launch
     assert launch is not None and launch.image == "cubin"
     assert launch.spill_bytes == 0

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from family_kernels import emitter
 from hopper_products import Convolution, Product, two_results
 
 from tilewright.compiler.codegen.emulation import execute, load_kernel, run_kernel
 from tilewright.compiler.families.gpu.emitted_tiles import read_product
-from tilewright.compiler.families.wgmma import family as hopper_gemm
 from tilewright.compiler.ir import context, functions, ir, parse
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import resolve
@@ -31,7 +31,7 @@ def kernel_of(text: str, gpu: GpuTile | None, cores: int) -> ir.Module:
     target = replace(resolve("h100"), num_cores=cores)
     with context(), ir.Location.unknown():
         (function,) = functions(module := parse(text))
-        found = hopper_gemm.emit(function, Schedule(gpu=gpu), target)
+        found = emitter("wgmma")(function, Schedule(gpu=gpu), target)
         del module
     return found
 

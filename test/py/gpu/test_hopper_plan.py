@@ -17,7 +17,8 @@ from tilewright.compiler.families.wgmma.producer import b_pieces
 from tilewright.compiler.families.wgmma.schedule import TileSchedule
 from tilewright.compiler.families.wgmma.split import Workspace
 from tilewright.compiler.families.wgmma.tile import REGISTERS, SHARED_BYTES, HopperTile
-from tilewright.compiler.nouns.schedule import GpuTile
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.launch_rules import broken_map_rule
 from tilewright.runtime.program import TensorMap
 
@@ -411,16 +412,10 @@ def test_long_sums_of_few_tiles_are_divided():
 
 def test_a_schedule_overrides_what_is_chosen():
     """What a schedule says is taken, and stages fill what is left of shared memory."""
-    chosen = HopperTile(2, 256, 4, 2, 4)
-    tile = hopper_choice.tile_of(GpuTile("wgmma", block=(64, 128, 64), raster=3), chosen)
-    assert (tile.rows, tile.columns, tile.cluster, tile.split, tile.raster, tile.stages) == (
-        64,
-        128,
-        1,
-        1,
-        3,
-        8,
-    )
+    said = GpuTile("wgmma", block=(64, 128, 64), raster=3)
+    made = hopper_choice.complete(matmul(4096, 4096, 4096), Schedule(gpu=said), resolve("h100")).gpu
+    assert made is not None
+    assert (made.block, made.cluster, made.split_k, made.raster, made.stages) == ((64, 128, 64), 1, 1, 3, 8)
 
 
 @pytest.mark.parametrize(

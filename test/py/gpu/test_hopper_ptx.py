@@ -3,13 +3,13 @@
 import re
 
 import pytest
+from family_kernels import emitter
 from hopper_products import Convolution, Product
 
 from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.codegen.ptxas import assemble, find
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.decision import Declined
-from tilewright.compiler.families.wgmma import family as hopper_gemm
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.ir import context, functions, ir, parse
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
@@ -22,7 +22,7 @@ def emitted(problem: Product | Convolution, gpu: GpuTile | None) -> ir.Module:
     """The kernel of a dispatch for the h100 preset, shared memory placed."""
     with context(), ir.Location.unknown():
         (function,) = functions(module := parse(problem.text()))
-        found = hopper_gemm.emit(function, Schedule(gpu=gpu), resolve("h100"))
+        found = emitter("wgmma")(function, Schedule(gpu=gpu), resolve("h100"))
         run_pipeline(found.operation, "builtin.module(gpu.module(gpu.func(place-shared)))")
         del module
         return found
@@ -126,11 +126,10 @@ def test_illegal_schedules_are_refused(gpu, rule):
         (Product(64, 64, 60), None),
         (Product(64, 64, 64, "f32", result="f32"), None),
         (Product(8, 512, 512), None),
-        (Product(512, 512, 512), GpuTile("mma")),
         (Convolution(2, 16, 16, 3, 64), None),
     ],
 )
 def test_others_are_left_to_other_families(problem, gpu):
-    """Strides that are no multiples of 16 bytes, exact f32, few rows, and schedules for other kernels."""
+    """Strides that are no multiples of 16 bytes, exact f32, and few rows."""
     with pytest.raises(Declined):
         emitted(problem, gpu)

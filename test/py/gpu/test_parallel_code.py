@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from family_kernels import emitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parallel_models import dispatches, sample
@@ -17,7 +18,7 @@ from torch import nn
 from tilewright.compiler.codegen.ptxas import assemble
 from tilewright.compiler.codegen.translate import translate
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.elementwise.family import emit, read, trace
+from tilewright.compiler.families.elementwise.family import read, trace
 from tilewright.compiler.families.elementwise.transpose import boxes
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import resolve
@@ -32,7 +33,7 @@ def kernels(function, *args: torch.Tensor, arch: str = "sm_90a", starts: str = "
     for name, dispatch in found.items():
         if not name.startswith(starts):
             continue
-        written = emit(dispatch, Schedule(), resolve(f"cuda:{arch}"))
+        written = emitter("elementwise")(dispatch, Schedule(), resolve(f"cuda:{arch}"))
         texts.append(translate(str(written), arch).text)
         assembled = assemble(texts[-1], arch)
         assert assembled is not None, "the development extra brings an assembler"
@@ -61,7 +62,7 @@ def test_elements_in_order_are_accessed_by_16_bytes(arch: str) -> None:
 def test_vectors_of_every_width(dtype: torch.dtype, lanes: int) -> None:
     _module, found = dispatches(lambda a: a + a, sample(512, 1024, dtype=dtype))
     (dispatch,) = found.values()
-    written = str(emit(dispatch, Schedule(), resolve("cuda:sm_90a")))
+    written = str(emitter("elementwise")(dispatch, Schedule(), resolve("cuda:sm_90a")))
     found = set(re.findall(r"vector\.(?:load|store) .*{alignment = 16 : i64} : .*vector<(\d+)x", written))
     assert found == {str(lanes)}
 
@@ -148,12 +149,14 @@ def test_a_schedule_decides_threads_and_lanes() -> None:
     _module, found = dispatches(torch.relu, sample(64, 1024))
     (dispatch,) = found.values()
     target = resolve("cuda:sm_80")
-    text = str(emit(dispatch, Schedule((1024,), gpu=GpuTile("elementwise", 128, vector=2)), target))
+    text = str(
+        emitter("elementwise")(dispatch, Schedule((1024,), gpu=GpuTile("elementwise", 128, vector=2)), target)
+    )
     assert "known_block_size = array<i32: 128, 1, 1>" in text
     assert "grid = 64 : i64" in text
     assert "vector<2xf32>" in text and "vector<4xf32>" not in text
     with pytest.raises(ScheduleError, match=r"gpu\.vector is 3"):
-        emit(dispatch, Schedule(gpu=GpuTile("elementwise", 128, vector=3)), target)
+        emitter("elementwise")(dispatch, Schedule(gpu=GpuTile("elementwise", 128, vector=3)), target)
 
 
 @settings(max_examples=20, derandomize=True, deadline=None)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from family_kernels import emitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parallel_models import ELEMENTS, check, dispatches, sample
@@ -15,7 +16,6 @@ from torch import nn
 
 from tilewright.compiler import driver
 from tilewright.compiler.codegen.emulation import run_kernel
-from tilewright.compiler.families.elementwise.family import emit
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import resolve
 
@@ -106,7 +106,7 @@ def test_any_schedule_gives_the_same_results(threads: int, vector: int, block: i
     _module, found = dispatches(function, a, b)
     (dispatch,) = found.values()
     schedule = Schedule((1, block), gpu=GpuTile("elementwise", threads, vector=vector))
-    module = emit(dispatch, schedule, resolve("cuda:sm_90a"))
+    module = emitter("elementwise")(dispatch, schedule, resolve("cuda:sm_90a"))
     expected = function(a, b)
     result = torch.zeros_like(expected)
     run_kernel(module, [a.numpy(), b.numpy(), result.numpy()], seed=1)
@@ -195,7 +195,7 @@ def test_neighbours_that_share_windows(columns: int) -> None:
     x = sample(1, 32, 36, columns).to(memory_format=torch.channels_last)
     _module, found = dispatches(conv, x, arch="sm_80")
     (name,) = [n for n in found if n.startswith("conv")]
-    module = emit(found[name], Schedule(), replace(resolve("cuda:sm_80"), num_cores=1))
+    module = emitter("elementwise")(found[name], Schedule(), replace(resolve("cuda:sm_80"), num_cores=1))
     padded = F.pad(x, (1, 1, 1, 1)).permute(0, 2, 3, 1).contiguous()
     taps = conv.weight.detach().permute(2, 3, 1, 0).reshape(3, 3, 32).contiguous()
     result, bias = torch.zeros(1, 36, columns, 32), conv.get_parameter("bias")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from family_kernels import emitter
 from parallel_models import dispatches, sample
 
 from tilewright.compiler.codegen.emulation import run_kernel
-from tilewright.compiler.families.elementwise.family import emit
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.targets.target import resolve
@@ -19,7 +19,7 @@ def kernel(prefix: str, function, *args: torch.Tensor) -> str:
     """The kernel of the first dispatch whose name starts so."""
     _module, found = dispatches(function, *args)
     dispatch = next(own for name, own in found.items() if name.startswith(prefix))
-    return str(emit(dispatch, Schedule(), resolve("cuda:sm_90a")))
+    return str(emitter("elementwise")(dispatch, Schedule(), resolve("cuda:sm_90a")))
 
 
 def without(text: str, line: str, number: int) -> ir.Module:

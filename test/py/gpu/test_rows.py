@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dispatch_runs import agree, dispatches, kernel_of, run
+from family_kernels import emitter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_mutants import survivors
@@ -18,9 +19,7 @@ from tilewright.compiler.codegen import nvvm, ptxas
 from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.decision import Declined
-from tilewright.compiler.families.fallback import family as fallback
-from tilewright.compiler.families.rows import family as rows
+from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.families.rows.layout import RowShape, choose_layout
 from tilewright.compiler.families.rows.problem import NotRows, read_rows
 from tilewright.compiler.ir import ir, walk
@@ -39,10 +38,10 @@ def own(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir
     operator = ir.StringAttr(function.attributes["tilewright.operator"]).value
     if operator in ("reduction", "sort", "topk", "scan"):
         try:
-            return rows.emit(function, schedule, target)
+            return emitter("rows")(function, schedule, target)
         except Declined as reason:
             raise AssertionError(f"left to the fallback: {function}") from reason
-    return fallback.emit(function, schedule, target)
+    return emitter("fallback")(function, schedule, target)
 
 
 CASES = {
@@ -225,7 +224,7 @@ def test_a_schedule_says_how_many_threads(threads: int) -> None:
     x = r(5, 300)
     _module, dispatch = reduction(lambda x: torch.softmax(x, -1), (x,))
     with dispatch.context, ir.Location.unknown():
-        kernel = rows.emit(dispatch, Schedule(gpu=GpuTile(threads=threads, vector=2)), resolve("v100"))
+        kernel = emitter("rows")(dispatch, Schedule(gpu=GpuTile(threads=threads, vector=2)), resolve("v100"))
     assert launch_of(kernel)["block"] == threads
     result = torch.zeros(5, 300)
     run_kernel(kernel, [x.numpy(), result.numpy()])
@@ -235,7 +234,7 @@ def test_a_schedule_says_how_many_threads(threads: int) -> None:
 def test_a_number_of_threads_that_rows_cannot_share_is_refused() -> None:
     _module, dispatch = reduction(lambda x: torch.softmax(x, -1), (r(5, 300),))
     with pytest.raises(ScheduleError, match="96 threads asked for; use a power of two"):
-        rows.emit(dispatch, Schedule(gpu=GpuTile(threads=96)), resolve("v100"))
+        emitter("rows")(dispatch, Schedule(gpu=GpuTile(threads=96)), resolve("v100"))
 
 
 def test_products_of_matrices_are_no_rows() -> None:
@@ -288,7 +287,7 @@ def test_blocks_of_a_long_row_wait_for_each_other() -> None:
     _module, dispatch = reduction(lambda x: x.var(0), (x,))
     target = replace(resolve("v100"), num_cores=3)
     with dispatch.context, ir.Location.unknown():
-        kernel = rows.emit(dispatch, Schedule(gpu=GpuTile(threads=64)), target)
+        kernel = emitter("rows")(dispatch, Schedule(gpu=GpuTile(threads=64)), target)
     assert launch_of(kernel)["grid"] == 3
     assert "cooperative = true" in str(kernel)
 

@@ -78,8 +78,8 @@ def asked_of(function: ir.Operation) -> GpuTile:
 def emitted(function: ir.Operation, schedule: Schedule, target: str) -> ir.Module:
     """The kernel of a dispatch with another schedule."""
     with function.context, function.location:
-        schedule_attribute.write(function, schedule)
-        return families.emit(function, resolve(target))[0]
+        described = resolve(target)
+        return families.emit(families.complete(function, schedule, described), described)
 
 
 def schedule_of(kernel: ir.Module) -> Schedule:

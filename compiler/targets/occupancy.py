@@ -12,10 +12,6 @@ from tilewright.compiler.targets.target import Target
 REGISTER_UNIT = 256
 """Registers are handed to warps in multiples of this many. Source: CUDA occupancy calculator, all of sm_30 to sm_90."""
 
-MOST_ASKED_BLOCKS = 8
-"""Blocks per multiprocessor that kernels of contractions ask the assembler to leave room for, at most: small ones may take
-registers until no more than these fit."""
-
 Counts = np.ndarray | int
 
 
