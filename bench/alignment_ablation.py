@@ -67,13 +67,13 @@ def ablate(case, threads: int) -> Row:
         replace(full, top_k=1, **{rule: rule in on for rule in RULE_SETS[-1]}) for on in reversed(RULE_SETS)
     ]
     with module.context, ir.Location.unknown(module.context):
-        offers = {}
+        candidates = {}
         for function in functions(module):
             name = ir.StringAttr(function.attributes["sym_name"]).value
             if "tilewright.operator" in function.attributes:
-                offers[name] = [c.offers(function)[:1] for c in constructions]
-        offers = {name: [o[0] for o in found] for name, found in offers.items() if all(found)}
-        called = _called(module, offers)
+                candidates[name] = [c.candidates_or_none(function)[:1] for c in constructions]
+        candidates = {name: [o[0] for o in found] for name, found in candidates.items() if all(found)}
+        called = _called(module, candidates)
         if not called:
             raise ValueError(f"{case.name}: no dispatch that the rules decide on")
         # Beside the operator itself there may be transposes into its layout.
@@ -84,34 +84,34 @@ def ablate(case, threads: int) -> Row:
             for f in functions(module)
             if "tilewright.operator" in f.attributes
         }
-        name = max(called, key=lambda n: (operators[n] != "elementwise", offers[n][0].us))
+        name = max(called, key=lambda n: (operators[n] != "elementwise", candidates[n][0].us))
         for function in functions(module):
             if ir.StringAttr(function.attributes["sym_name"]).value == name:
-                schedule_attribute.write(function, offers[name][0].schedule)
+                schedule_attribute.write(function, candidates[name][0].schedule)
         options = ProfilerOptions(threads=threads, seconds=1.0)
         # Times are compared with each other, so all are measured now: earlier records are not read.
         with RecordStore(None) as store:
             decisions = profile(
                 module,
                 target,
-                lambda f: offers[name] if ir.StringAttr(f.attributes["sym_name"]).value == name else [],
+                lambda f: candidates[name] if ir.StringAttr(f.attributes["sym_name"]).value == name else [],
                 options,
                 store=store,
             )
     # Rules that change nothing give one candidate for several sets.
     measured = {c.schedule: c for c in decisions[name].candidates} if name in decisions else {}
-    chosen = [measured.get(offer.schedule) for offer in reversed(offers[name])]
+    chosen = [measured.get(candidate.schedule) for candidate in reversed(candidates[name])]
     return Row(
         case.name,
         name,
-        tuple(offer.schedule.text() for offer in reversed(offers[name])),
+        tuple(candidate.schedule.text() for candidate in reversed(candidates[name])),
         tuple(c.time_us if c else None for c in chosen),
         tuple(c.error if c else "every set of rules chooses the same" for c in chosen),
     )
 
 
-def _called(module, offers: dict) -> list[str]:
-    """Dispatches with offers that @main calls."""
+def _called(module, candidates: dict) -> list[str]:
+    """Dispatches with candidates that @main calls."""
     from tilewright.compiler.ir import functions, ir, walk
 
     found: dict[str, None] = {}
@@ -119,7 +119,7 @@ def _called(module, offers: dict) -> list[str]:
         if ir.StringAttr(function.attributes["sym_name"]).value == "main":
             for call in walk(function, "func.call"):
                 found[ir.FlatSymbolRefAttr(call.attributes["callee"]).value] = None
-    return [name for name in found if name in offers]
+    return [name for name in found if name in candidates]
 
 
 def speedups(rows: Sequence[Row]) -> list[float]:

@@ -208,9 +208,9 @@ def compile_module(
 def profile_schedules(module: ir.Module, target: Target, report: Report, options: ProfilerOptions) -> None:
     """Puts the measured best of its constructed candidates on every dispatch of the module."""
     start = time.perf_counter()
-    offer = partial(candidates, target=target)
+    candidates_of = partial(candidates, target=target)
     with module.context, ir.Location.unknown(module.context), reporting() as say:
-        report.decisions.update(profile(module, target, offer, options, say))
+        report.decisions.update(profile(module, target, candidates_of, options, say))
     report.add("profile", time.perf_counter() - start)
     debug.log(1, f"phase profile: {report.phases_s['profile']:.3f} s, {len(report.decisions)} dispatches")
     debug.dump_module("4-profile", module)
@@ -218,7 +218,7 @@ def profile_schedules(module: ir.Module, target: Target, report: Report, options
 
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
     """The constructed schedules of a dispatch, the one to use without a measurement first."""
-    constructed = ConstructSchedules.for_target(target).offers(function)
+    constructed = ConstructSchedules.for_target(target).candidates_or_none(function)
     decided = ScheduleWinograd.for_target(target).decide(function) if target.kind == "cpu" else None
     if decided is None:
         return constructed

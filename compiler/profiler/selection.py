@@ -24,8 +24,13 @@ from tilewright.compiler.nouns.record import Record, key_of, schedule_text, targ
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.profiler.decisions import Decision, Measured
 from tilewright.compiler.profiler.kernel_messages import object_digest
+from tilewright.compiler.profiler.measurement_tasks import (
+    CandidatesOf,
+    MeasurementTask,
+    describe,
+    measurement_tasks,
+)
 from tilewright.compiler.profiler.processes import Child, ChildLost, Message
-from tilewright.compiler.profiler.questions import Offer, Question, describe, questions
 from tilewright.compiler.profiler.recording import Recording, now
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.record_store import RecordStore
@@ -64,47 +69,47 @@ Say = Callable[[int, int, str], None]
 def profile(
     module: ir.Module,
     target: Target,
-    offer: Offer,
+    candidates_of: CandidatesOf,
     options: ProfilerOptions,
     say: Say = lambda done, total, text: None,
     store: RecordStore | None = None,
 ) -> dict[str, Decision]:
     """Puts the fastest of its candidates on every dispatch that @main calls; returns the decisions by dispatch.
 
-    `offer(function)` lists the candidates, first the one that is there already: a dispatch that carries another
+    `candidates_of(function)` lists the candidates, first the one that is there already: a dispatch that carries another
     schedule was written by hand, and keeps it. Records go to `store`, or to that of the cache folder, dispatch by
     dispatch, so an interrupted profile resumes.
     """
     profiler = _Profiler(target, options, say, store)
     try:
-        found = list(questions(module, target, offer))
-        profiler.answer(found)
+        found = list(measurement_tasks(module, target, candidates_of))
+        profiler.decide(found)
     finally:
         profiler.close()
     decisions = {}
-    for question in found:
-        decision = decisions[question.name] = _decision(question, options.gain)
-        debug.log(2, f"profiler: {question.name}: {decision.rows()}")
-        chosen = question.candidates[decision.chosen]
-        schedule_attribute.write(question.function, chosen.schedule)
-        schedule_attribute.write_prediction(question.function, chosen.us, chosen.bound)
+    for task in found:
+        decision = decisions[task.name] = _decision(task, options.gain)
+        debug.log(2, f"profiler: {task.name}: {decision.rows()}")
+        chosen = task.candidates[decision.chosen]
+        schedule_attribute.write(task.function, chosen.schedule)
+        schedule_attribute.write_prediction(task.function, chosen.us, chosen.bound)
     return decisions
 
 
-def _decision(question: Question, gain: float) -> Decision:
-    """What the records of a question say."""
-    numbers = range(len(question.candidates))
-    usable = ["" if n in question.errors else question.objects.get(n, "") for n in numbers]
-    times = question.known_us()
+def _decision(task: MeasurementTask, gain: float) -> Decision:
+    """What the records of a task say."""
+    numbers = range(len(task.candidates))
+    usable = ["" if n in task.errors else task.objects.get(n, "") for n in numbers]
+    times = task.known_us()
     rows = tuple(
-        Measured(candidate.schedule, times.get(usable[n]), question.errors.get(n, ""))
-        for n, candidate in enumerate(question.candidates)
+        Measured(candidate.schedule, times.get(usable[n]), task.errors.get(n, ""))
+        for n, candidate in enumerate(task.candidates)
     )
-    return Decision(rows, fastest(usable, question.records, gain))
+    return Decision(rows, fastest(usable, task.records, gain))
 
 
 class _Profiler:
-    """Finds out of every question's candidates what is not on record."""
+    """Finds out of every task's candidates what is not on record."""
 
     def __init__(self, target: Target, options: ProfilerOptions, say: Say, store: RecordStore | None):
         self.target, self.options, self.say = target, options, say
@@ -117,119 +122,115 @@ class _Profiler:
         self.bench.stop()
         self.recording.close()
 
-    def answer(self, asked: Sequence[Question]) -> None:
+    def decide(self, asked: Sequence[MeasurementTask]) -> None:
         """Compiles candidates that are not known, and measures objects that are not."""
-        for question in asked:
-            self.recall(question)
-        self.compile([(question, question.unknown()) for question in asked])
-        for question in asked:
-            self.look_up(question)
-        open_ = [question for question in asked if question.unmeasured()]
+        for task in asked:
+            self.recall(task)
+        self.compile([(task, task.unknown()) for task in asked])
+        for task in asked:
+            self.look_up(task)
+        open_ = [task for task in asked if task.unmeasured()]
         if not open_:
             return
         debug.log(1, f"profiler: {len(asked) - len(open_)} dispatches on record, {len(open_)} to measure")
-        self.compile([(question, question.missing()) for question in open_])
-        for number, question in enumerate(open_):
-            self.say(number, len(open_), f"measuring {question.name}")
-            self.measure(question)
+        self.compile([(task, task.missing()) for task in open_])
+        for number, task in enumerate(open_):
+            self.say(number, len(open_), f"measuring {task.name}")
+            self.measure(task)
         self.say(len(open_), len(open_), "measured")
 
-    def recall(self, question: Question) -> None:
+    def recall(self, task: MeasurementTask) -> None:
         """Takes in what this compiler made of the candidates when it met them before."""
-        schedules = [candidate.schedule for candidate in question.candidates]
-        objects = self.recording.objects(question.code, self.code, schedules)
-        question.objects = {number: digest for number, digest in enumerate(objects) if digest}
-        refused = self.recording.refusals(question.workload.key, compiler_version())
+        schedules = [candidate.schedule for candidate in task.candidates]
+        objects = self.recording.objects(task.code, self.code, schedules)
+        task.objects = {number: digest for number, digest in enumerate(objects) if digest}
+        refused = self.recording.refusals(task.workload.key, compiler_version())
         errors = {record.schedule: record.error for record in refused}
-        for number in question.unknown():
+        for number in task.unknown():
             reason = errors.get(schedule_text(schedules[number]))
             if reason is not None:
-                question.errors[number] = reason
+                task.errors[number] = reason
 
-    def look_up(self, question: Question) -> None:
+    def look_up(self, task: MeasurementTask) -> None:
         """Takes in what is on record of the candidates' objects."""
-        found = self.recording.find(question.workload.key, question.residence, set(question.objects.values()))
-        known = set(question.records)
-        question.learn([record for record in found if record not in known])
+        found = self.recording.find(task.workload.key, task.residence, set(task.objects.values()))
+        known = set(task.records)
+        task.learn([record for record in found if record not in known])
 
-    def compile(self, wanted: Sequence[tuple[Question, Sequence[int]]]) -> None:
+    def compile(self, wanted: Sequence[tuple[MeasurementTask, Sequence[int]]]) -> None:
         """Gives candidates their kernels and objects, from the cache or from a worker."""
         cache = KernelCache.open()
         jobs: list[Job] = []
-        places: list[tuple[Question, int, str]] = []
-        for question, numbers in wanted:
+        places: list[tuple[MeasurementTask, int, str]] = []
+        for task, numbers in wanted:
             for number in numbers:
-                schedule = question.candidates[number].schedule
-                key = _key(question.text, schedule, self.target)
-                found = cache.find(key, question.name)
+                schedule = task.candidates[number].schedule
+                key = _key(task.text, schedule, self.target)
+                found = cache.find(key, task.name)
                 if found is None:
-                    what = f"candidate {number} of `{question.name}`"
-                    arguments = (question.text, schedule.as_dict(), self.target)
+                    what = f"candidate {number} of `{task.name}`"
+                    arguments = (task.text, schedule.as_dict(), self.target)
                     limit_s = self.options.compile_timeout_s
                     jobs.append(Job(self.options.compiling, arguments, what, limit_s=limit_s))
-                    places.append((question, number, key))
+                    places.append((task, number, key))
                 else:
-                    self.take(question, number, found)
+                    self.take(task, number, found)
         count = 0
 
         def done(job: int, result: Any) -> None:
             nonlocal count
             count += 1
-            question, number, key = places[job]
+            task, number, key = places[job]
             if isinstance(result, TilewrightError):
                 reason = result.how if isinstance(result, CompilerCrashError) else str(result).splitlines()[0]
-                self.fail(question, number, reason)
+                self.fail(task, number, reason)
             elif isinstance(result, Exception):
                 raise result
             else:
-                kernel = replace(result, kernel=replace(result.kernel, name=question.name))
-                self.take(question, number, kernel)
+                kernel = replace(result, kernel=replace(result.kernel, name=task.name))
+                self.take(task, number, kernel)
                 cache.store(key, kernel)
             self.say(count, len(jobs), "compiling candidates")
 
         if jobs:
             pool().run(jobs, done)
-        for question, numbers in wanted:
-            made = [
-                (question.candidates[n].schedule, question.objects[n])
-                for n in numbers
-                if n in question.kernels
-            ]
+        for task, numbers in wanted:
+            made = [(task.candidates[n].schedule, task.objects[n]) for n in numbers if n in task.kernels]
             if made:
-                self.recording.keep_objects(question.code, self.code, made)
+                self.recording.keep_objects(task.code, self.code, made)
 
     @staticmethod
-    def take(question: Question, number: int, kernel: LoweredKernel) -> None:
+    def take(task: MeasurementTask, number: int, kernel: LoweredKernel) -> None:
         """A candidate's kernel, which is out if its object is known to fail."""
-        question.kernels[number] = kernel
-        question.objects[number] = object_digest(kernel.kernel, kernel.tasks)
-        question.learn()
+        task.kernels[number] = kernel
+        task.objects[number] = object_digest(kernel.kernel, kernel.tasks)
+        task.learn()
 
-    def measure(self, question: Question) -> None:
+    def measure(self, task: MeasurementTask) -> None:
         """Runs what has no record until all of it is measured or has failed.
 
         The child says what it is about to run; where it dies or hangs, that object is blamed and the rest start anew.
         """
         # Another dispatch may have been the same workload, and another process may have met it.
-        self.look_up(question)
-        while question.unmeasured():
-            if missing := question.missing():
-                self.compile([(question, missing)])
+        self.look_up(task)
+        while task.unmeasured():
+            if missing := task.missing():
+                self.compile([(task, missing)])
                 continue
-            alive = question.to_run()
+            alive = task.to_run()
             running: int | None = None
             started = now()
             process = self.bench.get()
             try:
-                process.send(self.request(question, alive))
+                process.send(self.request(task, alive))
                 while True:
                     message = process.receive(self.options.run_timeout_s)
                     if message.get("done"):
-                        self.keep(question, alive, message["times_us"], started)
-                        self.keep(question, alive, message["duel_us"], now())
+                        self.keep(task, alive, message["times_us"], started)
+                        self.keep(task, alive, message["duel_us"], now())
                         return
                     if message.get("error"):
-                        self.fail(question, alive[message["checked"]], str(message["error"]))
+                        self.fail(task, alive[message["checked"]], str(message["error"]))
                         if message.get("last"):
                             self.bench.stop()
                             break
@@ -239,35 +240,37 @@ class _Profiler:
                 self.bench.stop()
                 if running is None:
                     # It never came to run anything: no fault of a kernel's, so nothing to remember.
-                    debug.log(1, f"profiler: {question.name}: the measuring process {lost}")
-                    question.errors[0] = str(lost)
+                    debug.log(1, f"profiler: {task.name}: the measuring process {lost}")
+                    task.errors[0] = str(lost)
                 else:
-                    self.fail(question, running, str(lost))
+                    self.fail(task, running, str(lost))
 
-    def request(self, question: Question, alive: Sequence[int]) -> Message:
+    def request(self, task: MeasurementTask, alive: Sequence[int]) -> Message:
         """What the child is told: the kernels, which of them to time, and what is known of the others."""
-        unmeasured, known = question.unmeasured(), question.known_us()
+        unmeasured, known = task.unmeasured(), task.known_us()
         return {
-            **describe(question, alive, self.target),
+            **describe(task, alive, self.target),
             "threads": self.options.threads,
             "device_index": self.options.device_index,
             "seconds": self.options.seconds,
             "timed": [place for place, number in enumerate(alive) if number in unmeasured],
             "known_us": {
-                str(place): known[question.objects[number]]
+                str(place): known[task.objects[number]]
                 for place, number in enumerate(alive)
-                if question.objects[number] in known
+                if task.objects[number] in known
             },
             "best_us": min(known.values(), default=None),
         }
 
-    def keep(self, question: Question, alive: Sequence[int], rounds: dict[str, list[float]], at: str) -> None:
+    def keep(
+        self, task: MeasurementTask, alive: Sequence[int], rounds: dict[str, list[float]], at: str
+    ) -> None:
         """Records the kernels that took turns in one sitting."""
         self.append(
-            question,
+            task,
             [
                 self.record(
-                    question,
+                    task,
                     alive[int(place)],
                     rounds_us=tuple(max(0.001, round(v, 3)) for v in values),
                     at=at,
@@ -277,28 +280,28 @@ class _Profiler:
             ],
         )
 
-    def fail(self, question: Question, number: int, reason: str) -> None:
+    def fail(self, task: MeasurementTask, number: int, reason: str) -> None:
         """Records that a candidate was not compiled, or that its object does not do its work."""
-        debug.log(1, f"profiler: {question.name}, candidate {number}: {reason}")
-        question.errors[number] = reason
-        self.append(question, [self.record(question, number, error=reason, at=now())])
+        debug.log(1, f"profiler: {task.name}, candidate {number}: {reason}")
+        task.errors[number] = reason
+        self.append(task, [self.record(task, number, error=reason, at=now())])
 
     def record(
         self,
-        question: Question,
+        task: MeasurementTask,
         number: int,
         rounds_us: tuple[float, ...] = (),
         error: str = "",
         at: str = "",
     ) -> Record:
         return Record(
-            workload=question.workload.key,
+            workload=task.workload.key,
             target=self.recording.target,
             device=self.options.device,
             threads=self.options.threads,
-            residence=question.residence,
-            schedule=schedule_text(question.candidates[number].schedule),
-            object=question.objects.get(number, ""),
+            residence=task.residence,
+            schedule=schedule_text(task.candidates[number].schedule),
+            object=task.objects.get(number, ""),
             rounds_us=rounds_us,
             error=error,
             compiler=compiler_version(),
@@ -306,10 +309,10 @@ class _Profiler:
             at=at,
         )
 
-    def append(self, question: Question, records: Sequence[Record]) -> None:
+    def append(self, task: MeasurementTask, records: Sequence[Record]) -> None:
         if records:
-            self.recording.append(records, (question.workload.to_text(), self.target_text))
-            question.learn(records)
+            self.recording.append(records, (task.workload.to_text(), self.target_text))
+            task.learn(records)
 
 
 def _key(text: str, schedule: Schedule, target: Target) -> str:

@@ -127,7 +127,7 @@ class ConstructSchedules(Pass):
             matrix_unit=self.matrix_unit,
         )
 
-    def offers(self, function: ir.Operation) -> list[Candidate]:
+    def candidates_or_none(self, function: ir.Operation) -> list[Candidate]:
         """`candidates` for the target that the options describe, complete; none where there is no workload."""
         target = self.described(function)
         try:

@@ -1,4 +1,4 @@
-"""Constructed schedules as kernels: all that are offered compute the same, and assemble to what was estimated."""
+"""Constructed schedules as kernels: all that are constructed compute the same, and assemble to what was estimated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FEW_ROWS = Case({"m": 3, "n": 100, "k": 260}, ("m", "k"), ("k", "n"), ("m", "n")
 TOLERANCE = {"f32": 1e-5, "tf32": 2e-3, "f16": 2e-3}
 
 
-def offered(case: Case, target: str, precision: str, most: int) -> list[tuple[str, float]]:
+def constructed(case: Case, target: str, precision: str, most: int) -> list[tuple[str, float]]:
     """(kernel, relative error) of the first candidates of a dispatch, run with its threads in different orders."""
     described = resolve(target)
     construct = ConstructSchedules.for_target(described)
@@ -54,7 +54,7 @@ def offered(case: Case, target: str, precision: str, most: int) -> list[tuple[st
     inputs = case.inputs()
     expected = case.expected(inputs)
     found = []
-    candidates = construct.offers(function)
+    candidates = construct.candidates_or_none(function)
     assert candidates
     for number, candidate in enumerate(candidates[:most]):
         written = families.emit(families.complete(function, candidate.schedule, described), described)
@@ -70,20 +70,20 @@ def offered(case: Case, target: str, precision: str, most: int) -> list[tuple[st
 @pytest.mark.parametrize("target", ["v100", "a100", "h100"])
 @pytest.mark.parametrize("case", [RAGGED, HALF, IMAGE, FEW_ROWS], ids=["ragged", "half", "image", "few_rows"])
 def test_every_offer_computes_the_product(case, target):
-    for kernel, error in offered(case, target, "f32", 4):
+    for kernel, error in constructed(case, target, "f32", 4):
         assert error < TOLERANCE[case.dtype], kernel
 
 
 def test_offers_are_of_the_kernels_that_the_machine_has():
-    assert offered(HALF, "h100", "f32", 1)[0][0] in ("wgmma", "mma")
-    assert offered(FEW_ROWS, "h100", "f32", 1)[0][0] == "skinny"
-    assert offered(RAGGED, "a100", "f32", 1)[0][0] == "simt"
+    assert constructed(HALF, "h100", "f32", 1)[0][0] in ("wgmma", "mma")
+    assert constructed(FEW_ROWS, "h100", "f32", 1)[0][0] == "skinny"
+    assert constructed(RAGGED, "a100", "f32", 1)[0][0] == "simt"
 
 
 def test_tf32_rounds_where_asked_and_only_there():
-    ((kernel, rounded),) = offered(RAGGED, "a100", "tf32", 1)
+    ((kernel, rounded),) = constructed(RAGGED, "a100", "tf32", 1)
     assert kernel == "mma" and 1e-5 < rounded < TOLERANCE["tf32"]
-    ((_, exact),) = offered(RAGGED, "a100", "f32", 1)
+    ((_, exact),) = constructed(RAGGED, "a100", "f32", 1)
     assert exact < 1e-6
 
 

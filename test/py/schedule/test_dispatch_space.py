@@ -111,5 +111,5 @@ def test_a_constructed_candidate_beyond_the_first_is_a_member() -> None:
     for off in ("tensor_shape", "execution_unit"):
         changed = type(plain)(**{**plain.__dict__, off: False, "top_k": 5})
         with dispatch.function.context, dispatch.function.location:
-            offered = changed.offers(dispatch.function)
+            offered = changed.candidates_or_none(dispatch.function)
         assert all(candidate.schedule in dispatch.space for candidate in offered)

@@ -178,8 +178,8 @@ def test_filters_with_their_transforms_are_made_consistent():
             if "tilewright.operator" in function.attributes:
                 schedule_attribute.write(function, Schedule(tiles[0]))
 
-        def offer(function: ir.Operation) -> list[Candidate]:
+        def candidates_of(function: ir.Operation) -> list[Candidate]:
             return candidates if "conv" in str(function.attributes["tilewright.operator"]) else []
 
-        (decision,) = profile(module, target, offer, options(compiling=COMPILING)).values()
+        (decision,) = profile(module, target, candidates_of, options(compiling=COMPILING)).values()
     assert [candidate.error for candidate in decision.candidates] == [""] * len(tiles)

@@ -264,8 +264,8 @@ def say(done, total, text):
     if text == "measuring again" and len(sys.argv) > 1:
         {end}
 with module.context, ir.Location.unknown(module.context):
-    offer = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=908), 1.0, "")]
-    profile(module, t.resolve("cpu"), offer, t.options(), say)
+    candidates_of = lambda f: [Candidate(Schedule(), 1.0, ""), Candidate(Schedule(unroll=908), 1.0, "")]
+    profile(module, t.resolve("cpu"), candidates_of, t.options(), say)
 """
     run = [sys.executable, "-c", script]
     first = subprocess.run([*run, "interrupt"], capture_output=True, text=True, timeout=120)

@@ -226,7 +226,7 @@ def test_every_candidate_is_another_kernel(name: str) -> None:
     dispatch = scheduled(name, TARGETS[1])
     many = replace(ConstructSchedules.for_target(resolve(TARGETS[1])), top_k=16)
     other = dispatch.function.clone().operation
-    candidates = many.offers(other)
+    candidates = many.candidates_or_none(other)
     other.erase()
     assert len(candidates) > 8 and candidates[0].schedule == dispatch.schedule
     assert len({dispatch.code(candidate.schedule) for candidate in candidates}) == len(candidates)

@@ -25,12 +25,12 @@ from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 _TRANSFORMED = 16
 """What Winograd's transforms add to rounding errors, as a factor of summed terms: four times the error of a sum."""
 
-Offer = Callable[[ir.Operation], Sequence[Candidate]]
+CandidatesOf = Callable[[ir.Operation], Sequence[Candidate]]
 """The candidates of a dispatch, first the one that is there already."""
 
 
 @dataclass
-class Question:
+class MeasurementTask:
     """A dispatch that is to be decided: its workload, which records are looked up by, and its IR as `text`.
 
     By number of the candidate: `objects` digests of their code, `errors` why there is none or it failed, `kernels` what
@@ -107,7 +107,9 @@ class Question:
                 self.errors[number] = failed[digest]
 
 
-def questions(module: ir.Module, target: Target, offer: Offer) -> Iterator[Question]:
+def measurement_tasks(
+    module: ir.Module, target: Target, candidates_of: CandidatesOf
+) -> Iterator[MeasurementTask]:
     """The dispatches that @main calls and that have a choice; one with another schedule was written by hand."""
     rotate_bytes = weight_bytes(module)
     level = weight_level(target, rotate_bytes)
@@ -116,13 +118,17 @@ def questions(module: ir.Module, target: Target, offer: Offer) -> Iterator[Quest
         name = name_of(function)
         if name not in calls:
             continue
-        candidates = list({candidate.schedule: candidate for candidate in reversed(offer(function))}.values())
+        candidates = list(
+            {candidate.schedule: candidate for candidate in reversed(candidates_of(function))}.values()
+        )
         candidates.reverse()
         if len(candidates) < 2 or schedule_attribute.read(function) != candidates[0].schedule:
             continue
         residence = tuple(level if is_weight else "" for is_weight in calls[name])
         text = bare_text(function, schedule=False)
-        yield Question(name, function, workload_of(function), text, candidates, residence, rotate_bytes)
+        yield MeasurementTask(
+            name, function, workload_of(function), text, candidates, residence, rotate_bytes
+        )
 
 
 def name_of(function: ir.Operation) -> str:
@@ -173,14 +179,14 @@ def weight_level(target: Target, nbytes: int) -> str:
     return [level.name for level in lasting if level.capacity_bytes >= nbytes or level is lasting[0]][-1]
 
 
-def describe(question: Question, alive: Sequence[int], target: Target) -> Message:
+def describe(task: MeasurementTask, alive: Sequence[int], target: Target) -> Message:
     """What the measuring child is told of a dispatch and of the kernels of the candidates `alive`."""
-    types = question.function.attributes["function_type"].value
-    inputs = _tensors(question.function, types.inputs, "arg_attrs")
-    planes = _transformed_filters(question.function)
+    types = task.function.attributes["function_type"].value
+    inputs = _tensors(task.function, types.inputs, "arg_attrs")
+    planes = _transformed_filters(task.function)
     group = [
         s
-        for view in question.function.regions[0].blocks[0].operations
+        for view in task.function.regions[0].blocks[0].operations
         if (s := Structured.read(view.operation)) is not None
     ]
     return {
@@ -188,16 +194,14 @@ def describe(question: Question, alive: Sequence[int], target: Target) -> Messag
         "features": [target.arch] if target.is_cuda else list(target.cpu_features),
         "inputs": [
             {**tensor, "weight": bool(level), "planes": planes.get(number, [])}
-            for number, (tensor, level) in enumerate(zip(inputs, question.residence))
+            for number, (tensor, level) in enumerate(zip(inputs, task.residence))
         ],
-        "outputs": _tensors(question.function, types.results, "res_attrs"),
+        "outputs": _tensors(task.function, types.results, "res_attrs"),
         # Weights come from as far away as when the whole model runs, but need not be more than twice the last cache.
-        "rotate_bytes": min(
-            question.rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])
-        ),
+        "rotate_bytes": min(task.rotate_bytes, 2 * max(level.capacity_bytes for level in target.memory[1:])),
         "steps": max((_steps(s) for s in group), default=1) * (_TRANSFORMED if planes else 1),
-        "indexes": any(op.name == "tensor.extract" for op in walk(question.function)),
-        "kernels": [to_message(question.kernels[n].kernel, question.kernels[n].tasks) for n in alive],
+        "indexes": any(op.name == "tensor.extract" for op in walk(task.function)),
+        "kernels": [to_message(task.kernels[n].kernel, task.kernels[n].tasks) for n in alive],
     }
 
 
