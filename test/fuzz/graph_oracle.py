@@ -223,6 +223,16 @@ def _disturbed_node(
     adds = node.op_type not in EXACT and node.op_type not in ONCE
     names = [name for name in names_read(node) if name in run]
     operands = {name: _disturbed(run[name], noise) if adds else run[name] for name in names}
+    if node.op_type in (
+        "MaxPool",
+        "GlobalMaxPool",
+    ):  # in ONNX Runtime, NaN counts or not by the window's place
+        operands = {
+            name: np.where(np.isnan(a), np.array((-1) ** number * math.inf, a.dtype), a)
+            if name_of(a) in FLOATS
+            else a
+            for name, a in operands.items()
+        }
     results = None
     if number == 0 and node.op_type not in EXACT:
         results = _in_wide(node, run, right, opset)

@@ -122,9 +122,10 @@ def _transposed_pads(node: Node, x: Value, strides, reach, extra) -> tuple[list[
     before, after = [], []
     for n, s, r, e, want in zip(x.shape[2:], strides, reach, extra, shape):
         total = s * (n - 1) + e + r + 1 - want
-        small, large = total // 2, total - total // 2
+        small = max(total, 0) // 2
+        large = max(total, 0) - small
         before.append(small if auto == "SAME_UPPER" else large)
-        after.append(large if auto == "SAME_UPPER" else small)
+        after.append(total - before[-1])  # what is asked for beyond the last window is at the end
     return before, after
 
 

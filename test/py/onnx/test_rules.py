@@ -145,6 +145,8 @@ TRANSPOSED = [
     {"dilations": [2, 2], "output_padding": [1, 0], "strides": [2, 2]},
     {"auto_pad": "SAME_LOWER", "strides": [3, 3]},
     {"output_shape": [9, 10], "strides": [2, 2]},
+    {"output_shape": [13, 14], "strides": [3, 3]},
+    {"output_shape": [13, 13], "strides": [3, 3], "auto_pad": "VALID"},
     {"group": 2, "strides": [2, 2]},
 ]
 
