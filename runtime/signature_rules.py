@@ -51,6 +51,10 @@ def _broken(signature: Signature, package: Package) -> Iterator[str]:
             or not _within(mutation.result, signature.results)
         ):
             yield f"mutations: expected a result and an input or state tensor, found {mutation}"
+            continue
+        changed, result = target[mutation.index], signature.results[mutation.result]
+        if (changed.shape, changed.nbytes) != (result.shape, result.nbytes):
+            yield f"mutations: expected a result like {changed}, found {result}"
     if not all(_within(number, signature.inputs) for number in signature.in_memory):
         yield f"in_memory: expected numbers of inputs, found {signature.in_memory}"
 
@@ -86,6 +90,8 @@ def _tree(tree: Tree, place: str, tensors: int, numbers: list[int]) -> Iterator[
             yield f"{place}: expected an element type and elements, found {value!r:.60}"
     elif tree.kind in ("dict", "record") and len(tree.keys) != len(tree.children):
         yield f"{place}: expected as many keys as members, found {len(tree.keys)} and {len(tree.children)}"
+    elif not all(key is None or isinstance(key, (str, int, float)) for key in tree.keys):
+        yield f"{place}: expected keys that are names or numbers, found {list(tree.keys)!r:.60}"
     if tree.kind == "record":
         module, colon, name = str(tree.type_name).partition(":")
         if not isinstance(tree.type_name, str) or not (module and colon and name):

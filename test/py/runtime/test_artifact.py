@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import struct
@@ -22,7 +23,8 @@ from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import ITEM_BYTES, Constant
-from tilewright.runtime.signature import Signature
+from tilewright.runtime.signature import Mutation, Signature
+from tilewright.runtime.signature_rules import broken_rule
 
 SCALE = """
 KERNEL(kernel) {
@@ -219,6 +221,7 @@ def test_every_field_is_checked(saved, change, message):
         (put([], "arguments"), "expected all 1 inputs"),
         (put("heap", "arguments", 0, 1, "kind"), "expected one of tensor, constant"),
         (put({"kind": "dict", "children": [{"kind": "tensor", "index": 0}]}, "returns"), "as many keys as members"),
+        (put({"kind": "dict", "children": [{"kind": "tensor", "index": 0}], "keys": [[]]}, "returns"), "expected keys"),
         (put({"kind": "record", "type": "os"}, "returns"), "expected a type as `module:name`"),
         (put({"kind": "array", "value": ["f33", []]}, "returns"), "expected an element type and elements"),
         (put("nowhere", "outputs", 0, "source"), "expected a result, an input, a weight or a state tensor"),
@@ -236,6 +239,17 @@ def test_every_field_is_checked(saved, change, message):
 def test_signatures_fit_their_packages(saved, change, message):
     with pytest.raises(ArtifactError, match=f"manifest.signature: .*{message}"):
         tilewright.load(rewritten(saved, lambda manifest: change(manifest["signature"])))
+
+
+@pytest.mark.parametrize(
+    ("result", "is_like"), [("f32[2,3]", True), ("i32[2,3]", True), ("f32[3,2]", False), ("f64[2,3]", False)]
+)
+def test_what_is_changed_is_like_the_result(result, is_like):
+    built = package([], [], inputs=("f32[2,3]",), outputs=(result,))
+    signature = Signature.flat(built.inputs, built.outputs)
+    signature = dataclasses.replace(signature, mutations=(Mutation(0, "input", 0),))
+    broken = broken_rule(signature, built)
+    assert broken is None if is_like else "mutations: expected a result like" in broken
 
 
 @pytest.mark.parametrize(
