@@ -63,6 +63,9 @@ def fold_constants(module: GraphModule) -> None:
         if node.target is aten.index_select.default and node.args[0] in numbers and value.dim():
             _gather(module, node)
             continue
+        if node.target is aten.index.Tensor and node.args[0] in numbers:
+            _index(module, node, numbers[node.args[0]].item())
+            continue
         written = _written(node) or _chosen(node, numbers)
         if written in numbers:
             result = numbers[written].to(value.dtype).reshape(_one(value))
@@ -100,13 +103,58 @@ def _gather(module: GraphModule, node: Node) -> None:
     shape[dim] = -1  # type: ignore[call-overload]
     with module.graph.inserting_before(node):
         line = module.graph.call_function(aten.reshape.default, (index, shape))
-        line.meta = {**node.meta, "val": index.meta["val"].reshape(shape)}  # type: ignore[union-attr]
+        line.meta = _meta(node, index.meta["val"].reshape(shape))  # type: ignore[union-attr]
         places = module.graph.call_function(aten.expand.default, (line, list(value.shape)))
-        places.meta = {**node.meta, "val": line.meta["val"].expand(value.shape)}
+        places.meta = _meta(node, line.meta["val"].expand(value.shape))
         gathered = module.graph.call_function(aten.gather.default, (x, dim, places))
         gathered.meta = dict(node.meta)
     node.replace_all_uses_with(gathered)
     module.graph.erase_node(node)
+
+
+def _index(module: GraphModule, node: Node, number: int | float) -> None:
+    """Looks `number` up by `gather` along one index, to which what the others look up in zeros is added.
+
+    Masks, of which torch-mlir makes shapes that are not known, stay as they are.
+    """
+    x, indices = node.args[0].meta["val"], node.args[1]  # type: ignore[union-attr]
+    value, given = node.meta["val"], [d for d, index in enumerate(indices) if index is not None]  # type: ignore[arg-type]
+    if not given or any(indices[d].meta["val"].dtype != torch.int64 for d in given):  # type: ignore[index, union-attr]
+        return
+
+    def emit(operator: OpOverload, *args: Any) -> Node:
+        made = module.graph.call_function(operator, args)
+        made.meta = _meta(node, operator(*torch.fx.node.map_arg(args, lambda n: n.meta["val"])))
+        return made
+
+    def looked_up(entry: int | float, dtype: torch.dtype, extent: int, index: Node) -> Node:
+        behind = emit(aten.add.Tensor, index, extent)
+        front = emit(aten.where.self, emit(aten.lt.Scalar, index, 0), behind, index)
+        flat = emit(aten.reshape.default, front, [-1])
+        placement = {"dtype": dtype, "device": torch.device("cpu")}
+        entries = module.graph.call_function(aten.full.default, ([extent], entry), placement)
+        entries.meta = _meta(node, x.new_full([extent], entry, dtype=dtype))
+        shape = list(index.meta["val"].shape)
+        return emit(aten.reshape.default, emit(aten.gather.default, entries, 0, flat), shape)
+
+    with module.graph.inserting_before(node):
+        place = indices[given[0]]  # type: ignore[index]
+        for d in given[1:]:
+            place = emit(aten.add.Tensor, place, looked_up(0, torch.int64, x.shape[d], indices[d]))  # type: ignore[index]
+        found = looked_up(number, x.dtype, x.shape[given[0]], place)  # type: ignore[arg-type]
+        is_one_run = given == list(range(given[0], given[-1] + 1))
+        before = given[0] if is_one_run else 0
+        rank = found.meta["val"].dim()
+        ones = [1] * before, [1] * (value.dim() - before - rank)
+        spread = emit(aten.reshape.default, found, [*ones[0], *found.meta["val"].shape, *ones[1]])
+        result = emit(aten.expand.default, spread, list(value.shape))
+    node.replace_all_uses_with(result)
+    module.graph.erase_node(node)
+
+
+def _meta(node: Node, value: torch.Tensor) -> dict[str, Any]:
+    """What is known of a node that stands for `node` in part, and has another value."""
+    return {**{name: known for name, known in node.meta.items() if name != "tensor_meta"}, "val": value}
 
 
 def _written(node: Node) -> Node | None:

@@ -105,3 +105,33 @@ def test_choices_that_are_one_number_are_that_number(dtype):
         )
 
     agree(chosen, torch.tensor([3, 0, 100]).to(dtype), torch.tensor([True, False, True]))
+
+
+LOOKED_UP = {
+    "one": lambda i: torch.full((4,), 2.5)[i],
+    "later": lambda i: torch.full((3, 4), True)[:, i],
+    "pair": lambda i: torch.ones(4, 5, dtype=torch.int32)[i, i],
+    "apart": lambda i: torch.zeros(4, 3, 5)[i, :, i],
+    "spread": lambda i: torch.ones(2, 4, 5, dtype=torch.uint8)[:, i[:, None], i],
+    "selected": lambda i: torch.ones(3, 4).index_select(1, torch.where(i < 0, i + 4, i)),
+}
+
+
+@pytest.mark.parametrize("path", ["compile", "torch.compile"])
+def test_lookups_of_one_number_check_their_indices(path):
+    def every(i):
+        return [function(i) for function in LOOKED_UP.values()]
+
+    torch._dynamo.reset()
+    index = torch.tensor([0, 1])
+    if path == "compile":
+        compiled = tilewright.compile(every, (index,))
+    else:
+        compiled = torch.compile(every, backend="tilewright", options={"strict": True})
+    for index in ([0, 1], [3, -4], [-1, 2]):
+        for ours, wanted in zip(compiled(torch.tensor(index)), every(torch.tensor(index)), strict=True):
+            assert ours.dtype == wanted.dtype
+            assert torch.equal(ours, wanted)
+    for index in ([0, 9], [-9, 0], [4, 0]):
+        with pytest.raises(KernelAssertError):
+            compiled(torch.tensor(index))
