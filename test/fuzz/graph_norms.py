@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fuzz.graph_draw import node
 from fuzz.graph_growth import Growth, element_type, name_of
 from fuzz.graph_windows import FLOATING, image
@@ -49,7 +51,8 @@ def layer_norm(g: Growth) -> None:
     outputs = 1
     if op == "LayerNormalization":
         operands += [g.fresh(shape, kind, "normal")] if g.maybe() else []
-        outputs = g.choose.choice((1, 1, 3))
+        # Statistics are in f32 by default, which the reference evaluator rounds to bf16.
+        outputs = 1 if kind == "bfloat16" else g.choose.choice((1, 1, 3))
     place = axis if axis != -1 else g.optional(-1)
     g.emit(op, operands, outputs, axis=place, epsilon=g.optional(1e-3))
 
@@ -77,7 +80,10 @@ def recurrent(g: Growth) -> None:
     operands: list[str | None] = [x, g.fresh((ways, gates * hidden, size), kind, "normal")]
     operands.append(g.fresh((ways, gates * hidden, hidden), kind, "normal"))
     operands.append(g.fresh((ways, 2 * gates * hidden), kind, "normal") if g.maybe() else None)
-    operands.append(g.fresh((batch,), "int32", f"index:{steps + 1}") if g.maybe(0.25) else None)
+    # The reference evaluator reads no lengths nor activations; ONNX Runtime has f32 only, and that before opset 22.
+    in_runtime = kind == "float32" and g.opset < 22
+    lengths = np.array([g.choose.randint(1, steps) for _ in range(batch)], np.int32)
+    operands.append(g.known(lengths) if in_runtime and g.maybe(0.3) else None)
     operands.append(g.fresh((ways, batch, hidden), kind, "normal") if g.maybe(0.4) else None)
     attrs: dict = {"direction": direction if ways == 2 or direction == "reverse" else g.optional(direction)}
     if op == "LSTM":
@@ -86,7 +92,7 @@ def recurrent(g: Growth) -> None:
         attrs["input_forget"] = g.optional(0, 0.2)
     if op == "GRU":
         attrs["linear_before_reset"] = g.optional(g.choose.randint(0, 1))
-    if g.maybe(0.2):
+    if in_runtime and g.maybe(0.2):
         count = {"LSTM": 3, "GRU": 2, "RNN": 1}[op] * ways
         attrs["activations"] = [g.choose.choice(("Sigmoid", "Tanh", "Relu")) for _ in range(count)]
     attrs["clip"] = g.optional(1.0, 0.15)
@@ -97,8 +103,6 @@ def recurrent(g: Growth) -> None:
 
 @node(0.3)
 def windows(g: Growth) -> None:
-    import numpy as np
-
     op = g.choose.choice(("HannWindow", "HammingWindow", "BlackmanWindow"))
     g.types(op)
     size = g.known(np.array(g.choose.randint(1, 8), np.int64))
