@@ -111,9 +111,12 @@ class GpuTile:
     | wgmma | (m, n, k) | `warp` (m, n) of a warpgroup, `instruction`, `stages`, `split_k`, `cluster`, `raster`, `swizzle` |
     | skinny | (m, n, k) | `thread` (m, n): all rows, and columns of one thread; `split_k` |
     | attention, wgmma of one | (queries, keys) | `instruction`, `stages` |
-    | elementwise, windows | (results,) | `vector`: elements of one access; windows: `thread` (neighbours, channels) |
+    | elementwise, windows | (results,) | `vector`: elements of one access; `parts`: both of these for each smaller part; \
+      windows: `thread` (neighbours, channels) |
+    | transpose | (results along every axis) | |
+    | scatter | (keys,) | |
     | rows | (rows, columns) | `vector`, `split_k`: among how many blocks a row is divided |
-    | transpose, scatter, sort, scan, fallback | | |
+    | sort, scan, fallback | | |
 
     A contraction is a matrix product `[M, K] x [K, N]`: M are the axes of A and the result, N those of B and the result,
     K the reductions, and axes that all three have are a batch. `threads` is the size of a block of threads, `stages`
@@ -137,6 +140,7 @@ class GpuTile:
     padding: int = 0
     vector: int = 0
     resident: int = 0
+    parts: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Value]:
         """The fields that say something, as integers, strings and lists."""
@@ -168,7 +172,8 @@ class GpuTile:
             raise ValueError(
                 f"gpu.threads is a multiple of {WARP} and at most {BLOCK_THREADS}, found {tile.threads}"
             )
-        for name, lengths in (("block", (1, 2, 3)), ("warp", (2,)), ("thread", (2,))):
+        any_number = range(1, 1 + len(tile.block)) if tile.kernel == "transpose" else (1, 2, 3)
+        for name, lengths in (("block", any_number), ("warp", (2,)), ("thread", (2,))):
             found = getattr(tile, name)
             if found and len(found) not in lengths:
                 raise ValueError(

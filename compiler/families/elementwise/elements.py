@@ -32,7 +32,8 @@ class Elements:
     """Writes elements at the current insertion point; `lanes` points at once.
 
     `bases` are the numbers of points by the `Flat` they belong to; `accesses` collects how buffers were read. Where an
-    element's neighbours are sure to be read too, `reads_neighbours`, the vector around it is.
+    element's neighbours are sure to be read too, `reads_neighbours`, the vector around it is. `differs_by_lane` is set
+    where indices are divided or tensors concatenated, which holds for some numbers of lanes only.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Elements:
         self.accesses: list[Access] = []
         self.index = ir.IndexType.get()
         self.reads_neighbours = False
+        self.differs_by_lane = False
         self._scopes: list[dict] = [{}]
 
     # What is known, by region.
@@ -319,6 +321,7 @@ class Elements:
 
     def divided(self, position: Position, divisor: int) -> tuple[Position, Position]:
         """Quotient and remainder; computed where they are no sums of digits."""
+        self.differs_by_lane = True
         found = position.divided(divisor)
         if found is not None:
             return found

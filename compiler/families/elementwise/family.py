@@ -11,49 +11,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.elementwise import views as views
-from tilewright.compiler.families.elementwise.access import Access, Buffer, cost, store_lanes
+from tilewright.compiler.families.elementwise.access import Access, Buffer, store_lanes
 from tilewright.compiler.families.elementwise.elements import Elements
 from tilewright.compiler.families.elementwise.positions import Flat, Position, loop_digits
 from tilewright.compiler.families.elementwise.scalars import Unwritable
-from tilewright.compiler.families.elementwise.scatter import THREADS, Scatter, scatter_of, write_scatter
-from tilewright.compiler.families.elementwise.transpose import Boxes, boxes
+from tilewright.compiler.families.elementwise.scatter import Scatter, scatter_of, write_scatter
+from tilewright.compiler.families.elementwise.transpose import Crossing, boxes_of, crossing
 from tilewright.compiler.families.elementwise.transpose_boxes import Box, write_box
 from tilewright.compiler.families.elementwise.window import ONE_POINT, Tile, is_window, sums_along_rows, tile
 from tilewright.compiler.gpu import builder
-from tilewright.compiler.gpu.alignment import FULL_BYTES, buffer_alignments
+from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, memref, static_shape
-from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import BLOCK_THREADS, WARP, GpuTile, Schedule
 from tilewright.compiler.package.plan import dtype_name
 from tilewright.compiler.targets.target import Target
 from tilewright.runtime.program import ITEM_BYTES
 
-_LANES = (16, 8, 4, 2, 1)
+LANES = (16, 8, 4, 2, 1)
 """Elements of one vector: up to 16 bytes of the shortest type."""
-_THREADS = 256
-_FEWEST_THREADS = 64
-_MOST_GIVEN = 8
-"""Vectors per thread that a schedule can ask for: more would not fit into registers."""
-_MOST_STAGED = 2
+MOST_VECTORS = 8
+"""Vectors per thread: more would not fit into registers."""
+MOST_STAGED = 2
 """Results that go through shared memory at once: more would need more of it than a block may have by default."""
-_MOST_VECTORS = 4
-"""Vectors per thread: 64 bytes of every operand under way."""
-
-
-def emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
-    """The kernel of a dispatch whose only reductions run over small windows; raises Unwritable for other dispatches."""
-    with function.context, function.location:
-        return _emit(function, schedule, target)
-
-
-def match(function: ir.Operation, target: Target) -> ir.Operation:
-    """The dispatch; whether the family takes it is known when it is written."""
-    return function
+MOST_BOX = 8192
+"""Results of a box, whose points are written out one turn of the threads after the other."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +77,7 @@ class Cover:
 
     @property
     def gpu(self) -> GpuTile:
-        """The schedule of the kernel."""
+        """The schedule of a kernel of this part alone."""
         results = self.threads * self.vectors * self.lanes * self.tile.size
         if self.is_window:
             thread = (self.tile.size, self.lanes)
@@ -138,77 +126,139 @@ class Dispatch:
         return found
 
 
-def _emit(function: ir.Operation, schedule: Schedule, target: Target) -> ir.Module:
+@dataclass(frozen=True)
+class Elementwise:
+    """A dispatch whose elements this family computes: `scatter` where it is one, else what is checked and accessed.
+
+    `accesses` are those of every part. `differs_by_lane` where index arithmetic may hold for some vectors only.
+    """
+
+    dispatch: Dispatch
+    scatter: Scatter | None = None
+    messages: tuple[str, ...] = ()
+    accesses: tuple[tuple[Access, ...], ...] = ()
+    differs_by_lane: bool = False
+
+    @property
+    def name(self) -> str:
+        return ir.StringAttr(self.dispatch.function.attributes["sym_name"]).value
+
+    @property
+    def main(self) -> int:
+        """The number of the part with most points."""
+        return max(range(len(self.accesses)), key=lambda number: self.dispatch.parts[number].points)
+
+    @property
+    def crossing(self) -> Crossing | None:
+        """How results cross operands in memory, where a kernel of boxes can compute them."""
+        if self.scatter is not None or len(self.dispatch.parts) > 1 or not self.dispatch.parts[0].results:
+            return None
+        results = [a.buffer for a in self.accesses[0] if a.writes]
+        same = all(b.strides == results[0].strides for b in results)
+        if not same or len(results) > MOST_STAGED:
+            return None
+        return crossing(self.dispatch.parts[0].extents, self.accesses[0], results[0])
+
+
+def match(function: ir.Operation, target: Target) -> Elementwise:
+    """A dispatch whose only reductions run over small windows; raises Unwritable for others."""
     dispatch = read(function)
     sink = scatter_of(function)
     if sink is not None:
-        return _emit_scatter(dispatch, Scatter.read(sink), target)
-    messages, accesses = trace(dispatch)
-    given = schedule.gpu or GpuTile()
-    boxed = _boxed(dispatch, accesses, target) if given.kernel in ("", "transpose") else None
-    if boxed is not None:
-        return _emit_boxes(dispatch, boxed, schedule, messages)
-    main = max(range(len(accesses)), key=lambda number: dispatch.parts[number].points)
-    largest = cover(dispatch.parts[main], accesses[main], schedule, target)
-    # A schedule is about most of the points; what else is computed follows with as many threads.
-    others = Schedule(gpu=GpuTile(threads=largest.threads))
-    covers = [
-        largest if number == main else cover(part, accesses[number], others, target)
-        for number, part in enumerate(dispatch.parts)
-    ]
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    grid = sum(own.blocks for own in covers)
+        scatter = Scatter.read(sink)
+        if dispatch.strides[-1] != dense_strides(scatter.shape):
+            raise Unwritable("a scatter into a part of a tensor")
+        return Elementwise(dispatch, scatter)
+    messages, accesses, differs = trace(dispatch)
+    return Elementwise(dispatch, None, tuple(messages), tuple(map(tuple, accesses)), differs)
+
+
+def emit(problem: Elementwise, schedule: Schedule, target: Target) -> ir.Module:
+    """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
+    said = schedule.gpu or GpuTile()
+    require(said, "kernel", "threads", "block")
+    if said.threads % WARP or said.threads > BLOCK_THREADS:
+        raise ScheduleError(
+            f"gpu.threads is a multiple of {WARP} up to {BLOCK_THREADS}, found {said.threads}"
+        )
+    if said.kernel == "scatter" and problem.scatter is not None:
+        return _emit_scatter(problem, problem.scatter, said)
+    if said.kernel == "transpose" and problem.crossing is not None:
+        return _emit_boxes(problem, problem.crossing, said, target)
+    if said.kernel in ("scatter", "transpose") or problem.scatter is not None:
+        raise ScheduleError(f"gpu.kernel is {said.kernel}, which does not compute this dispatch")
+    covers = covers_of(problem, said)
+    try:
+        return _emit_covers(problem, covers, said)
+    except Unwritable as reason:
+        raise ScheduleError(f"gpu.vector is {said.vector}: {reason}; use 1") from None
+
+
+def _emit_covers(problem: Elementwise, covers: Sequence[Cover], said: GpuTile) -> ir.Module:
+    dispatch = problem.dispatch
     with builder.kernel(
-        name, dispatch.types, grid=grid, block=largest.threads, asserts=messages, made=largest.gpu
+        problem.name,
+        dispatch.types,
+        grid=sum(own.blocks for own in covers),
+        block=said.threads,
+        asserts=list(problem.messages),
+        made=gpu_of(problem, covers),
     ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         first = 0
         for part, own in zip(dispatch.parts, covers):
-            _write_part(dispatch, part, own, buffers, kernel.status, list(messages), first, len(covers) > 1)
+            messages = list(problem.messages)
+            _write_part(dispatch, part, own, buffers, kernel.status, messages, first, len(covers) > 1)
             first += own.blocks
     return kernel.module
 
 
-def _boxed(dispatch: Dispatch, accesses: Sequence[Sequence[Access]], target: Target) -> Boxes | None:
-    """The boxes of a dispatch whose results cross its operands in memory; None for others."""
-    if len(dispatch.parts) > 1 or not dispatch.parts[0].results:
-        return None
-    results = [a.buffer for a in accesses[0] if a.writes]
-    found = boxes(dispatch.parts[0].extents, accesses[0], results[0], target.num_cores)
-    same = all(b.strides == results[0].strides for b in results)
-    return found if found is not None and same and len(results) <= _MOST_STAGED else None
-
-
-def _emit_boxes(dispatch: Dispatch, boxed: Boxes, schedule: Schedule, messages: Sequence[str]) -> ir.Module:
-    name = ir.StringAttr(dispatch.function.attributes["sym_name"]).value
-    threads = (schedule.gpu.threads if schedule.gpu is not None else 0) or _THREADS
+def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile, target: Target) -> ir.Module:
+    dispatch, messages = problem.dispatch, list(problem.messages)
+    boxed = boxes_of(across, said.block)
+    staged = sum(
+        boxed.shared_strides(a.buffer.item_bytes)[1] * a.buffer.item_bytes
+        for a in problem.accesses[0]
+        if a.writes
+    )
+    room = target.level("shared").capacity_bytes
+    if boxed.points > MOST_BOX or staged > room:
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)}: {boxed.points:,} results of {staged:,} B, the most are {MOST_BOX:,} and "
+            f"{room:,} B of shared memory"
+        )
     with builder.kernel(
-        name,
+        problem.name,
         dispatch.types,
         grid=boxed.blocks,
-        block=threads,
-        asserts=list(messages),
-        made=GpuTile("transpose"),
+        block=said.threads,
+        asserts=messages,
+        made=GpuTile("transpose", said.threads, boxed.box),
     ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         results = list(zip(dispatch.results, buffers[len(dispatch.inputs) :]))
         write_box(
             Box(boxed, builder.block_id()),
-            threads,
+            said.threads,
             results,
-            lambda lanes: _elements(dispatch, buffers, lanes, list(messages), kernel.status),
+            lambda lanes: _elements(dispatch, buffers, lanes, messages, kernel.status),
         )
     return kernel.module
 
 
-def _emit_scatter(dispatch: Dispatch, scatter: Scatter, target: Target) -> ir.Module:
-    name = ir.StringAttr(dispatch.function.attributes["sym_name"]).value
-    blocks = scatter.blocks(target.num_cores)
-    if dispatch.strides[-1] != dense_strides(scatter.shape):
-        raise Unwritable("a scatter into a part of a tensor")
-    with builder.kernel(name, dispatch.types, grid=blocks, block=THREADS, made=GpuTile("scatter")) as kernel:
+def _emit_scatter(problem: Elementwise, scatter: Scatter, said: GpuTile) -> ir.Module:
+    if len(said.block) != 1 or said.block[0] > scatter.keys:
+        raise ScheduleError(f"gpu.block is {list(said.block)}; a block owns 1 to {scatter.keys} keys")
+    if said.threads & (said.threads - 1):
+        raise ScheduleError(f"gpu.threads is {said.threads}; those of a scatter are a power of two")
+    (keys,), dispatch = said.block, problem.dispatch
+    made = GpuTile("scatter", said.threads, (keys,))
+    with builder.kernel(
+        problem.name, dispatch.types, grid=-(-scatter.keys // keys), block=said.threads, made=made
+    ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
-        write_scatter(scatter, blocks, _elements(dispatch, buffers, 1, [], None), buffers[-1])
+        elements = _elements(dispatch, buffers, 1, [], None)
+        write_scatter(scatter, keys, said.threads, elements, buffers[-1])
     return kernel.module
 
 
@@ -262,76 +312,84 @@ def _repeats(part: Part, window: Structured) -> bool:
     return part.points > sums
 
 
-def trace(dispatch: Dispatch) -> tuple[list[str], list[list[Access]]]:
-    """The messages of run-time checks, and the accesses of every part, from a kernel that is thrown away."""
+def trace(dispatch: Dispatch, lanes: Sequence[int] = ()) -> tuple[list[str], list[list[Access]], bool]:
+    """The messages of run-time checks and the accesses of every part, and whether index arithmetic differs by lanes.
+
+    From a kernel that is thrown away, of `lanes` per part, one where they are left out.
+    """
     messages: list[str] = []
-    found = []
+    found, differs = [], False
     with builder.kernel("trace", dispatch.types, grid=1, block=32) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
-        for part in dispatch.parts:
-            elements = _elements(dispatch, buffers, 1, messages, None)
+        for number, part in enumerate(dispatch.parts):
+            own = lanes[number] if lanes else 1
+            elements = _elements(dispatch, buffers, own, messages, None)
             point = builder.thread_id().value
             with builder.if_(True):
                 elements.bases[0] = point
-                _stores(
-                    dispatch, part, elements, buffers, [loop_digits(Flat(0, part.points, 1), part.extents)]
-                )
+                loops = loop_digits(Flat(0, part.points, own), part.extents)
+                _stores(dispatch, part, elements, buffers, [loops])
             found.append(elements.accesses)
-    return messages, found
+            differs = differs or elements.differs_by_lane
+    return messages, found, differs
 
 
-def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Target) -> Cover:
-    """How a part is dealt out: as the schedule says, and where it leaves a choice, as accesses and cores ask for.
+def covers_of(problem: Elementwise, said: GpuTile) -> list[Cover]:
+    """How every part is dealt out: the largest as `block` and `vector` say, the others as `parts` do, in their order.
 
-    Lanes are the widest that make accesses cheap; vectors per thread as many as leave every core enough blocks.
     Raises ScheduleError for lanes that no vector has, and for blocks that are no whole vectors of every thread.
     """
-    given = schedule.gpu or GpuTile()
-    lanes = given.vector or _lanes(part, accesses)
-    if lanes not in _LANES:
+    require(said, "vector")
+    if len(said.block) != 1 or len(said.parts) != 2 * len(problem.dispatch.parts) - 2:
         raise ScheduleError(
-            f"gpu.vector is {lanes}; threads access {', '.join(map(str, _LANES))} elements at once"
+            f"gpu.block is {list(said.block)} and gpu.parts {list(said.parts)}; one size, and results of a block and "
+            f"elements per access for each of {len(problem.dispatch.parts) - 1} other parts"
         )
-    threads = given.threads or _THREADS
-    groups = max(1, part.points // lanes)
-    while not given.threads and threads > _FEWEST_THREADS and groups < threads * target.num_cores:
-        threads //= 2
+    others = iter(zip(said.parts[::2], said.parts[1::2]))
+    sizes = [
+        (said.block[0], said.vector) if number == problem.main else next(others)
+        for number in range(len(problem.dispatch.parts))
+    ]
+    return [cover_of(part, said.threads, *own) for part, own in zip(problem.dispatch.parts, sizes)]
+
+
+def cover_of(part: Part, threads: int, block: int, lanes: int) -> Cover:
+    """A part in blocks of `block` results, of `threads` that access `lanes` elements at once; raises ScheduleError."""
+    if lanes not in LANES:
+        raise ScheduleError(
+            f"gpu.vector is {lanes}; threads access {', '.join(map(str, LANES))} elements at once"
+        )
+    each, left = divmod(block, threads * lanes)
     if part.window is not None:
-        small = _tile(part, lanes, given.thread[0] if given.thread else 0, target)
-        return Cover(lanes, 1, threads, part.points // small.size, small, True)
-    if given.block:
-        vectors, left = divmod(given.block[0], threads * lanes)
-        if left or not 1 <= vectors <= _MOST_GIVEN:
+        small = tile_of(part, lanes, each)
+        if left or not each or small.size != each:
             raise ScheduleError(
-                f"gpu.block is {list(given.block)}; {threads} threads take 1 to {_MOST_GIVEN} vectors of {lanes} results "
-                "each"
+                f"gpu.block is [{block}]; {threads} threads take {lanes} results each, of neighbours that divide theirs"
             )
-        return Cover(lanes, vectors, threads, part.points)
-    if any(schedule.tile) and len(schedule.tile) == len(part.extents):
-        block = math.prod(size or extent for size, extent in zip(schedule.tile, part.extents))
-        return Cover(lanes, min(_MOST_GIVEN, max(1, block // (threads * lanes))), threads, part.points)
-    widest = max((lanes * a.buffer.item_bytes for a in accesses), default=FULL_BYTES)
-    most = max(1, _MOST_VECTORS * FULL_BYTES // max(FULL_BYTES, widest)) if lanes > 1 else 2 * _MOST_VECTORS
-    vectors = 1
-    while vectors < most and groups >= 2 * vectors * threads * target.num_cores * 2:
-        vectors *= 2
-    return Cover(lanes, vectors, threads, part.points)
+        return Cover(lanes, 1, threads, part.points // small.size, small, True)
+    if left or not 1 <= each <= MOST_VECTORS:
+        raise ScheduleError(
+            f"gpu.block is [{block}]; {threads} threads take 1 to {MOST_VECTORS} vectors of {lanes} results each"
+        )
+    return Cover(lanes, each, threads, part.points)
 
 
-def _tile(part: Part, lanes: int, asked: int, target: Target) -> Tile:
-    """The tile of a windowed part, of `asked` neighbours where that is not 0; none where its results do not lie as the
+def gpu_of(problem: Elementwise, covers: Sequence[Cover]) -> GpuTile:
+    """The schedule of a kernel whose parts are dealt out so."""
+    main = problem.main
+    others = [own.gpu for number, own in enumerate(covers) if number != main]
+    return replace(covers[main].gpu, parts=tuple(n for own in others for n in (own.block[0], own.vector)))
+
+
+def tile_of(part: Part, lanes: int, size: int, cores: int = 0) -> Tile:
+    """The tile of a windowed part, of `size` neighbours where that is not 0; none where its results do not lie as the
     window's sums do.
     """
     window = part.window
     if window is None or part.points % lanes:
         return Tile()
     shape = static_shape(window.op.results[0].type)
-    return tile(window, shape, lanes, asked, target.num_cores) if shape == part.extents else Tile()
-
-
-def _lanes(part: Part, accesses: Sequence[Access]) -> int:
-    candidates = [lanes for lanes in _LANES if lanes == 1 or part.points >= 2 * lanes]
-    return min(candidates, key=lambda lanes: (sum(cost(a, lanes) for a in accesses), -lanes))
+    return tile(window, shape, lanes, size, cores) if shape == part.extents else Tile()
 
 
 def _write_part(

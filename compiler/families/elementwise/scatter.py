@@ -24,8 +24,6 @@ from tilewright.compiler.gpu import builder
 from tilewright.compiler.ir import arith, ir, static_shape
 
 SCATTER = "tm_tensor.scatter"
-THREADS = 256
-"""A power of two: which thread owns an element is its number modulo this."""
 _KEYS = 1024
 """Keys in shared memory at once."""
 
@@ -60,9 +58,6 @@ class Scatter:
             raise Unwritable("a scatter of nothing, or into more than 2^31 elements")
         return cls(op, count, keys, slice_, shape, dimensions)
 
-    def blocks(self, cores: int) -> int:
-        return min(self.keys, 2 * cores)
-
 
 def scatter_of(function: ir.Operation) -> ir.Operation | None:
     """The scatter whose result the dispatch returns, if that is what it does."""
@@ -71,9 +66,11 @@ def scatter_of(function: ir.Operation) -> ir.Operation | None:
     return owner if owner is not None and owner.name == SCATTER else None
 
 
-def write_scatter(scatter: Scatter, blocks: int, elements: Elements, result: Buffer) -> None:
-    """The body of the kernel, at the insertion point; `elements` computes one lane at a time."""
-    per_block = -(-scatter.keys // blocks)
+def write_scatter(scatter: Scatter, per_block: int, threads: int, elements: Elements, result: Buffer) -> None:
+    """The body of the kernel whose blocks own `per_block` keys, at the insertion point; `elements` has one lane.
+
+    `threads` are a power of two: which of them owns an element is its number modulo that.
+    """
     first_key = builder.block_id() * per_block
     thread = builder.thread_id()
     total = scatter.keys * scatter.slice_
@@ -90,7 +87,7 @@ def write_scatter(scatter: Scatter, blocks: int, elements: Elements, result: Buf
                 store_lanes(elements, result, loops, elements.values(value, result.element))
 
     # The barrier after the first keys orders these copies before all updates, too.
-    builder.for_(thread, own, THREADS, [], lambda number: copy(number))
+    builder.for_(thread, own, threads, [], lambda number: copy(number))
     i32 = ir.IntegerType.get_signless(32)
     keys = builder.shared([_KEYS], i32)
 
@@ -101,7 +98,7 @@ def write_scatter(scatter: Scatter, blocks: int, elements: Elements, result: Buf
                 key = _key(scatter, elements, update)
                 builder.store(builder.i32(builder.Value(key)), keys, slot)
 
-        builder.for_(thread, _KEYS, THREADS, [], load)
+        builder.for_(thread, _KEYS, threads, [], load)
         builder.barrier()
         end = builder.minimum(scatter.count - start, _KEYS) if scatter.count % _KEYS else _KEYS
         builder.for_(0, end, 1, [], lambda slot: apply_update(start + slot, slot))
@@ -111,11 +108,11 @@ def write_scatter(scatter: Scatter, blocks: int, elements: Elements, result: Buf
         key = builder.load(keys, slot).to(ir.IndexType.get())
         with builder.if_(key - first_key < per_block):
             # The first element of the slice whose number is this thread's, modulo the number of threads.
-            start = (thread - key * scatter.slice_) & (THREADS - 1)
+            start = (thread - key * scatter.slice_) & (threads - 1)
             builder.for_(
                 start,
                 scatter.slice_,
-                THREADS,
+                threads,
                 [],
                 lambda j: _update(scatter, elements, result, update, key, j),
             )

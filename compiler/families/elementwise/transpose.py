@@ -16,17 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.elementwise.access import Access, Buffer
 from tilewright.compiler.families.elementwise.positions import Digit
 from tilewright.compiler.gpu.alignment import FULL_BYTES
 
 LINE_BYTES = 128
 """What one read of memory brings, and how long the runs of a box are in bytes at least."""
-_MOST_ELEMENTS = 8192
-_MOST_BYTES = 16 * 1024
-"""Results of a box: many blocks of them fit into a multiprocessor's shared memory at once."""
-_FEWEST_POINTS = 2048
-"""Fewer points lie in the nearest cache anyway."""
 _BANK_BYTES = 4
 
 
@@ -72,51 +68,51 @@ class Boxes:
         return tuple(strides), size
 
 
-def boxes(extents: Sequence[int], accesses: Sequence[Access], result: Buffer, cores: int) -> Boxes | None:
-    """The boxes of results of these extents; None where operands are read well in the order of the results' memory.
+@dataclass(frozen=True)
+class Crossing:
+    """Results and the operand that runs through memory across them: what boxes are cut from.
 
-    Boxes are as large as they may be, but not so large that one of the `cores` has less than two.
+    `axes` and `loops` are those of `Boxes`; `order` is that of the operand's memory, `reads` and `writes` what its and
+    the results' positions move by along every axis. `is_along` whether another operand runs along the results.
     """
-    if math.prod(extents) < _FEWEST_POINTS or any(n == 0 for n in extents):
+
+    axes: tuple[int, ...]
+    loops: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    source: Buffer
+    result: Buffer
+    is_along: bool
+
+
+def crossing(extents: Sequence[int], accesses: Sequence[Access], result: Buffer) -> Crossing | None:
+    """How results of these extents cross their operands; None where all are read in the order of the results' memory."""
+    if any(n == 0 for n in extents):
         return None
     axes, loops = _axes(extents, accesses) or (None, None)
     if axes is None or loops is None:
         return None
     reads = [own for a in accesses if not a.writes and (own := _strides(a, axes)) is not None]
-    crossing = [(a, s) for a, s in reads if _crosses(a, s, axes)]
-    if not crossing:
+    across = [(a, s) for a, s in reads if _crosses(a, s, axes)]
+    if not across:
         return None
-    main, strides = max(crossing, key=lambda own: (own[0].buffer.item_bytes, math.prod(_moved(own[1], axes))))
-    if any(_is_along(a, s, axes) and math.prod(_moved(s, axes)) > math.prod(axes) // 2 for a, s in reads):
-        return None  # As much is read in the order of the results: the nearest cache serves the rest.
+    main, strides = max(across, key=lambda own: (own[0].buffer.item_bytes, math.prod(_moved(own[1], axes))))
+    along = any(_is_along(a, s, axes) and math.prod(_moved(s, axes)) > math.prod(axes) // 2 for a, s in reads)
     # Axes that the operand does not move along stay outermost.
     order = tuple(sorted(range(len(axes)), key=lambda i: (-strides[i] if strides[i] else -(1 << 62), i)))
     written = _result_strides(extents, loops, axes, result)
-    box = _box(axes, order, strides, main.buffer.item_bytes, written, result.item_bytes)
-    if box is None:
-        return None
-    box = _grown(box, axes, cores)
-    read_lanes = _lanes(list(reversed(order)), axes, box, strides, main.buffer)
-    write_lanes = _lanes(list(reversed(range(len(axes)))), axes, box, written, result)
-    return Boxes(axes, loops, box, order, read_lanes, write_lanes)
+    return Crossing(axes, loops, order, strides, written, main.buffer, result, along)
 
 
-def _box(
-    axes: Sequence[int],
-    order: Sequence[int],
-    strides: Sequence[int],
-    item_bytes: int,
-    written: Sequence[int],
-    written_bytes: int,
-) -> tuple[int, ...] | None:
-    """The largest box whose runs are two lines, one, or a half or quarter of one long and that fits; None where none does."""
-    for run_bytes in (2 * LINE_BYTES, LINE_BYTES, LINE_BYTES // 2, LINE_BYTES // 4):
-        box = [1] * len(axes)
-        _extend(box, axes, list(reversed(order)), strides, run_bytes // item_bytes)
-        _extend(box, axes, list(reversed(range(len(axes)))), written, run_bytes // written_bytes)
-        if math.prod(box) <= _MOST_ELEMENTS and math.prod(box) * written_bytes <= _MOST_BYTES:
-            return tuple(box)
-    return None
+def boxes_of(across: Crossing, box: tuple[int, ...]) -> Boxes:
+    """Results in boxes of these extents; raises ScheduleError where those are none of theirs."""
+    if len(box) != len(across.axes) or any(not 1 <= b <= n for b, n in zip(box, across.axes)):
+        raise ScheduleError(f"gpu.block is {list(box)}, expected one size up to each of {list(across.axes)}")
+    axes = across.axes
+    read_lanes = _lanes(list(reversed(across.order)), axes, box, across.reads, across.source)
+    write_lanes = _lanes(list(reversed(range(len(axes)))), axes, box, across.writes, across.result)
+    return Boxes(axes, across.loops, box, across.order, read_lanes, write_lanes)
 
 
 def _axes(
@@ -192,29 +188,6 @@ def _moved(strides: Sequence[int], axes: Sequence[int]) -> list[int]:
     return [n for s, n in zip(strides, axes) if s]
 
 
-def _extend(
-    box: list[int], axes: Sequence[int], inner_first: Sequence[int], strides: Sequence[int], run: int
-) -> None:
-    """Grows a box along axes that follow each other in memory, all with the same gaps, until runs have `run` elements."""
-    gap, length = 0, 1
-    for axis in inner_first:
-        gap = gap or strides[axis]
-        if strides[axis] != gap * length or length >= run:
-            break
-        size = _share(axes[axis], -(-run // length))
-        box[axis] = max(box[axis], size)
-        length *= axes[axis]
-        if size != axes[axis]:
-            break
-
-
-def _share(extent: int, wanted: int) -> int:
-    """How much of an axis a box takes: all of a short one, a divisor of at least `wanted`, or just that."""
-    if extent < 2 * wanted:
-        return extent
-    return next((size for size in range(wanted, 2 * wanted) if extent % size == 0), wanted)
-
-
 def _lanes(
     inner_first: Sequence[int],
     axes: Sequence[int],
@@ -237,16 +210,3 @@ def _lanes(
             inside = False
             sizes.append(strides[axis])
     return math.gcd(run, *sizes)
-
-
-def _grown(box: tuple[int, ...], axes: Sequence[int], cores: int) -> tuple[int, ...]:
-    """Doubles a box, inner axes first, as long as it stays small and twice as many remain as there are cores."""
-    found = list(box)
-    for axis in reversed(range(len(axes))):
-        while (
-            2 * found[axis] <= axes[axis]
-            and 2 * math.prod(found) <= _MOST_ELEMENTS // 4
-            and math.prod(axes) >= 4 * cores * math.prod(found)
-        ):
-            found[axis] *= 2
-    return tuple(found)

@@ -108,6 +108,7 @@ def read_inserted(elements: Elements, op: ir.Operation, index: Index) -> Element
 @reads("tensor.concat")
 def read_concatenated(elements: Elements, op: ir.Operation, index: Index) -> Element:
     """An element of a concatenation is that of the tensor that holds its place."""
+    elements.differs_by_lane = True
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     type_ = ir.RankedTensorType(op.results[0].type).element_type
     operands = list(op.operands)

@@ -18,8 +18,8 @@ from torch import nn
 from tilewright.compiler.codegen.ptxas import assemble
 from tilewright.compiler.codegen.translate import translate
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.elementwise.choice import boxes
 from tilewright.compiler.families.elementwise.family import read, trace
-from tilewright.compiler.families.elementwise.transpose import boxes
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import resolve
 
@@ -171,7 +171,7 @@ def test_boxes_cover_every_result(shape: tuple[int, ...], dtype: torch.dtype, co
     (function,) = found.values()
     with function.context, function.location:
         dispatch = read(function)
-        _, (accessed,) = trace(dispatch)
+        _, (accessed,), _ = trace(dispatch)
         plan = boxes(dispatch.parts[0].extents, accessed, accessed[-1].buffer, cores)
     assert (plan is None) == (torch.Size(shape).numel() < 2048)
     if plan is None:
