@@ -21,10 +21,11 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims, row_major, stride_along
-from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import static_values
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.layout_rules import transposed_by
 from tilewright.compiler.tuning.cpu.register_tile import choose_packing, rows_in_one_set
 
 
@@ -32,14 +33,17 @@ from tilewright.compiler.tuning.cpu.register_tile import choose_packing, rows_in
 class PackContractions(Pass):
     """Packs for vectors of `vector_bits` and `registers` of them.
 
-    Operands that are no weights are copied at every call where they hold `least_bytes` or more, which shared caches
-    do not keep beside the other operand, and each element is read `least_reads` times or more. Measured on two cores
-    with 32 MiB of L3: 2048 x 2048 x 2048 takes 82 ms instead of 118, smaller products 1 to 2 % longer.
+    Operands that are no weights are packed where they are transposed at every call, which then is one copy still, as
+    filters in training. Others are copied at every call where they hold `least_bytes` or more, which shared caches do not
+    keep beside the other operand, and each element is read `least_reads` times or more. Measured on two cores with 32 MiB
+    of L3: 2048 x 2048 x 2048 takes 82 ms instead of 118, smaller products 1 to 2 % longer. Under windows, which stream an
+    operand anew for every row of an image, `window_reads` are enough, whatever it holds.
     """
 
     vector_bits: int = 512
     registers: int = 32
     least_reads: int = 512
+    window_reads: int = 128
     least_bytes: int = 16777216
 
     def run(self, op: ir.Operation) -> None:
@@ -63,7 +67,7 @@ class PackContractions(Pass):
         for position in range(2):
             map_, value = contraction.maps[position], contraction.op.operands[position]
             alone = loop in map_dims(map_) and loop not in map_dims(contraction.maps[1 - position])
-            packs = value in static or self.pays_at_every_call(contraction, position)
+            packs = value in static or _is_moved(value) or self.pays_at_every_call(contraction, position)
             if packs and alone and all(is_dim(expr) for expr in map_.results):
                 lanes = self.vector_bits // (
                     contraction.op.results[0].type.element_type.width or self.vector_bits
@@ -79,19 +83,19 @@ class PackContractions(Pass):
     def pays_at_every_call(self, contraction: Structured, position: int) -> bool:
         """Whether an operand that is no weight is read often enough, and lies badly enough, to be copied first.
 
-        Where steps of the reduction are multiples of a page apart, lines of a block of columns share few sets of
-        every cache and are fetched again for each block of rows.
+        Where the closest steps of the reduction are multiples of a page apart, lines of a block of columns share few
+        sets of every cache and are fetched again for each block of rows.
         """
         type_, map_ = ir.RankedTensorType(contraction.op.operands[position].type), contraction.maps[position]
         own, output = map_dims(map_), map_dims(contraction.result_map)
         reads = math.prod(contraction.extents[d] for d in output - own)
         width = type_.element_type.width // 8
         steps = [stride_along(map_, d, row_major(type_.shape)) for d in own - output]
-        return (
-            reads >= self.least_reads
-            and math.prod(type_.shape) * width >= self.least_bytes
-            and any(rows_in_one_set(step * width) is not None for step in steps)
-        )
+        if not steps or rows_in_one_set(min(steps) * width) is None:
+            return False
+        if not all(is_dim(expr) for expr in contraction.maps[1 - position].results):
+            return reads >= self.window_reads
+        return reads >= self.least_reads and math.prod(type_.shape) * width >= self.least_bytes
 
     def pack_groups(
         self, contraction: Structured, static: set[ir.Value], packed: dict[tuple, ir.Value]
@@ -150,9 +154,8 @@ def _pack(
 ) -> None:
     """Stores an operand in blocks along `loop`; inside of one, `innermost` loops lie along the vector too."""
     op, map_ = contraction.op, contraction.maps[position]
-    value = op.operands[position]
+    value, loops = _before_transposition(op.operands[position], [expr.position for expr in map_.results])
     type_ = ir.RankedTensorType(value.type)
-    loops = [expr.position for expr in map_.results]
     at = loops.index(loop)
     shape = [*type_.shape[:at], type_.shape[at] // block, block, *type_.shape[at + 1 :]]
     groups = [[i] if i < at else [at, at + 1] if i == at else [i + 1] for i in range(len(loops))]
@@ -178,6 +181,24 @@ def _pack(
     maps = [ir.AffineMapAttr.get(m) for m in contraction.maps]
     maps[position] = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, results))
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
+
+
+def _is_moved(value: ir.Value) -> bool:
+    """Whether `value` is a transposition that nothing else reads."""
+    op = producer(value)
+    if op is None or len(list(value.uses)) != 1:
+        return False
+    permutation = transposed_by(op)
+    return permutation is not None and list(permutation) != sorted(permutation)
+
+
+def _before_transposition(value: ir.Value, loops: list[int]) -> tuple[ir.Value, list[int]]:
+    """What `value` is a transposition of, if it is one, and the loop along each dimension of that."""
+    op = producer(value)
+    permutation = None if op is None else transposed_by(op)
+    if op is None or permutation is None:
+        return value, loops
+    return op.operands[0], [loops[permutation.index(dim)] for dim in range(len(loops))]
 
 
 def _transposed(value: ir.Value, permutation: list[int]) -> ir.Value:

@@ -190,3 +190,91 @@ func.func @few_rows(%a: tensor<32x256xf32>, %b: tensor<256x1024xf32>, %i: tensor
   } -> tensor<32x1024xf32>
   return %r : tensor<32x1024xf32>
 }
+
+#outer = affine_map<(d0, d1, d2, d3) -> (d3, d2, d0, d1)>
+#plain = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+#inner = affine_map<(n, h, w, o, kh, kw, i) -> (kh, kw, i, o)>
+
+// A filter that is transposed at every call is packed by that transposition.
+// CHECK-LABEL: func.func @filter_of_training
+// CHECK: tensor.expand_shape %arg1 {{\[\[}}0, 1], [2], [3], [4]] output_shape [2, 64, 16, 3, 3]
+// CHECK: linalg.generic {{.*}} ins(%expanded {{.*}} outs(%{{.+}} : tensor<2x3x3x16x64xf32>)
+// CHECK-NEXT: ^bb0
+// CHECK-NEXT: linalg.yield
+// CHECK-NEXT: tensor<2x3x3x16x64xf32>
+// CHECK-NEXT: linalg.generic {{.*}} ins(%arg0, %{{.+}} : tensor<1x10x10x16xf32>, tensor<2x3x3x16x64xf32>)
+// CHECK-LABEL: func.func @filter_read_twice
+// CHECK-NOT: tensor.expand_shape
+// CHECK-LABEL: func.func @filters_a_page_apart
+func.func @filter_of_training(%x: tensor<1x10x10x16xf32>, %w: tensor<128x16x3x3xf32>, %i: tensor<1x8x8x128xf32>) -> tensor<1x8x8x128xf32> {
+  %e = tensor.empty() : tensor<3x3x16x128xf32>
+  %t = linalg.generic {indexing_maps = [#outer, #plain], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w : tensor<128x16x3x3xf32>) outs(%e : tensor<3x3x16x128xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<3x3x16x128xf32>
+  %r = linalg.generic {indexing_maps = [#image, #inner, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %t : tensor<1x10x10x16xf32>, tensor<3x3x16x128xf32>) outs(%i : tensor<1x8x8x128xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<1x8x8x128xf32>
+  return %r : tensor<1x8x8x128xf32>
+}
+
+func.func @filter_read_twice(%x: tensor<1x10x10x16xf32>, %w: tensor<128x16x3x3xf32>, %i: tensor<1x8x8x128xf32>) -> (tensor<1x8x8x128xf32>, tensor<3x3x16x128xf32>) {
+  %e = tensor.empty() : tensor<3x3x16x128xf32>
+  %t = linalg.generic {indexing_maps = [#outer, #plain], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w : tensor<128x16x3x3xf32>) outs(%e : tensor<3x3x16x128xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  } -> tensor<3x3x16x128xf32>
+  %r = linalg.generic {indexing_maps = [#image, #inner, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %t : tensor<1x10x10x16xf32>, tensor<3x3x16x128xf32>) outs(%i : tensor<1x8x8x128xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<1x8x8x128xf32>
+  return %r, %t : tensor<1x8x8x128xf32>, tensor<3x3x16x128xf32>
+}
+
+// Windows stream a filter anew for every row: it is copied where its channels are half a page apart, and not otherwise.
+// CHECK: tensor.expand_shape %arg1
+// CHECK-LABEL: func.func @filters_spread_over_the_cache
+// CHECK-NOT: tensor.expand_shape
+// CHECK-LABEL: func.func @filters_of_few_rows
+// CHECK-NOT: tensor.expand_shape
+func.func @filters_a_page_apart(%x: tensor<2x10x10x16xf32>, %w: tensor<3x3x16x512xf32>, %i: tensor<2x8x8x512xf32>) -> tensor<2x8x8x512xf32> {
+  %r = linalg.generic {indexing_maps = [#image, #inner, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %w : tensor<2x10x10x16xf32>, tensor<3x3x16x512xf32>) outs(%i : tensor<2x8x8x512xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<2x8x8x512xf32>
+  return %r : tensor<2x8x8x512xf32>
+}
+
+func.func @filters_spread_over_the_cache(%x: tensor<2x10x10x16xf32>, %w: tensor<3x3x16x576xf32>, %i: tensor<2x8x8x576xf32>) -> tensor<2x8x8x576xf32> {
+  %r = linalg.generic {indexing_maps = [#image, #inner, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %w : tensor<2x10x10x16xf32>, tensor<3x3x16x576xf32>) outs(%i : tensor<2x8x8x576xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<2x8x8x576xf32>
+  return %r : tensor<2x8x8x576xf32>
+}
+
+func.func @filters_of_few_rows(%x: tensor<1x10x10x16xf32>, %w: tensor<3x3x16x512xf32>, %i: tensor<1x8x8x512xf32>) -> tensor<1x8x8x512xf32> {
+  %r = linalg.generic {indexing_maps = [#image, #inner, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %w : tensor<1x10x10x16xf32>, tensor<3x3x16x512xf32>) outs(%i : tensor<1x8x8x512xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<1x8x8x512xf32>
+  return %r : tensor<1x8x8x512xf32>
+}
