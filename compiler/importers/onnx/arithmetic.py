@@ -257,6 +257,16 @@ def magnitude(b: Builder, node: Node):
     return b.op("Where", none, b.scalar(0, x), b.scalar(1, x))
 
 
+@rule("Shrink")
+def shrink(b: Builder, node: Node):
+    """Integers are compared with the bound as numbers, and cut to integers again."""
+    x = node.operand(0)
+    if x.is_float:
+        return None
+    attrs = {name: float(node.attrs.get(name, default)) for name, default in (("bias", 0.0), ("lambd", 0.5))}
+    return b.op("Cast", b.op("Shrink", b.op("Cast", x, to=TensorProto.DOUBLE), **attrs), to=x.dtype)
+
+
 @rule("Pow")
 def power(b: Builder, node: Node):
     """An integer exponent of a float is that float's type, which holds those that matter exactly."""

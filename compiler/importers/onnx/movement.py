@@ -13,6 +13,16 @@ from tilewright.compiler.importers.onnx.scalar import broadcast
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
+@rule("Where")
+def where(b: Builder, node: Node):
+    """Two of one shape that the condition spreads are spread first: where they are equal, torch-mlir returns either."""
+    condition, x, y = node.operand(0), node.operand(1), node.operand(2)
+    shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    if x.shape != y.shape or x.shape == shape:
+        return None
+    return b.op("Where", condition, forms.expand(b, x, shape), y)
+
+
 @rule("Pad")
 def pad(b: Builder, node: Node):
     """Reflected, repeated and wrapped edges are gathered by constant indices; negative amounts cut."""
@@ -75,7 +85,8 @@ def slice_backwards(b: Builder, node: Node):
     if all(step > 0 for step in steps):
         if node.input(3) is not None or node.input(4) is None:
             return None
-        return b.kept("Slice", x, *node.inputs[1:3], b.ints(*axes), node.input(4))  # torch-mlir wants both
+        # torch-mlir wants both, and ONNX all of one type.
+        return b.kept("Slice", x, *(b.ints(*each) for each in (starts, ends, axes, steps)))
     for start, end, axis, step in zip(starts, ends, axes, steps):
         axis %= x.rank
         n = x.shape[axis]

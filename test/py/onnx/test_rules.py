@@ -267,3 +267,40 @@ def test_mean_of_integers():
     x, axis = np.array([[1, 2], [-3, -4]], np.int32), np.array([1])
     made = single("ReduceMean", x, axis, opset=18, types=(TensorProto.INT32,), keepdims=0)
     np.testing.assert_array_equal(run(made, x, axis)[0], [1, -3])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float32"])
+@pytest.mark.parametrize(("lambd", "bias"), [(0.1, 0.0), (1.5, 1.5), (2.0, 1.0)])
+def test_shrink_takes_integers_for_numbers(dtype, lambd, bias):
+    x = np.array([-5, -2, -1, 0, 1, 2, 3, 100]).astype(dtype)
+    made = single("Shrink", x, types=(helper.np_dtype_to_tensor_dtype(x.dtype),), lambd=lambd, bias=bias)
+    expected = np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)).astype(dtype)
+    np.testing.assert_array_equal(run(made, x)[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1), (2, 3)], ids=str)
+def test_choices_between_one_value_are_spread(shape):
+    x = random(*shape)
+    nodes = [
+        helper.make_node("Squeeze", ["x"], ["s"])
+        if not shape
+        else helper.make_node("Identity", ["x"], ["s"]),
+        helper.make_node("Where", ["c", "s", "x"], ["y"]),
+    ]
+    condition = np.arange(3) % 2 == 0
+    given = [info("x", x.shape), info("c", condition.shape, TensorProto.BOOL)]
+    (found,) = run(model(nodes, given, [info("y", None)]), x, condition)
+    np.testing.assert_array_equal(found, np.where(condition, x, x))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("step", [2, -2])
+def test_slices_of_all_axes_take_indices_of_one_type(dtype, step):
+    x = random(6, 4)
+    bounds = ([1, 0], [5, 4]) if step > 0 else ([5, 3], [0, -9])
+    starts, ends, steps = (np.array(numbers, dtype) for numbers in (*bounds, [step, step]))
+    nodes = [helper.make_node("Slice", ["x", "starts", "ends", "", "steps"], ["y"])]
+    made = model(
+        nodes, [info("x", x.shape)], [info("y", None)], {"starts": starts, "ends": ends, "steps": steps}
+    )
+    np.testing.assert_array_equal(run(made, x)[0], ReferenceEvaluator(made).run(None, {"x": x})[0])
