@@ -55,12 +55,22 @@ def _kernel_gradient(big, small, kernel, stride, padding, dilation, groups):
     batch, channels = big.shape[0], big.shape[1]
     if groups == channels:
         return _depthwise_kernel_gradient(big, small, kernel, stride, padding, dilation)
+    ends = []
+    for i, (m, k, s, p, d) in enumerate(zip(small.shape[2:], kernel, stride, padding, dilation)):
+        n = big.shape[2 + i]
+        missing = (m - 1) * s + (k - 1) * d + 1 - p - n
+        if missing < 0 and n > 1:  # what no window reads would be taps that no kernel has
+            big = big.narrow(2 + i, 0, max(1, n + missing))
+        ends.append(max(missing, 0))
     image = big.transpose(0, 1)
     if groups > 1:
         spatial = list(big.shape[2:])
         image = image.reshape([groups, channels // groups, batch, *spatial]).transpose(0, 1)
         image = image.reshape([channels // groups, groups * batch, *spatial])
     zeros = [0] * len(stride)
+    if ends != list(padding):
+        pads = [width for ends_of_one in zip(reversed(padding), reversed(ends)) for width in ends_of_one]
+        image, padding = aten.constant_pad_nd(image, pads, 0), zeros
     found = aten.convolution(
         image, small.transpose(0, 1), None, dilation, padding, stride, False, zeros, groups
     ).transpose(0, 1)

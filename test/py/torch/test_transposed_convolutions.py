@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import tilewright
+from tilewright.compiler.importers.torch.gradients import _kernel_gradient
 from tilewright.compiler.importers.torch.windows import _phases
 
 CASES = [
@@ -131,3 +134,27 @@ def test_results_lie_in_memory_as_eagers(form, padding):
     for found, wanted in zip(tilewright.compile(model, (x,))(x), model(x)):
         assert found.stride() == wanted.stride()
         torch.testing.assert_close(found, wanted)
+
+
+def test_gradients_of_kernels_compute_no_taps_that_kernels_lack():
+    """Strides that leave elements of the image out, windows that lie in its border alone, and what is left of both."""
+    generator, compared = torch.Generator().manual_seed(0), 0
+    choices = itertools.product(
+        (1, 2, 3, 5), (1, 2, 3, 10), (0, 1, 3), (1, 2), (1, 2), ((9, 8), (12, 7), (1, 6))
+    )
+    for extent, step, pad, dilation, groups, size in choices:
+        if any(n + 2 * pad < dilation * (extent - 1) + 1 for n in size):
+            continue
+        x = torch.randn(3, 4, *size, generator=generator, dtype=torch.float64)
+        kernel = torch.randn(6, 4 // groups, extent, extent, generator=generator, dtype=torch.float64)
+        found = F.conv2d(x, kernel.requires_grad_(), None, step, pad, dilation, groups)
+        (wanted,) = torch.autograd.grad(found.cos().sum(), kernel)
+        given = (x, -found.detach().sin(), (extent, extent), [step] * 2, [pad] * 2, [dilation] * 2, groups)
+        torch.testing.assert_close(_kernel_gradient(*given), wanted)
+        compared += 1
+    assert compared > 200
+    graph = make_fx(lambda x, g: _kernel_gradient(x, g, (3, 3), [2, 2], [1, 1], [1, 1], 1))(
+        torch.randn(2, 4, 8, 8), torch.randn(2, 6, 4, 4)
+    )
+    (convolution,) = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+    assert convolution.meta["val"].shape == (4, 6, 3, 3)
