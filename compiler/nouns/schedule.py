@@ -116,7 +116,9 @@ class GpuTile:
     | transpose | (results along every axis) | |
     | scatter | (keys,) | |
     | rows | (rows, columns) | `vector`, `split_k`: among how many blocks a row is divided |
-    | sort, scan, fallback | | |
+    | sort | (rows, elements of each in shared memory), or (1,): a row where it lies | |
+    | scan | (rows, elements of each at a time) | `vector`; (rows,) where each thread has one |
+    | fallback | | |
 
     A contraction is a matrix product `[M, K] x [K, N]`: M are the axes of A and the result, N those of B and the result,
     K the reductions, and axes that all three have are a batch. `threads` is the size of a block of threads, `stages`

@@ -1,18 +1,88 @@
-"""Chooses what a schedule leaves open, by writing the kernel."""
+"""Chooses how any dispatch is cut into rTasks for blocks of threads, where a schedule leaves that open.
+
+The loops along which every operation can be cut are, until there are enough blocks for the whole device.
+"""
 
 from __future__ import annotations
 
-from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.dialects.kernel_form import kernel_of
-from tilewright.compiler.families.fallback.family import emit
+import math
+
+from tilewright.compiler import debug
+from tilewright.compiler.analysis.sink import Loops, sink_of
+from tilewright.compiler.analysis.structure import Structured, tileable_loops
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.families.fallback.family import Prepared, cut
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
 
+_BLOCKS_PER_CORE = 4
+"""How many rTasks there should be per multiprocessor, so that those that end early leave none idle for long."""
 
-def complete(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
-    """What the kernel says that it is made of; raises as `emit` does."""
-    module = emit(function, wish, target)
-    schedule = schedule_attribute.read(kernel_of(module))
-    assert schedule is not None, "kernels say what they are made of"
-    return schedule
+
+def complete(problem: Prepared, wish: Schedule, target: Target) -> Schedule:
+    """The schedule of the kernel for a dispatch, every field of it.
+
+    A wish for another family's kernel may look at the dispatch differently: where it cannot be cut so, it is cut in
+    another way, or stays whole.
+    """
+    said, tile = wish.gpu or GpuTile(), wish.tile
+    if said.kernel != "fallback":
+        tiles = [wish.tile if any(wish.tile) else (), choose_tile(problem.function, target)]
+        tile = next((own for own in tiles if any(own) and _can_be_cut(problem, own)), ())
+    threads = said.threads or choose_threads(problem.function, tile, target)
+    return Schedule(tile, gpu=GpuTile("fallback", threads))
+
+
+def _can_be_cut(problem: Prepared, tile: tuple[int, ...]) -> bool:
+    try:
+        cut(problem, tile)
+    except TilewrightError as error:
+        debug.log(1, f"{problem.function.attributes['sym_name']} is not cut by {list(tile)}: {error}")
+        return False
+    return True
+
+
+def choose_tile(function: ir.Operation, target: Target) -> tuple[int, ...]:
+    """A tile of the sink's loops that gives every multiprocessor a few rTasks; () where nothing can be cut."""
+    sink = sink_of(function)
+    structured = None if sink is None else Structured.read(sink)
+    if sink is None or structured is None:
+        return ()
+    group = _group(function)
+    loops = [i for i in tileable_loops(structured, group) if structured.extents[i] > 1]
+    work = max(s.points for s in group)
+    wanted = min(_BLOCKS_PER_CORE * target.num_cores, max(1, work // target.warp_size))
+    tile, tasks = [0] * len(structured.extents), 1
+    for loop in loops:
+        needed = -(-wanted // tasks)
+        if needed <= 1:
+            break
+        extent = structured.extents[loop]
+        parts = next(d for d in range(min(needed, extent), extent + 1) if extent % d == 0)
+        tile[loop] = extent // parts
+        tasks *= parts
+    return tuple(tile) if tasks > 1 else ()
+
+
+def choose_threads(function: ir.Operation, tile: tuple[int, ...], target: Target) -> int:
+    """As many threads as an rTask has points to compute at once, within limits; more where there are few rTasks."""
+    sink = sink_of(function)
+    tasks = 1
+    if sink is not None and any(tile):
+        extents = Loops.of(sink).extents
+        tasks = math.prod(-(-extent // size) for size, extent in zip(tile, extents) if size)
+    shapes = [
+        ir.ShapedType(value.type).shape
+        for view in function.regions[0].blocks[0].operations
+        for value in view.operation.results
+        if isinstance(value.type, ir.RankedTensorType) and ir.ShapedType(value.type).has_static_shape
+    ]
+    points = max((math.prod(shape) for shape in shapes), default=1) // tasks
+    most = 1024 if tasks < target.num_cores else 256
+    return min(most, max(target.warp_size, 1 << max(0, points - 1).bit_length()))
+
+
+def _group(function: ir.Operation) -> list[Structured]:
+    operations = function.regions[0].blocks[0].operations
+    return [s for view in operations if (s := Structured.read(view.operation)) is not None]

@@ -7,74 +7,93 @@ results by shuffles and shared memory, and writes what it computes from them.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass
 
 from tilewright.compiler.analysis.placement import buffer_types
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.rows import scans, sorts
 from tilewright.compiler.families.rows.access import Access
 from tilewright.compiler.families.rows.bodies import checks
 from tilewright.compiler.families.rows.kernel import Order, RowKernel, written_map
-from tilewright.compiler.families.rows.layout import RowShape, choose_layout
+from tilewright.compiler.families.rows.layout import RowShape, layout_of
 from tilewright.compiler.families.rows.problem import NotRows, RowProblem, read_rows, stripped
+from tilewright.compiler.families.rows.scans import ScanProblem
+from tilewright.compiler.families.rows.sorts import SortProblem
 from tilewright.compiler.families.rows.split import counter_bytes, row_blocks, workspace_bytes
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import kernel
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.schedule import BLOCK_THREADS, WARP, GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
 
 
-def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module:
-    """The dispatch's kernel; raises NotRows where it is none of this family.
+@dataclass(frozen=True, eq=False)
+class RowDispatch:
+    """A dispatch along rows: what it computes, its buffers, and for reductions how they lie in memory.
 
-    Raises ScheduleError for a number of threads that is not possible.
+    `vector` is how many neighbours of a row a scan accesses at once at most, 0 where it has a thread for every row.
     """
-    name = ir.StringAttr(function.attributes["sym_name"]).value
+
+    function: ir.Operation
+    problem: RowProblem | SortProblem | ScanProblem
+    types: list[ir.MemRefType]
+    shape: RowShape | None = None
+    order: Order | None = None
+    vector: int = 0
+
+    @property
+    def name(self) -> str:
+        return ir.StringAttr(self.function.attributes["sym_name"]).value
+
+
+def match(function: ir.Operation, target: Target) -> RowDispatch:
+    """The rows that a dispatch computes, sorts or scans; raises NotRows where it does none of these."""
+    types = buffer_types(function)
     try:
         problem = read_rows(function)
     except NotRows:
-        for other in (sorts, scans):
-            written = other.emit(function, schedule, target)
-            if written is not None:
-                return written
+        sort, scan = sorts.read_sort(function), scans.read_scan(function)
+        if sort is not None:
+            return RowDispatch(function, sort, types)
+        if scan is not None:
+            return RowDispatch(function, scan, types, vector=scans.widest(function, scan, types))
         raise
-    with function.context, function.location:
-        types = buffer_types(function)
-        decided = schedule or Schedule()
-        shape, order = shape_of(problem, types)
-        layout = choose_layout(replace(shape, block_rows=block_rows(problem, decided)), decided, target)
-        with kernel(
-            name,
-            types,
-            grid=row_blocks(problem, layout) * layout.split,
-            block=layout.threads,
-            workspace_bytes=workspace_bytes(problem, layout),
-            zeroed_bytes=counter_bytes(problem, layout),
-            cooperative=layout.meets,
-            asserts=checks(function),
-            points=problem.num_rows * problem.num_columns,
-            made=layout.gpu,
-        ) as made:
-            RowKernel(problem, layout, order, made).write()
-        return made.module
+    return RowDispatch(function, problem, types, *shape_of(problem, types))
 
 
-def match(function: ir.Operation, target: Target) -> ir.Operation:
-    """The dispatch; whether the family takes it is known when it is written."""
-    return function
-
-
-def block_rows(problem: RowProblem, schedule: Schedule) -> int:
-    """How many rows a block has by the schedule's tile, 0 where it leaves the dispatch whole."""
-    if not any(schedule.tile):
-        return 0
-    sink = problem.step_of(stripped(problem.results[0]))
-    assert sink is not None
-    return -(-problem.num_rows // schedule.num_tasks(sink.generic.extents))
+def emit(rows: RowDispatch, schedule: Schedule, target: Target) -> ir.Module:
+    """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
+    said, problem, types = schedule.gpu or GpuTile(), rows.problem, rows.types
+    require(said, "kernel", "threads")
+    if said.threads % WARP or said.threads > BLOCK_THREADS:
+        raise ScheduleError(
+            f"gpu.threads is a multiple of {WARP} up to {BLOCK_THREADS}, found {said.threads}"
+        )
+    if isinstance(problem, SortProblem):
+        return sorts.emit(rows.name, problem, types, said, target)
+    if isinstance(problem, ScanProblem):
+        return scans.emit(rows.name, problem, types, said, rows.vector)
+    assert rows.shape is not None and rows.order is not None
+    layout = layout_of(rows.shape, said)
+    with kernel(
+        rows.name,
+        types,
+        grid=row_blocks(problem, layout) * layout.split,
+        block=layout.threads,
+        workspace_bytes=workspace_bytes(problem, layout),
+        zeroed_bytes=counter_bytes(problem, layout),
+        cooperative=layout.meets,
+        asserts=checks(rows.function),
+        points=problem.num_rows * problem.num_columns,
+        made=layout.gpu,
+    ) as made:
+        RowKernel(problem, layout, rows.order, made).write()
+    return made.module
 
 
 def shape_of(problem: RowProblem, types: list[ir.MemRefType]) -> tuple[RowShape, Order]:
-    """What a layout is chosen by, and the order of axes: as the largest operand, or else result, lies in memory."""
+    """What a layout follows from, and the order of axes: as the largest operand, or else result, lies in memory."""
     reads, writes = accesses_of(problem, types)
     main = max(reads or writes, key=lambda access: volume(problem, access))
     strides = main.strides() or {}

@@ -10,24 +10,14 @@ columns. A thread reads `vector` neighbours at once, columns in the first case, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
-from tilewright.compiler.targets.target import Target
+from tilewright.compiler.families.contract import require
+from tilewright.compiler.nouns.schedule import GpuTile
 
 KEPT_BYTES = 128
 """What a thread keeps of its rows: 32 registers, so that three values per element still leave 1,024 threads enough."""
-_PIECE = 2048
-"""Columns of a piece of a divided row, at least."""
-_ROUND = 4
-"""Groups of `vector` elements per round of a loop over a row that is too long to be kept."""
-_WAVES = 4
-"""Blocks per multiprocessor that a divided row is worth."""
-_BLOCK = 256
-_LONG = 8192
-"""Columns from which a row is worth the second step that dividing it takes: writing, counting and reading again."""
-_LARGEST = 1024
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,7 @@ class RowShape:
     """What a layout follows from: rows and columns, the most neighbours that one access can take, and element bytes.
 
     `bytes` are those of the widest elements that are kept; `splittable` where partial results of pieces of a row can
-    be combined at the end. `block_rows` is what a schedule asks for, 0 where it does not.
+    be combined at the end.
     """
 
     rows: int
@@ -92,31 +82,12 @@ class RowShape:
     vector: int
     bytes: int
     splittable: bool
-    block_rows: int = 0
 
 
-def choose_layout(shape: RowShape, schedule: Schedule, target: Target) -> RowLayout:
-    """The layout for a device. `schedule.gpu` may say `threads`, and the most elements per access as `vector`; with
-    threads given, the schedule's tile says how many rows a block has. With a `block` it says everything.
-
-    Raises ScheduleError for a number of threads that cannot be divided among rows.
-    """
-    asked = schedule.gpu
-    if asked is not None and asked.block:
-        return _given(shape, asked)
-    vector = shape.vector
-    while asked is not None and asked.vector and vector > asked.vector:
-        vector //= 2
-    threads = asked.threads if asked is not None else 0
-    if threads & (threads - 1):
-        raise ScheduleError(f"rows: a block of {threads} threads asked for; use a power of two")
-    found = (_contiguous if shape.contiguous else _strided)(shape, vector, threads, target)
-    return _meeting(shape, found, target)
-
-
-def _given(shape: RowShape, asked: GpuTile) -> RowLayout:
+def layout_of(shape: RowShape, asked: GpuTile) -> RowLayout:
     """The layout that a schedule describes; raises ScheduleError for one that no threads can have."""
-    vector, split = asked.vector or 1, asked.split_k or 1
+    require(asked, "kernel", "threads", "block", "vector", "split_k")
+    vector, split = asked.vector, asked.split_k
     lanes, group = (1, vector) if shape.contiguous else (vector, 1)
     rows, columns = asked.block if len(asked.block) == 2 else (0, 0)
     beside = rows // lanes
@@ -146,97 +117,3 @@ def _given(shape: RowShape, asked: GpuTile) -> RowLayout:
             f"{KEPT_BYTES // shape.bytes}; use more threads or fewer columns"
         )
     return RowLayout(shape.contiguous, across, beside, vector, slots, looped, split, meets)
-
-
-def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
-    """The layout with long rows divided among blocks that wait for each other, where most of the device would idle.
-
-    Half of what the device takes: all blocks run at once even where it has half as many multiprocessors as its kind.
-    """
-    blocks = -(-shape.rows // layout.block_rows)
-    room = target.num_cores if layout.threads <= _LARGEST // 2 else target.num_cores // 2
-    pieces = min(room // blocks, shape.columns // _PIECE)
-    if shape.splittable or shape.columns < _LONG or pieces < 2:
-        return layout
-    groups = -(-shape.columns // layout.group)
-    slots = -(-groups // (pieces * layout.across))
-    looped = slots * layout.vector > KEPT_BYTES // shape.bytes
-    if looped:
-        slots = max(1, min(layout.slots, slots))
-    return replace(layout, slots=slots, looped=looped, split=pieces, meets=True)
-
-
-def _contiguous(shape: RowShape, vector: int, threads: int, target: Target) -> RowLayout:
-    kept = KEPT_BYTES // shape.bytes
-    groups = -(-shape.columns // vector)
-    most = threads or _LARGEST
-    if threads and shape.block_rows:
-        across = min(max(1, threads // power_at_least(shape.block_rows)), power_at_least(groups))
-    else:
-        across = _across(shape, groups, vector, most, target)
-    looped = -(-groups // across) * vector > kept or _is_worth_splitting(shape, across, target)
-    if looped:
-        largest = most if threads or not shape.splittable else _BLOCK
-        across = min(largest, power_at_least(-(-groups // _ROUND)))
-    beside = _beside(shape.rows, across, threads)
-    slots = -(-groups // across)
-    split = 1
-    if looped:
-        blocks = -(-shape.rows // beside)
-        pieces = max(1, _WAVES * target.num_cores // blocks) if shape.splittable else 1
-        slots = max(1, min(_ROUND, slots // pieces))
-        split = min(pieces, -(-groups // (across * slots)))
-    return RowLayout(True, across, beside, vector, slots, looped, split)
-
-
-def _across(shape: RowShape, groups: int, vector: int, most: int, target: Target) -> int:
-    """Threads per row: few, as long as each still keeps its part and the rows keep the device busy."""
-    kept = KEPT_BYTES // shape.bytes
-    across = min(most, power_at_least(groups))
-    while across > 1:
-        half = across // 2
-        held = -(-groups // half) * vector
-        if held > (kept // 2 if half >= WARP else max(_ROUND, vector)):
-            break
-        if half >= WARP and shape.rows * half < target.num_cores * _BLOCK:
-            break
-        across = half
-    return across
-
-
-def _is_worth_splitting(shape: RowShape, across: int, target: Target) -> bool:
-    """Whether few long rows leave most of the device idle unless each is divided among blocks."""
-    blocks = shape.rows * across // min(across, _BLOCK)
-    return shape.splittable and shape.columns >= _LONG and 2 * blocks <= target.num_cores
-
-
-def _beside(rows: int, across: int, threads: int) -> int:
-    """Rows next to each other in a block of a few warps."""
-    if threads:
-        return max(1, threads // across)
-    return max(1, WARP // across, min(_BLOCK // 2 // across, power_at_least(rows)))
-
-
-def _strided(shape: RowShape, vector: int, threads: int, target: Target) -> RowLayout:
-    kept = KEPT_BYTES // shape.bytes
-    if threads and shape.block_rows:
-        beside = min(threads, power_at_least(-(-shape.block_rows // vector)))
-    else:
-        beside = min(WARP, power_at_least(-(-shape.rows // vector)))
-        while vector > 1 and shape.rows < target.num_cores * beside * vector:
-            vector //= 2
-            beside = min(WARP, power_at_least(-(-shape.rows // vector)))
-    blocks = -(-shape.rows // (beside * vector))
-    if threads:
-        across = max(1, threads // beside)
-    else:
-        most = _LARGEST if blocks < target.num_cores else _BLOCK
-        across = max(WARP // beside, min(power_at_least(shape.columns), most // beside))
-    slots = -(-shape.columns // across)
-    looped = slots * vector > kept
-    split = 1
-    if looped:
-        pieces = max(1, _WAVES * target.num_cores // blocks) if shape.splittable else 1
-        slots = max(1, min(2 * _ROUND // vector, slots // pieces))
-        split = min(pieces, -(-shape.columns // (across * slots)))
-    return RowLayout(False, across, beside, vector, slots, looped, split)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.placement import buffer_types
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.cpu.reduction import is_regroupable, neutral_attribute
 from tilewright.compiler.families.rows.access import delinearized
 from tilewright.compiler.families.rows.bodies import compute
 from tilewright.compiler.families.rows.exchange import moved_up, taken_from
-from tilewright.compiler.families.rows.layout import power_at_least
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import (
     Operand,
@@ -38,10 +38,7 @@ from tilewright.compiler.gpu.builder import (
     thread_id,
 )
 from tilewright.compiler.ir import element_bytes, ir, static_shape
-from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
-from tilewright.compiler.targets.target import Target
-
-_BLOCK = 256
+from tilewright.compiler.nouns.schedule import WARP, GpuTile
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,20 +104,53 @@ def read_scan(function: ir.Operation) -> ScanProblem | None:
     return ScanProblem(body[0], source, (numbers[0], numbers[1]), shape, dim)
 
 
-def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
-    """The kernel of a dispatch that scans; None for any other."""
-    problem = read_scan(function)
-    if problem is None:
-        return None
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    with function.context, function.location:
-        types = buffer_types(function)
-        asked = schedule.gpu.threads if schedule is not None and schedule.gpu is not None else 0
-        strides = types[problem.source].get_strides_and_offset()[0]
-        near = min((s for s, extent in zip(strides, problem.shape) if extent > 1), default=1)
-        if strides[problem.dim] != near or problem.length < 2:
-            return _column_scan(name, problem, types, asked)
-        return _row_scan(name, problem, types, asked, _vector(function, problem, types))
+def emit(
+    name: str, problem: ScanProblem, types: list[ir.MemRefType], said: GpuTile, vector: int
+) -> ir.Module:
+    """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has.
+
+    `vector` is how many elements of a row one access takes at most; 0 where a thread goes along a row of its own.
+    """
+    if not vector:
+        return _column_scan(name, problem, types, columns_of(said))
+    across, beside, lanes = rows_of(said, vector)
+    return _row_scan(name, problem, types, across, beside, lanes)
+
+
+def columns_of(said: GpuTile) -> int:
+    """The threads of a block, each with a row of its own; raises ScheduleError."""
+    require(said, "threads", "block")
+    if said.block != (said.threads,):
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)}; each thread has one row, so it is [{said.threads}]"
+        )
+    return said.threads
+
+
+def rows_of(said: GpuTile, most: int) -> tuple[int, int, int]:
+    """(threads of a row, rows of a block, elements of an access) that a schedule describes; raises ScheduleError."""
+    require(said, "threads", "block", "vector")
+    beside, columns = said.block if len(said.block) == 2 else (0, 0)
+    across = columns // said.vector
+    if most % said.vector or across < 2 or across & (across - 1):
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)} with {said.vector} elements per access: expected rows and elements of each "
+            f"at a time, a power of two of threads by a divisor of {most}"
+        )
+    if columns % said.vector or across * beside != said.threads:
+        raise ScheduleError(
+            f"gpu.threads is {said.threads}; gpu.block {list(said.block)} has {across} for each of {beside} rows"
+        )
+    return across, beside, said.vector
+
+
+def widest(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefType]) -> int:
+    """Neighbouring elements of a row that one access takes at most; 0 where rows do not lie along memory."""
+    strides = types[problem.source].get_strides_and_offset()[0]
+    near = min((s for s, extent in zip(strides, problem.shape) if extent > 1), default=1)
+    if strides[problem.dim] != near or problem.length < 2:
+        return 0
+    return _vector(function, problem, types)
 
 
 def _vector(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefType]) -> int:
@@ -142,10 +172,10 @@ def _vector(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefT
     return max(1, lanes & -lanes)
 
 
-def _column_scan(name: str, problem: ScanProblem, types: list[ir.MemRefType], asked: int) -> ir.Module:
+def _column_scan(name: str, problem: ScanProblem, types: list[ir.MemRefType], threads: int) -> ir.Module:
     """One thread per row: neighbouring threads read neighbouring elements."""
-    threads = asked or min(_BLOCK, max(WARP, power_at_least(problem.rows)))
-    with kernel(name, types, grid=-(-problem.rows // threads), block=threads, made=GpuTile("scan")) as made:
+    own = GpuTile("scan", threads, (threads,))
+    with kernel(name, types, grid=-(-problem.rows // threads), block=threads, made=own) as made:
         source = made.buffers[problem.source]
         target, total = (None if n is None else made.buffers[n] for n in problem.targets)
         number = block_id() * threads + thread_id()
@@ -168,16 +198,12 @@ def _column_scan(name: str, problem: ScanProblem, types: list[ir.MemRefType], as
 
 
 def _row_scan(
-    name: str, problem: ScanProblem, types: list[ir.MemRefType], asked: int, vector: int
+    name: str, problem: ScanProblem, types: list[ir.MemRefType], across: int, beside: int, vector: int
 ) -> ir.Module:
     """Several neighbouring threads per row, in pieces of as many vectors as there are threads."""
-    groups = problem.length // vector
-    across = max(2, min(asked or _BLOCK, power_at_least(groups)))
-    beside = max(1, (asked or max(WARP, across)) // across)
-    if not asked:
-        beside = max(beside, min(_BLOCK // 2 // across, power_at_least(problem.rows)), 1)
     threads = across * beside
-    with kernel(name, types, grid=-(-problem.rows // beside), block=threads, made=GpuTile("scan")) as made:
+    own = GpuTile("scan", threads, (beside, across * vector), vector=vector)
+    with kernel(name, types, grid=-(-problem.rows // beside), block=threads, made=own) as made:
         _RowScan(problem, made.buffers, across, beside, vector).write()
     return made.module
 

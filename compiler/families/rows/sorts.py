@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.placement import buffer_types
 from tilewright.compiler.analysis.sort_order import FIRST
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.block_loops import Threads, deal
 from tilewright.compiler.families.block_sequences import network, out_of_order
+from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.rows.access import delinearized
-from tilewright.compiler.families.rows.layout import power_at_least
 from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
@@ -32,11 +32,9 @@ from tilewright.compiler.gpu.builder import (
     thread_id,
 )
 from tilewright.compiler.ir import element_bytes, gpu, ir, memref, static_shape
-from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
 
-_BLOCK = 256
-_LARGEST = 1024
 _POSITION_BYTES = 4
 
 
@@ -103,23 +101,43 @@ def read_sort(function: ir.Operation) -> SortProblem | None:
     return SortProblem(op, numbers, targets, shape, dim, wanted, topk and len(read) == 1)
 
 
-def emit(function: ir.Operation, schedule: Schedule | None, target: Target) -> ir.Module | None:
-    """The kernel of a dispatch that sorts; None for any other."""
-    problem = read_sort(function)
-    if problem is None:
-        return None
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    with function.context, function.location:
-        types = buffer_types(function)
-        sizes = [element_bytes(types[number].element_type) for number in problem.sources]
-        room = target.level("shared").capacity_bytes // 2 // (sum(sizes) + _POSITION_BYTES)
-        piece = 1 << (room.bit_length() - 1)
-        asked = schedule.gpu.threads if schedule is not None and schedule.gpu is not None else 0
-        if problem.length <= room:
-            return _in_shared(name, problem, types, asked, problem.length)
-        if 2 * problem.kept <= piece:
-            return _in_shared(name, problem, types, asked, piece)
-        return _in_place(name, problem, types, asked) if not problem.counts else None
+def emit(
+    name: str, problem: SortProblem, types: list[ir.MemRefType], said: GpuTile, target: Target
+) -> ir.Module:
+    """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
+    check(problem, types, said, target)
+    made = GpuTile("sort", said.threads, said.block)
+    if len(said.block) == 1:
+        return _in_place(name, problem, types, made)
+    return _in_shared(name, problem, types, made)
+
+
+def check(problem: SortProblem, types: list[ir.MemRefType], said: GpuTile, target: Target) -> None:
+    """Raises ScheduleError for sizes that no kernel has: `block` is (rows, elements of each in shared memory), or (1,)
+    for a row of each block that is sorted where its result lies."""
+    require(said, "threads", "block")
+    if len(said.block) == 1 and (problem.counts or said.block != (1,)):
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)}; [1] sorts a row where it lies, with a buffer for its places"
+        )
+    if len(said.block) == 1:
+        return
+    rows, width = said.block if len(said.block) == 2 else (0, 0)
+    needed = rows * width * element_bytes_of(problem, types)
+    if not needed or (width != problem.length and not problem.kept < width < problem.length):
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)}; expected rows, and {problem.length} elements of each, or fewer that are "
+            f"more than the {problem.kept} kept"
+        )
+    if needed > (room := target.level("shared").capacity_bytes):
+        raise ScheduleError(
+            f"gpu.block is {list(said.block)}: {needed:,} B of shared memory, the limit is {room:,} B"
+        )
+
+
+def element_bytes_of(problem: SortProblem, types: list[ir.MemRefType]) -> int:
+    """Bytes of what is moved for one element: all that are sorted along with it, and its place."""
+    return sum(element_bytes(types[number].element_type) for number in problem.sources) + _POSITION_BYTES
 
 
 class _Rows:
@@ -206,19 +224,11 @@ class _Rows:
         self.each(problem.kept, one)
 
 
-def _threads(pairs: int, asked: int) -> int:
-    return asked or min(_LARGEST, max(WARP, power_at_least(pairs)))
-
-
-def _in_shared(
-    name: str, problem: SortProblem, types: list[ir.MemRefType], asked: int, width: int
-) -> ir.Module:
+def _in_shared(name: str, problem: SortProblem, types: list[ir.MemRefType], said: GpuTile) -> ir.Module:
     """Sorts `width` elements of a row at a time, those kept among them from the second time on."""
-    pairs = power_at_least(width) // 2
-    rows = max(1, min(_BLOCK // max(1, pairs), power_at_least(problem.rows)))
-    threads = _threads(rows * pairs, asked)
+    (rows, width), threads = said.block, said.threads
     grid = -(-problem.rows // rows)
-    with kernel(name, types, grid=grid, block=threads, made=GpuTile("sort")) as made:
+    with kernel(name, types, grid=grid, block=threads, made=said) as made:
         block = _Rows(problem, made.buffers, rows, width, Threads(threads, thread_id().value))
         block.fetch(0, 0, width)
         block.sort()
@@ -234,9 +244,9 @@ def _in_shared(
     return made.module
 
 
-def _in_place(name: str, problem: SortProblem, types: list[ir.MemRefType], asked: int) -> ir.Module:
+def _in_place(name: str, problem: SortProblem, types: list[ir.MemRefType], said: GpuTile) -> ir.Module:
     """Sorts each row where its result lies, with the places that elements came from in the workspace."""
-    threads = asked or _LARGEST
+    threads = said.threads
     row_bytes = -(-problem.length * _POSITION_BYTES // 16) * 16
     with kernel(
         name,
@@ -244,7 +254,7 @@ def _in_place(name: str, problem: SortProblem, types: list[ir.MemRefType], asked
         grid=problem.rows,
         block=threads,
         workspace_bytes=problem.rows * row_bytes,
-        made=GpuTile("sort"),
+        made=said,
     ) as made:
         i32 = ir.IntegerType.get_signless(32)
         assert made.workspace is not None

@@ -20,7 +20,8 @@ from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contract import Declined
-from tilewright.compiler.families.rows.layout import RowShape, choose_layout
+from tilewright.compiler.families.rows.choice import choose_layout
+from tilewright.compiler.families.rows.layout import RowShape
 from tilewright.compiler.families.rows.problem import NotRows, read_rows
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
