@@ -31,13 +31,14 @@ from tilewright.compiler.passes.layout.pack_contractions import PackContractions
 from tilewright.compiler.passes.layout.pack_dots import PackDots
 from tilewright.compiler.passes.layout.pad_channels import PadChannels
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
-from tilewright.compiler.passes.schedule.schedule_winograd import ScheduleWinograd
+from tilewright.compiler.passes.schedule.schedule_winograd import ScheduleWinograd, winograd_schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.selection import ProfilerOptions, profile
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.cpu.winograd_choice import WinogradMachine
 from tilewright.compiler.workers.compile_kernels import compile_kernels
 from tilewright.compiler.workers.modules import run_phase
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
@@ -219,7 +220,7 @@ def profile_schedules(module: ir.Module, target: Target, report: Report, options
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
     """The constructed schedules of a dispatch, the one to use without a measurement first."""
     constructed = ConstructSchedules.for_target(target).candidates_or_none(function)
-    decided = ScheduleWinograd.for_target(target).decide(function) if target.kind == "cpu" else None
+    decided = winograd_schedule(function, WinogradMachine.of(target)) if target.kind == "cpu" else None
     if decided is None:
         return constructed
     schedule, choice = complete(function, decided[0], target), decided[1]

@@ -7,9 +7,11 @@ from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-from tilewright.compiler.errors import PassError, PipelineSyntaxError
+from tilewright.compiler.errors import PassError, PipelineSyntaxError, TilewrightError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.pipeline.syntax import quoted, split_list
+from tilewright.compiler.targets.file import described
+from tilewright.compiler.targets.target import Target
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Pass:
         raise self.refusal(op, f"tile {tile} does not divide extent {extent}; use a divisor")
         """
         return PassError(f"`{self.name()}`: {message}", op.location)
+
+    def target_named(self, op: ir.Operation, text: str) -> Target:
+        """The target that an option of the pass says: a preset, a .json file or JSON text; raises PassError for others."""
+        try:
+            return described(text)
+        except (TilewrightError, ValueError) as error:
+            raise self.refusal(op, str(error)) from None
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> Pass:

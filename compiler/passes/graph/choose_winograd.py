@@ -26,61 +26,56 @@ from tilewright.compiler.analysis.winograd_form import ATTRIBUTE, Convolution2d
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
 from tilewright.compiler.nouns.winograd_transforms import Transforms, transforms
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.winograd_choice import (
+    WinogradMachine,
     WinogradProblem,
     best_tile,
     choose_winograd,
 )
-from tilewright.compiler.tuning.cpu.winograd_machine import machine_of, options_for
 
 
 @dataclass(frozen=True)
 class ChooseWinograd(Pass):
     """Rewrites the convolutions of a module, unless the module says `tilewright.winograd = false`.
 
-    The machine has `cores` with `registers` of `vector_bits`, f32 `gflops` of all cores, `memory_gbps` of main
-    memory, `shared_gbps` of the cache that they share, and `private_bytes` of cache each.
+    `target` is a preset, a .json file or a target as JSON text.
     `outputs` forces the m of F(m, r) wherever it fits; 0 lets the estimate choose, and keep the direct convolution.
     """
 
-    cores: int = 2
-    vector_bits: int = 512
-    registers: int = 32
-    gflops: float = 200.0
-    memory_gbps: float = 34.0
-    shared_gbps: float = 83.2
-    private_bytes: int = 1048576
+    target: str = "cpu"
     outputs: int = 0
 
     @classmethod
     def for_target(cls, target: Target) -> ChooseWinograd:
         """The pass with a target's numbers."""
-        return cls(**options_for(target))
+        return cls(written(target))
 
     def run(self, op: ir.Operation) -> None:
         if ATTRIBUTE in op.attributes and not ir.BoolAttr(op.attributes[ATTRIBUTE]).value:
             return
+        machine = WinogradMachine.of(self.target_named(op, self.target))
         for function in functions(op.opview):
             static = static_values(function)
             stored: dict[tuple[ir.Value, int], ir.Value] = {}
             for view in list(function.regions[0].blocks[0].operations):
                 convolution = Convolution2d.read(view.operation)
                 if convolution is not None and convolution.op.operands[1] in static:
-                    outputs = self.decide(convolution)
+                    outputs = self.decide(convolution, machine)
                     if outputs is not None:
                         _store_planes(convolution, transforms(outputs, convolution.extents[4]), stored)
 
-    def decide(self, convolution: Convolution2d) -> int | None:
+    def decide(self, convolution: Convolution2d, machine: WinogradMachine) -> int | None:
         """The m of F(m, r) to use, None for the direct convolution."""
         n, h, w, f, r, s, c = convolution.extents
         if r != s or convolution.outputs is not None or not isinstance(convolution.element_type, ir.F32Type):
             return None
         problem = WinogradProblem(n, h, w, f, r, c, convolution.block)
         if self.outputs:
-            choice = best_tile(problem, machine_of(self), self.outputs)
+            choice = best_tile(problem, machine, self.outputs)
         else:
-            choice = choose_winograd(problem, machine_of(self))
+            choice = choose_winograd(problem, machine)
         return choice.outputs if choice else None
 
 

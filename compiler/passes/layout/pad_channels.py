@@ -23,7 +23,6 @@ from tilewright.compiler.analysis.placement import shape_of
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.dialects.precision import ATTRIBUTE
-from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import arith, functions, ir
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.passes.graph.generalize_pads import gathered
@@ -31,7 +30,7 @@ from tilewright.compiler.passes.graph.join_in_place import padding_value
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.rewriting.layout_rules import transposed_by
-from tilewright.compiler.targets.file import described, written
+from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.channel_padding import ChanneledGemm, stored_channels
 
@@ -66,10 +65,7 @@ class PadChannels(Pass):
         return cls(written(target))
 
     def run(self, op: ir.Operation) -> None:
-        try:
-            target = described(self.target)
-        except (TilewrightError, ValueError) as error:
-            raise self.refusal(op, str(error)) from None
+        target = self.target_named(op, self.target)
         if not target.is_cuda:
             return
         precision = ir.StringAttr(op.attributes[ATTRIBUTE]).value if ATTRIBUTE in op.attributes else "f32"

@@ -24,14 +24,14 @@ from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
-from tilewright.compiler.errors import ScheduleError, TilewrightError
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.complete_schedule import complete, others
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import UNSCHEDULED, Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.targets.file import described, written
+from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cpu_candidates
 from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
@@ -101,10 +101,7 @@ class ConstructSchedules(Pass):
 
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""
-        try:
-            found = described(self.target)
-        except (TilewrightError, ValueError) as error:
-            raise self.refusal(op, str(error)) from None
+        found = self.target_named(op, self.target)
         if self.candidate < 0 or self.top_k < 1:
             raise self.refusal(
                 op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"

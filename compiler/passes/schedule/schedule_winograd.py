@@ -21,66 +21,69 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.winograd_choice import WinogradChoice, WinogradProblem, best_tile
-from tilewright.compiler.tuning.cpu.winograd_machine import machine_of, options_for
+from tilewright.compiler.tuning.cpu.winograd_choice import (
+    WinogradChoice,
+    WinogradMachine,
+    WinogradProblem,
+    best_tile,
+)
 
 
 @dataclass(frozen=True)
 class ScheduleWinograd(Pass):
-    """Takes the machine as `choose-winograd` does."""
+    """Takes the target as `choose-winograd` does."""
 
-    cores: int = 2
-    vector_bits: int = 512
-    registers: int = 32
-    gflops: float = 200.0
-    memory_gbps: float = 34.0
-    shared_gbps: float = 83.2
-    private_bytes: int = 1048576
+    target: str = "cpu"
 
     @classmethod
     def for_target(cls, target: Target) -> ScheduleWinograd:
         """The pass with a target's numbers."""
-        return cls(**options_for(target))
+        return cls(written(target))
 
     def run(self, op: ir.Operation) -> None:
+        machine = WinogradMachine.of(self.target_named(op, self.target))
         for function in functions(op.opview):
             if "tilewright.operator" in function.attributes and schedule_attribute.read(function) is None:
-                decided = self.decide(function)
+                decided = winograd_schedule(function, machine)
                 if decided is not None:
                     schedule, choice = decided
                     schedule_attribute.write(function, schedule)
                     bound = "DRAM" if choice.streams else "compute"
                     schedule_attribute.write_prediction(function, choice.us, bound)
 
-    def decide(self, function: ir.Operation) -> tuple[Schedule, WinogradChoice] | None:
-        """The schedule of a dispatch with such a convolution and what it is estimated at, None for every other."""
-        group = [
-            s
-            for view in function.regions[0].blocks[0].operations
-            if (s := Structured.read(view.operation)) is not None
-        ]
-        convolutions = [c for s in group if (c := Convolution2d.read(s.op)) is not None and c.outputs]
-        sink = sink_of(function)
-        if len(convolutions) != 1 or sink is None or group[-1].op != sink or outside(function) is not None:
-            return None
-        (convolution,) = convolutions
-        n, h, w, f, r, _, c = convolution.extents
-        lines = loop_lines(group[-1], group)
-        line = next(line for s, line in zip(group, lines) if s.op == convolution.op) or {}
-        outer = {inner: loop for loop, inner in line.items() if inner is not None}
-        tileable = tileable_loops(group[-1], group)
-        loops = [outer.get(loop) for loop in convolution.loops[:4]]
-        choice = best_tile(
-            WinogradProblem(n, h, w, f, r, c, convolution.block),
-            machine_of(self),
-            convolution.outputs or 0,
-            tuple(loop in tileable for loop in loops),
-        )
-        if choice is None:
-            return None
-        tile = [0] * len(group[-1].extents)
-        for loop, size, extent in zip(loops, choice.tile, convolution.extents):
-            if size < extent and loop is not None:
-                tile[loop] = size
-        return Schedule(tuple(tile)), choice
+
+def winograd_schedule(
+    function: ir.Operation, machine: WinogradMachine
+) -> tuple[Schedule, WinogradChoice] | None:
+    """The schedule of a dispatch with such a convolution and what it is estimated at, None for every other."""
+    group = [
+        s
+        for view in function.regions[0].blocks[0].operations
+        if (s := Structured.read(view.operation)) is not None
+    ]
+    convolutions = [c for s in group if (c := Convolution2d.read(s.op)) is not None and c.outputs]
+    sink = sink_of(function)
+    if len(convolutions) != 1 or sink is None or group[-1].op != sink or outside(function) is not None:
+        return None
+    (convolution,) = convolutions
+    n, h, w, f, r, _, c = convolution.extents
+    lines = loop_lines(group[-1], group)
+    line = next(line for s, line in zip(group, lines) if s.op == convolution.op) or {}
+    outer = {inner: loop for loop, inner in line.items() if inner is not None}
+    tileable = tileable_loops(group[-1], group)
+    loops = [outer.get(loop) for loop in convolution.loops[:4]]
+    choice = best_tile(
+        WinogradProblem(n, h, w, f, r, c, convolution.block),
+        machine,
+        convolution.outputs or 0,
+        tuple(loop in tileable for loop in loops),
+    )
+    if choice is None:
+        return None
+    tile = [0] * len(group[-1].extents)
+    for loop, size, extent in zip(loops, choice.tile, convolution.extents):
+        if size < extent and loop is not None:
+            tile[loop] = size
+    return Schedule(tuple(tile)), choice

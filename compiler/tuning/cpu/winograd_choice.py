@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.nouns.register_tiles import packed_widths, register_pieces
 from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
 
 OUTPUTS = (4, 2)
@@ -46,6 +47,19 @@ class WinogradMachine:
     memory_gbps: float
     shared_gbps: float
     private_bytes: int
+
+    @classmethod
+    def of(cls, target: Target) -> WinogradMachine:
+        """A CPU's numbers, for f32."""
+        return cls(
+            target.num_cores,
+            target.vector_bits // 32,
+            target.registers_per_thread,
+            float(target.peak_gflops["f32"]),
+            float(target.memory[0].bandwidth_gbps),
+            float(target.memory[1].bandwidth_gbps),
+            min(level.capacity_bytes for level in target.memory[:-2]),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-// RUN: tilewright-opt %s --split-input-file --pass-pipeline='builtin.module(choose-winograd{outputs=4})' | filecheck %s
-// RUN: tilewright-opt %s --split-input-file --pass-pipeline='builtin.module(choose-winograd)' | filecheck %s --check-prefix=CHOSEN
+// RUN: tilewright-opt %s --split-input-file --pass-pipeline='builtin.module(choose-winograd{outputs=4 target=x86-64-v4})' | filecheck %s
+// RUN: tilewright-opt %s --split-input-file --pass-pipeline='builtin.module(choose-winograd{target=x86-64-v4})' | filecheck %s --check-prefix=CHOSEN
 
 #data = affine_map<(n, h, w, f, r, s, c) -> (n, h + r, w + s, c)>
 #packed = affine_map<(n, h, w, f, r, s, c) -> (f floordiv 32, r, s, c, f mod 32)>

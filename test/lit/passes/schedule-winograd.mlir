@@ -1,5 +1,5 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(schedule-winograd{cores=2})' | filecheck %s
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(schedule-winograd{cores=2},apply-schedule)' | filecheck %s --check-prefix=APPLIED
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(schedule-winograd{target=x86-64-v4})' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(schedule-winograd{target=x86-64-v4},apply-schedule)' | filecheck %s --check-prefix=APPLIED
 
 #data = affine_map<(n, h, w, f, r, s, c) -> (n, h + r, w + s, c)>
 #plain = affine_map<(n, h, w, f, r, s, c) -> (0, r, s, c, f)>
