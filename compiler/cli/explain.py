@@ -29,6 +29,9 @@ from tilewright.compiler.terminal import console as new_console
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON.")
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="Dispatches in the table.")
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(1), help="Calls measured.")
+@click.option(
+    "--space", is_flag=True, help="Show the schedules that every dispatch could have; measure nothing."
+)
 @click.option("--target", default="cpu", show_default=True)
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
 @click.option(
@@ -44,12 +47,20 @@ def command(
     json_path: Path | None,
     top: int,
     repeats: int,
+    space: bool,
     target: str,
     opt: str,
     precision: str,
 ) -> None:
     """Show per dispatch: operator, source line, schedule, time, roofline bound and share of the total."""
     console = new_console()
+    if space:
+        if html or json_path or opt != "O0":
+            raise click.UsageError(
+                "--space prints a table of what could be chosen; leave out --html, --json and --opt"
+            )
+        console.print(space_table(model, target, precision))
+        return
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
         report = measured_report(model, target, opt, repeats, precision)
     console.print(report_table(report, top))
@@ -72,6 +83,27 @@ def command(
     if json_path:
         json_path.write_text(json.dumps(report.to_json(), indent=1))
         console.print(f"{json_path}: the report")
+
+
+def space_table(model: str, target: str, precision: str) -> Table:
+    """The spaces of MODEL's dispatches on a CPU, as they are once schedules are constructed."""
+    from tilewright.compiler import driver, phases
+    from tilewright.compiler.cli.compile import example_inputs
+    from tilewright.compiler.explain.spaces import spaces, spaces_table
+    from tilewright.compiler.passes.graph.lower_precision import ask_precision
+
+    machine = resolve(target)
+    if model.endswith(".twm"):
+        raise click.UsageError("--space is of models: what an artifact holds is scheduled and compiled")
+    if machine.kind != "cpu":
+        raise click.UsageError(
+            f"--space is of CPUs, found --target {target}: GPUs have candidates, no spaces yet"
+        )
+    loaded = load_model(model)
+    imported = driver.import_model(loaded.model, example_inputs(loaded, None))
+    ask_precision(imported.module, precision)
+    phases.run_phases(imported.module, machine)
+    return spaces_table(f"schedules of {loaded.name} on {machine.name}", spaces(imported.module, machine))
 
 
 def _by_kernel(dispatches: list[DispatchReport]) -> list[DispatchReport]:

@@ -174,7 +174,7 @@ class _Reduction:
         texts = (
             "over its loop",
             "crosses the blocks of a packed operand",
-            f"over {MOST_SPILLED} accumulators per vector register, of which there are {registers}",
+            f"over {MOST_SPILLED} accumulators for each of {registers} registers",
             "does not go with the other sizes",
         )
         for kind, _ in self.kinds:

@@ -212,6 +212,26 @@ class TestExplain:
         assert result.exit_code == 0, result.output
         assert "slowest dispatches" in result.output
 
+    @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+    def test_spaces_are_listed_with_their_defaults(self, tool, target: str) -> None:
+        result = tool("explain", MODEL, "--space", "--target", target)
+        assert result.exit_code == 0, result.output
+        assert f"schedules of {MODEL}" in result.output and " legal" in result.output
+        assert "reductions[0]" in result.output and "products, scalar" in result.output
+        assert "its own schedule is not one of them" not in result.output
+
+    @pytest.mark.parametrize(
+        ("options", "says"),
+        [
+            (["--target", "cuda:sm_80"], "--space is of CPUs"),
+            (["--json", "spaces.json"], "leave out --html"),
+            (["--opt", "O1"], "leave out --html"),
+        ],
+    )
+    def test_spaces_that_are_not_listed(self, tool, options: list[str], says: str) -> None:
+        result = tool("explain", MODEL, "--space", *options)
+        assert result.exit_code == 2 and says in result.output
+
 
 class TestTargets:
     def test_json_reads_back(self, tool) -> None:

@@ -20,7 +20,7 @@ SAYS = {
     "no such loops": "no such loops|does not fit the tiles|smaller than one tile|rTasks overlap|is cut|start from values",
     "over its loop": r"{size} is \d+, its loop has \d+",
     "crosses the blocks": r"{size} \d+ crosses the blocks",
-    "accumulators per vector register": r"its sizes take \d+ accumulators",
+    "accumulators for each": r"its sizes take \d+ accumulators",
     "does not go with the other sizes": r"{size} is \d+, ",
 }
 """What compiling says of a broken rule, by what the space says of it."""
