@@ -339,8 +339,11 @@ class _Reader:
                 if isinstance(value.type, ir.ShapedType) and not _is_silent(value)
             ]
             try:
+                returned = set(self.group[-1].op.results)
                 operands = [
-                    _operand(f"t{numbers.setdefault(value, len(numbers))}", value, map_, names)
+                    _operand(
+                        f"t{numbers.setdefault(value, len(numbers))}", value, map_, names, value in returned
+                    )
                     for value, map_ in walked
                 ]
             except NoWorkload:

@@ -49,7 +49,7 @@ def pipeline(target: Target) -> str:
             {TileDots.for_target(target).spec()},
             {VectorizeDots.for_target(target).spec()},
             {VectorizeWindows(*registers).spec()},
-            {StreamStores(target.vector_bits, target.memory[1].capacity_bytes).spec()},
+            {StreamStores(target.vector_bits).spec()},
             {VectorizeReductions(*registers).spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},

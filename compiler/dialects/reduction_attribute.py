@@ -15,6 +15,8 @@ from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 
 LOOPS_ATTRIBUTE = "tilewright.loops"
 """On a reduction of a dispatch: one entry of its schedule's `reductions`, `{windows = [2, 5, 1]}`."""
+STREAM = "tilewright.stream"
+"""On the sink of a dispatch whose schedule says that its results are stored past the caches."""
 _OTHERS = "name other loops, or leave reductions out of the schedule"
 
 

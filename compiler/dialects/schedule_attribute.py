@@ -75,6 +75,8 @@ def _attribute(value: object) -> ir.Attribute:
         return ir.ArrayAttr.get([_attribute(entry) for entry in value])
     if isinstance(value, str):
         return ir.StringAttr.get(value)
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
@@ -83,6 +85,8 @@ def _value(attribute: ir.Attribute):
         return {named.name: _value(named.attr) for named in attribute}
     if isinstance(attribute, ir.ArrayAttr):
         return [_value(a) for a in attribute]
+    if isinstance(attribute, ir.BoolAttr):
+        return bool(attribute.value)
     if isinstance(attribute, ir.IntegerAttr):
         return attribute.value
     if isinstance(attribute, ir.StringAttr):

@@ -47,7 +47,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 }
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
 
-Value = int | str | list["Value"] | list[int] | dict[str, "Value"]
+Value = int | str | bool | list["Value"] | list[int] | dict[str, "Value"]
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Schedule:
 
     `tile[i]` is the extent that one rTask takes of loop `i` of the dispatch's sink, the operation whose result
     is returned; 0 leaves the loop whole. On CPUs `reductions` say how each of the dispatch's reductions is computed, in
-    their order; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
+    their order, and `stream` whether the result is stored past the caches; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
     each level of memory holds of the iteration space while it is worked on. Targets that code is generated for
     read the other fields, which follow from the levels. `gpu` is there for GPUs only.
     """
@@ -215,6 +215,7 @@ class Schedule:
     levels: tuple[tuple[str, tuple[int, ...]], ...] = ()
     gpu: GpuTile | None = None
     reductions: tuple[Reduction, ...] = ()
+    stream: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(sorted(self.levels)))
@@ -234,6 +235,8 @@ class Schedule:
             values |= {"unroll": self.unroll, "vector": self.vector}
         else:
             values["reductions"] = [reduction.as_dict() for reduction in self.reductions]
+        if self.stream:
+            values["stream"] = True
         if self.levels:
             values["levels"] = {name: list(tile) for name, tile in self.levels}
         if self.gpu is not None:
@@ -247,6 +250,7 @@ class Schedule:
             f"{name} {size}" for name, size in (("unroll", self.unroll), ("vector", self.vector)) if size
         ]
         parts += [reduction.text() for reduction in self.reductions]
+        parts += ["streamed"] if self.stream else []
         parts += [self.gpu.text()] if self.gpu else []
         return ", ".join(parts)
 
@@ -269,8 +273,11 @@ class Schedule:
             raise ValueError(f"reductions is a list, found {reductions}")
         if reductions and (unroll or vector):
             raise ValueError("unroll and vector are short for what reductions say; use one of the two")
+        stream = values.get("stream", False)
+        if not isinstance(stream, bool):
+            raise ValueError(f"stream is true or false, found {stream}")
         found = tuple(Reduction.from_dict(entry) for entry in reductions)
-        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu, found)
+        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu, found, stream)
 
 
 def _levels(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -10,6 +10,7 @@ from tilewright.compiler.dialects.reduction_attribute import Sized, broken
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts
 from tilewright.compiler.families.cpu.kinds import KINDS
+from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 from tilewright.compiler.targets.target import Target
@@ -54,6 +55,15 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
             raise ScheduleError(f"dispatch @{name}: illegal schedule: {rule}", function.location)
     found = tuple(_wished(choice.reduction(), schedule) for choice in choices)
     return replace(schedule, unroll=0, vector=0, reductions=found)
+
+
+def can_stream(function: ir.Operation, schedule: Schedule, target: Target) -> bool:
+    """Whether the result can be stored past the caches without taking an epilogue out of a reduction's registers."""
+    if any(reduction.loops not in ("along", "scalar") for reduction in schedule.reductions):
+        return False
+    with function.context, function.location:
+        sink = Cuts(function).sink_under(schedule.tile)
+        return sink is not None and Streamed.read(sink, target.vector_bits) is not None
 
 
 def others(

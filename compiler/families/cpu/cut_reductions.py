@@ -75,6 +75,14 @@ class Cuts:
             for number, e in enumerate(extents)
         ]
 
+    def sink_under(self, tile: Shape) -> Structure | None:
+        """The sink as one rTask has it; None where that is no operation on static tensors with one result."""
+        if self.loops is None or self.sink is None:
+            return None
+        sizes = [*tile, *[0] * (len(self.loops.extents) - len(tile))]
+        taken = tuple(size or extent for size, extent in zip(sizes, self.loops.extents))
+        return self._structure(self.sink, taken, True)
+
     def extents(self, taken: Sequence[Size]) -> list[tuple[Size, ...] | None]:
         """Loop extents of every reduction where an rTask has `taken` of the sink's loops; None where they are not cut."""
         found: dict[ir.Operation, tuple[Size, ...]] = {}
@@ -109,7 +117,7 @@ class Cuts:
         return CutReduction(op, self._structure(op, extents, written), last_starts)
 
     def _structure(self, op: ir.Operation, extents: Shape | None, written: bool) -> Structure | None:
-        """One reduction; `written` to the dispatch's result."""
+        """One operation; `written` to the dispatch's result."""
         structured = Structured.read(op)
         if structured is None or len(op.results) != 1:
             return None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims
+from tilewright.compiler.dialects.reduction_attribute import STREAM
 from tilewright.compiler.families.cpu.reduction import vectorize_body
 from tilewright.compiler.ir import affine, ir, memref, vector
 
@@ -45,7 +46,7 @@ class Epilogue:
         if isinstance(result.owner, ir.Block) or result.owner.operation.name != "memref.alloc":
             return None
         op = _next(producer)
-        if op is None or op.name != "linalg.generic":
+        if op is None or op.name != "linalg.generic" or STREAM in op.attributes:
             return None
         readers = {use.owner.operation for use in result.uses} - {producer, op}
         if any(r.name not in ("linalg.fill", "memref.dealloc") for r in readers):

@@ -48,6 +48,8 @@ class ApplySchedule(Pass):
             if schedule is None:
                 continue
             reduction_attribute.mark(function, schedule)
+            if schedule.stream:
+                _mark_stream(function)
             if not any(schedule.tile):
                 continue
             sink = sink_of(function)
@@ -87,6 +89,18 @@ class ApplySchedule(Pass):
             _tile(module, sink, tile)
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
+
+
+def _mark_stream(function: ir.Operation) -> None:
+    sink = sink_of(function)
+    if sink is None or sink.name != "linalg.generic":
+        name = ir.StringAttr(function.attributes["sym_name"]).value
+        raise ScheduleError(
+            f"dispatch @{name}: illegal schedule: stream is true, but no operation on elements computes what the dispatch "
+            "returns; leave stream out",
+            function.location,
+        )
+    sink.attributes[reduction_attribute.STREAM] = ir.UnitAttr.get()
 
 
 def _output_loops(sink: ir.Operation) -> list[int] | None:

@@ -25,7 +25,7 @@ from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkloa
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.cpu.complete_schedule import complete, others
+from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete, others
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
@@ -34,7 +34,7 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cpu_candidates
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
+from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, streams
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 
 START_US = 2.0
@@ -152,11 +152,25 @@ class ConstructSchedules(Pass):
         recut = partial(others, function, target=target)
         options = self.construct_options()
         found = cpu_candidates(dispatch.workload, space, target, options, task_us, recut)
-        return list(_complete(function, found, target))
+        completed = _complete(function, found, target)
+        wished = streams(dispatch.workload.nbytes, target)
+        return list(_streamed(function, completed, target, wished))[: self.top_k]
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())
         return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]
+
+
+def _streamed(
+    function: ir.Operation, candidates: Iterator[Candidate], target: Target, wished: bool
+) -> Iterator[Candidate]:
+    """The candidates with stores past the caches where that is wished and can be, and the first one the other way too."""
+    for number, candidate in enumerate(candidates):
+        other = replace(candidate, schedule=replace(candidate.schedule, stream=True))
+        can = can_stream(function, candidate.schedule, target)
+        yield other if can and wished else candidate
+        if can and number == 0:
+            yield candidate if wished else other
 
 
 def _complete(function: ir.Operation, candidates: list[Candidate], target: Target) -> Iterator[Candidate]:

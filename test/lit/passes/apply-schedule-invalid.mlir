@@ -7,7 +7,7 @@ func.func private @not_a_dictionary(%x: tensor<8xf32>) -> tensor<8xf32> attribut
 
 // -----
 
-// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu and reductions}}
+// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu, reductions and stream}}
 func.func private @unknown_field(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tiles = [16]}} {
   return %x : tensor<8xf32>
 }

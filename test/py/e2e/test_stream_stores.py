@@ -1,6 +1,8 @@
-"""Results larger than the last cache are whole and exact, wherever in memory they begin."""
+"""Results that are stored past the caches are whole and exact, wherever in memory they and their rows begin."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,15 @@ import torch
 from torch import nn
 
 import tilewright
+from tilewright.compiler import phases
+from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.driver import import_model
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
 from tilewright.compiler.targets.host import host
+from tilewright.compiler.targets.target import resolve
+from tilewright.runtime.executable import Executable
 
 
 class Scaled(nn.Module):
@@ -35,3 +45,60 @@ def test_every_element_is_stored(dtype, shift):
     run.run([x.data_ptr()], [found.ctypes.data])
     np.testing.assert_array_equal(found, (x * 2 - 1).to(dtype).numpy())
     assert (room[:begin] == 7).all() and (room[begin + count :] == 7).all()
+
+
+def streamed(module: nn.Module, x: torch.Tensor) -> Executable:
+    """The module, its one dispatch with stores past the caches whatever its size."""
+    target = resolve("cpu")
+    imported = import_model(module.eval(), (x,))
+    phases.run_phases(imported.module, target)
+    dispatch = next(f for f in functions(imported.module) if "tilewright.operator" in f.attributes)
+    schedule = schedule_attribute.read(dispatch)
+    assert schedule is not None and not schedule.stream
+    schedule_attribute.write(dispatch, replace(schedule, stream=True))
+    package = phases.package_module(imported.module, target, phases.Report())
+    return Executable(package, list(imported.weights), 1)
+
+
+@pytest.mark.parametrize(
+    "module, shape",
+    [
+        (nn.Softmax(-1), (9, 263)),
+        (nn.LayerNorm(300), (5, 3, 300)),
+        (nn.Softmax(-1), (3, 5, 1024)),
+        (nn.GELU(), (7, 411)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shift", [0, 3])
+def test_every_row_is_stored(module, shape, shift):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    run = streamed(module, x)
+    room = np.full(x.numel() + 64, 7, dtype=np.float32)
+    begin = (-room.ctypes.data % 64) // 4 + shift
+    found = room[begin : begin + x.numel()]
+    run.run([x.data_ptr()], [found.ctypes.data])
+    with torch.inference_mode():
+        expected = module(x).numpy()
+    np.testing.assert_allclose(found.reshape(shape), expected, rtol=2e-5, atol=2e-6)
+    assert (room[:begin] == 7).all() and (room[begin + x.numel() :] == 7).all()
+
+
+def test_rows_that_are_too_short_are_refused_by_the_field():
+    with pytest.raises(ScheduleError, match="stream is true, but an rTask's results are no dense rows"):
+        streamed(nn.Softmax(-1), torch.randn(8, 40))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "sapphire-rapids"])
+def test_what_exceeds_the_last_cache_is_streamed_and_offered_both_ways(target):
+    machine = resolve(target)
+    rows = machine.memory[1].capacity_bytes // 4 // 1024
+    for count, wished in ((rows, True), (rows // 4, False)):
+        imported = import_model(nn.Softmax(-1), (torch.empty(count, 1024),))
+        phases.run_phases(imported.module, machine)
+        (dispatch,) = (f for f in functions(imported.module) if "tilewright.operator" in f.attributes)
+        with imported.module.context, ir.Location.unknown(imported.module.context):
+            found = ConstructSchedules.for_target(machine).candidates_or_none(dispatch)
+        first, second, *_ = (candidate.schedule for candidate in found)
+        assert first.stream is wished and second == replace(first, stream=not wished)
+        assert schedule_attribute.read(dispatch) == first
