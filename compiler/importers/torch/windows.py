@@ -82,7 +82,10 @@ def transposed_convolution(x, weight, bias, stride, padding, dilation, output_pa
             return x.new_zeros([*shape, *wide])
         w = weight
         for d, first, step in zip(range(2, 2 + 2 * rank, 2), firsts, steps):
-            w = torch.stack([aten.slice(w, d, j, None, step) for j in first], d)
+            if [*range(step)] == first and w.shape[d] % step == 0:
+                w = w.unflatten(d, (-1, step)).transpose(d, d + 1)  # a view, not a copy for each phase
+            else:
+                w = torch.stack([aten.slice(w, d, j, None, step) for j in first], d)
         w = torch.flip(w, list(range(3, 3 + 2 * rank, 2))).unflatten(0, (groups, -1))
         w = w.permute(0, 2, *range(3, 3 + 2 * rank, 2), 1, *range(4, 4 + 2 * rank, 2))
         w = w.reshape(-1, x.shape[1] // groups, *taps)
