@@ -166,8 +166,13 @@ def _decomposed(module: GraphModule, extra: dict[Any, Any], arguments: Sequence[
             return Interpreter(module).run(*given)
 
     table = {**decomposition_table(), **extra}
-    with mode or torch._subclasses.FakeTensorMode(), torch.no_grad():
-        return make_fx(run, decomposition_table=table)(*values)
+    mode = mode or torch._subclasses.FakeTensorMode()
+    takes_data, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True  # constants of the graph
+    try:
+        with mode, torch.no_grad():
+            return make_fx(run, decomposition_table=table)(*values)
+    finally:
+        mode.allow_non_fake_inputs = takes_data
 
 
 class Part:

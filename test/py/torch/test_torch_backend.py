@@ -286,3 +286,18 @@ def test_a_number_in_a_gradient_is_a_constant():
         (wanted,) = torch.autograd.grad(function(x).sum(), x)
         (found,) = torch.autograd.grad(compiled(function, **STRICT)(x).sum(), x)
         torch.testing.assert_close(found, wanted)
+
+
+def test_constants_stay_in_graphs_that_are_traced_again():
+    """A product of nothing is a constant, and what PyTorch takes apart (`sum` of parts) is traced a second time."""
+
+    def model(x, y, parts, index):
+        constant = torch.amax(torch.matmul(x, y), 1)
+        copied = torch.index_copy(sum(parts.unbind(0)), 0, index, parts[0, : len(index)])
+        written = copied.clone()
+        written[[0, -1]] = written[[-1, 0]]
+        return constant, copied, written
+
+    x, y = torch.ones(2, 0, dtype=torch.bfloat16), torch.ones(0, 3, dtype=torch.bfloat16)
+    arguments = x, y, torch.randn(4, 7, 7), torch.tensor([3, 0, 6])
+    torch.testing.assert_close(compiled(model, **STRICT)(*arguments), model(*arguments))
