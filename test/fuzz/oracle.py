@@ -214,7 +214,7 @@ class WideRun(Run):
 
     def _arbitrary_casts(self, statement: Statement, name: str) -> None:
         """What a float outside of an integer's range is cast to is not defined: any number is as good."""
-        source = self.names.get(statement.uses()[0])
+        source = self.names.get(next(iter(statement.uses()), ""))
         value = self.names[name]
         if (
             source is None
