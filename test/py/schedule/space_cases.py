@@ -100,6 +100,10 @@ CASES: dict[str, Case] = {
     "column sums": Case(lambda x: x.sum(0), (waves(9, 70),), 1),
     "middle maxima": Case(lambda x: x.amax(1), (waves(5, 9, 26),), 1),
     "variances": Case(lambda x: x.var(1), (waves(17, 40),), 2),
+    "log softmax of columns": Case(lambda x: torch.log_softmax(x, 1), (waves(4, 17, 30),), 2),
+    "truths": Case(lambda x: (x > 0.9).any(1), (waves(12, 30),), 1),
+    "beside its input": Case(lambda x: torch.cat([x.sum(1, keepdim=True), x], 1), (waves(13, 24),), 1),
+    "windows along memory": Case(lambda x: F.avg_pool2d(x, 3, 1), (waves(2, 3, 14, 20),), 1),
     "places of maxima": Case(lambda x: x.argmax(1), (waves(17, 40),), 1),
 }
 
