@@ -31,6 +31,7 @@ FAMILIES = {
 """Folders of `compiler/families` and the kernels that they write, the most specialised first; the last one takes
 every dispatch."""
 _PRODUCTS = ("wgmma", "contraction")
+"""Families that are not asked for dispatches whose schedules were constructed for kernels that are none of theirs."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,15 @@ class Completed:
         return self.schedule.gpu.kernel
 
 
-def complete(
-    function: ir.Operation, wish: Schedule, target: Target, order: Sequence[str] = tuple(FAMILIES)
-) -> Completed:
+def complete(function: ir.Operation, wish: Schedule, target: Target) -> Completed:
     """The first family that takes a dispatch, among those that have the kernel that a wish names, with every choice made.
 
-    What the wish says stays as it is. `order` are the families that are asked. Raises ScheduleError for a schedule that
-    no kernel has, PassError for what no kernel can compute.
+    What the wish says stays as it is. Raises ScheduleError for a schedule that no kernel has, PassError for what no
+    kernel can compute.
     """
     wanted = wish.gpu.kernel if wish.gpu is not None else ""
-    own = [name for name in order if not wanted or wanted in FAMILIES[name]]
-    found, reasons = _first(function, wish, target, own)
+    order = [name for name, kernels in FAMILIES.items() if not wanted or wanted in kernels]
+    found, reasons = _first(function, wish, target, order)
     if found is None:
         raise ScheduleError(
             f"{_place(function, target)}: gpu.kernel is `{wanted}`, which does not compute it: "
@@ -78,7 +77,12 @@ def emit(completed: Completed, target: Target) -> ir.Module:
     """
     function = completed.function
     with function.context, function.location:
-        module = _family(completed.family).emit(completed.problem, completed.schedule, target)
+        try:
+            module = _family(completed.family).emit(completed.problem, completed.schedule, target)
+        except Declined as reason:
+            raise ScheduleError(
+                f"{_place(function, target)}: [{completed.schedule.text()}]: {reason}", function.location
+            ) from None
         made = schedule_attribute.read(kernel_of(module))
     assert made is not None, "kernels say what they are made of"
     if (rule := inexact(completed.schedule, made)) is not None:
