@@ -58,7 +58,7 @@ def _is_softmax_sum(value: ir.Value) -> bool:
     taken = Structured.read(op) if op is not None else None
     if taken is None or not taken.is_elementwise:
         return False
-    *_, difference, power, end = [None, *(view.operation for view in taken.body.operations)][-4:]
+    *_, difference, power, end = [None, None, *(view.operation for view in taken.body.operations)]
     if difference is None or (difference.name, power.name) != ("arith.subf", "math.exp"):
         return False
     if power.operands[0] != difference.results[0] or end.operands[0] != power.results[0]:
