@@ -23,6 +23,7 @@ from tilewright.compiler.families.elementwise.family import (
     tile_of,
     trace,
 )
+from tilewright.compiler.families.elementwise.scalars import Unwritable
 from tilewright.compiler.families.elementwise.transpose import (
     LINE_BYTES,
     Boxes,
@@ -77,7 +78,12 @@ def complete(problem: Elementwise, wish: Schedule, target: Target) -> Schedule:
         for number, part in enumerate(parts)
     ]
     if problem.differs_by_lane:
-        trace(problem.dispatch, [own.lanes for own in covers])
+        try:
+            trace(problem.dispatch, [own.lanes for own in covers])
+        except Unwritable as reason:
+            if said.kernel and said.vector:
+                raise ScheduleError(f"gpu.vector is {said.vector}: {reason}; use 1") from None
+            raise
     return Schedule(gpu=gpu_of(problem, covers))
 
 
