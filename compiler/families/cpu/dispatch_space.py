@@ -24,6 +24,7 @@ from tilewright.compiler.dialects.reduction_attribute import ACCUMULATORS, Sized
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts, Shape
 from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
+from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
@@ -31,6 +32,7 @@ from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rul
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
 
+_STREAM = "stream"
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -43,13 +45,16 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
         knobs = [Knob(_tile(loop), sizes) for loop, sizes in enumerate(tiles) if len(sizes) > 1]
         for reduction in reductions:
             knobs += reduction.knobs(reduction.usual(constructed))
+        if any(_streams(cuts, tile, target) for tile in ((), constructed.tile)):
+            knobs.append(Knob(_STREAM, (0, 1)))
 
     whole = [max(sizes) for sizes in tiles]
 
     def write(values: Mapping[str, Value]) -> Schedule:
         cut = [int(values.get(_tile(loop), extent)) for loop, extent in enumerate(whole)]
         tile = tuple(0 if size == extent else size for size, extent in zip(cut, whole))
-        return Schedule(tile, reductions=tuple(r.written(values) for r in reductions))
+        entries = tuple(r.written(values) for r in reductions)
+        return Schedule(tile, reductions=entries, stream=bool(values.get(_STREAM)))
 
     def read(schedule: Schedule) -> Mapping[str, Value]:
         if schedule.gpu is not None or schedule.unroll or schedule.vector:
@@ -67,9 +72,51 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
                 raise ScheduleError(f"{_tile(loop)} is {size}, but that loop stays whole; use 0")
         for reduction, said in zip(reductions, schedule.reductions):
             found |= reduction.values(said)
+        if knobs and knobs[-1].name == _STREAM:
+            found[_STREAM] = int(schedule.stream)
+        elif schedule.stream:
+            raise ScheduleError(
+                "stream is true, but no cut has rows that are stored past the caches; leave it out"
+            )
         return found
 
-    return Space(tuple(knobs), tuple(r.constraint() for r in reductions), write, read, constructed)
+    constraints = [r.constraint() for r in reductions]
+    if knobs and knobs[-1].name == _STREAM:
+        constraints.append(_streaming(cuts, target, whole, [r.name for r in reductions]))
+    return Space(tuple(knobs), tuple(constraints), write, read, constructed)
+
+
+def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
+    sink = cuts.sink_under(tile)
+    return sink is not None and Streamed.read(sink, target.vector_bits) is not None
+
+
+def _streaming(cuts: Cuts, target: Target, whole: Sequence[int], reductions: Sequence[str]) -> Constraint:
+    """Results are stored past the caches where an rTask has long rows of them, and no reduction holds them in registers."""
+    rules = (
+        Rule(_STREAM, "results are no dense rows of 16 vectors or more"),
+        Rule(_STREAM, "a reduction stores its results from registers"),
+    )
+    known: dict[Shape, bool] = {}
+
+    def suits(tile: Shape) -> bool:
+        if tile not in known:
+            with cuts.function.context, cuts.function.location:
+                known[tile] = _streams(cuts, tile, target)
+        return known[tile]
+
+    def broken(columns: Columns) -> np.ndarray:
+        wished = columns[_STREAM] == 1
+        found = np.full(len(wished), KEPT, dtype=np.int64)
+        for name in reductions:
+            found[wished & ~np.isin(columns[name], ("along", "scalar"))] = 1
+        taken = [columns.get(_tile(loop), np.full(len(wished), e)) for loop, e in enumerate(whole)]
+        for row in np.flatnonzero(wished):
+            if not suits(tuple(int(sizes[row]) for sizes in taken)):
+                found[row] = 0
+        return found
+
+    return Constraint(rules, broken)
 
 
 def _tile(loop: int) -> str:

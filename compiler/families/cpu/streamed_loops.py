@@ -47,9 +47,7 @@ class Streamed:
         lanes = vector_bits // s.accumulator_bits
         for map_, unit in zip(s.maps, s.unit_stride):
             moves = inner in map_dims(map_)
-            if moves and not (
-                unit and is_contiguous_along(map_, inner, 1) and inner in dims(map_.results[-1])
-            ):
+            if moves and not (unit and is_contiguous_along(map_, inner) and inner in dims(map_.results[-1])):
                 return None
         return cls(inner, lanes) if s.extents[inner] >= FEWEST_VECTORS * lanes else None
 

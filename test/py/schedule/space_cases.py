@@ -92,6 +92,7 @@ CASES: dict[str, Case] = {
         1,
     ),
     "element-wise": Case(lambda x, y: torch.relu(x * y + 1), (waves(31, 44), waves(31, 44)), 0),
+    "long rows": Case(lambda x, y: torch.relu(x * y + 1), (waves(5, 3, 310), waves(3, 310)), 0),
     "broadcast": Case(lambda x, y: (x + y).tanh(), (waves(6, 31, 18), waves(31, 1)), 0),
     "transposition": Case(lambda x: x.transpose(0, 1) * 2, (waves(70, 83),), 0),
     "permutation": Case(lambda x: x.permute(0, 2, 3, 1).contiguous(), (waves(2, 40, 9, 7),), 0),

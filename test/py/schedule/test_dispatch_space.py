@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ SAYS = {
     "over its loop": r"{size} is \d+, its loop has \d+",
     "crosses the blocks": r"{size} \d+ crosses the blocks",
     "accumulators for each": r"its sizes take \d+ accumulators",
+    "no dense rows": "stream is true, .* no dense rows",
     "does not go with the other sizes": r"{size} is \d+, ",
 }
 """What compiling says of a broken rule, by what the space says of it."""
@@ -49,7 +51,7 @@ def test_constructed_schedules_are_members(name: str, target: str) -> None:
         point = space.point(schedule)
         assert space.legal(point[None])[0] == KEPT
         again = space.schedule(point)
-        assert (again.tile, again.reductions) == (schedule.tile, schedule.reductions)
+        assert again == replace(schedule, levels=())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,8 +85,8 @@ def test_illegal_schedules_are_refused_by_field_and_rule(name: str) -> None:
         says = next(text for words, text in SAYS.items() if words in rule.text)
         with pytest.raises(ScheduleError, match=says.format(size=rule.field.split(".")[-1])) as refusal:
             dispatch.lowered(schedule)
-        reduction = int(re.findall(r"\d+", rule.field)[0])
-        assert schedule.reductions[reduction].text() in str(refusal.value)
+        for reduction in map(int, re.findall(r"\[(\d+)\]", rule.field)):
+            assert schedule.reductions[reduction].text() in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ONE_OF_A_KIND)
