@@ -45,9 +45,17 @@ class Cuts:
     """The reductions of a dispatch under any tile of its sink's loops; 0, or nothing, leaves a loop whole."""
 
     def __init__(self, function: ir.Operation):
-        self.function, self.ops = function, reductions_of(function)
-        self.sink = sink_of(function)
-        self.loops = None if self.sink is None else Loops.of(self.sink)
+        self.function, self.sink = function, sink_of(function)
+
+    @cached_property
+    def ops(self) -> list[ir.Operation]:
+        """The reductions, in their order."""
+        return reductions_of(self.function)
+
+    @cached_property
+    def loops(self) -> Loops | None:
+        """The sink's, None where there is none."""
+        return None if self.sink is None else Loops.of(self.sink)
 
     @cached_property
     def buffers(self) -> list[ir.MemRefType]:
@@ -63,7 +71,7 @@ class Cuts:
 
     def under(self, tile: Shape) -> list[CutReduction]:
         """All reductions under one tile."""
-        if self.loops is None or not any(tile):
+        if not any(tile) or self.loops is None:
             return [self.read(number) for number in range(len(self.ops))]
         whole = self.loops.extents
         sizes = [*tile, *[0] * (len(whole) - len(tile))]
