@@ -122,10 +122,10 @@ def _transposed_pads(node: Node, x: Value, strides, reach, extra) -> tuple[list[
     before, after = [], []
     for n, s, r, e, want in zip(x.shape[2:], strides, reach, extra, shape):
         total = s * (n - 1) + e + r + 1 - want
-        small = max(total, 0) // 2
-        large = max(total, 0) - small
-        before.append(small if auto == "SAME_UPPER" else large)
-        after.append(total - before[-1])  # what is asked for beyond the last window is at the end
+        # What an output_shape asks for beyond the last window is at its end, as in ONNX Runtime; auto_pad shares it.
+        shared = total if auto in ("SAME_UPPER", "SAME_LOWER") else max(total, 0)
+        before.append(shared // 2 if auto == "SAME_UPPER" else shared - shared // 2)
+        after.append(total - before[-1])
     return before, after
 
 
