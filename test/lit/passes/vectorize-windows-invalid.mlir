@@ -116,14 +116,14 @@ func.func @one_tap(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8x
 
 // -----
 
-// No windows: channels do not run innermost.
-func.func @channels_first(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf32>,
+// No windows: neither channels nor windows run innermost in all operands.
+func.func @transposed_result(%x: memref<8x16xf32>, %w: memref<3x16x8xf32>, %y: memref<6x8xf32>,
                   %w1: memref<1x16xf32>, %y1: memref<8x16xf32>, %xt: memref<16x8xf32>, %wt: memref<16x3xf32>, %yt: memref<16x6xf32>) {
   // expected-error @below {{this reduction has no such loops once it is cut; name other loops, or leave reductions out of the schedule}}
-  linalg.generic {indexing_maps = [affine_map<(c, w, k) -> (c, w + k)>, affine_map<(c, w, k) -> (c, k)>,
+  linalg.generic {indexing_maps = [affine_map<(c, w, k) -> (w + k, c)>, affine_map<(c, w, k) -> (c, k)>,
                                    affine_map<(c, w, k) -> (c, w)>],
                   iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%xt, %wt : memref<16x8xf32>, memref<16x3xf32>) outs(%yt : memref<16x6xf32>) attrs = {tilewright.loops = {windows = [1, 1, 1]}} {
+      ins(%x, %wt : memref<8x16xf32>, memref<16x3xf32>) outs(%yt : memref<16x6xf32>) attrs = {tilewright.loops = {windows = [1, 1, 1]}} {
   ^bb0(%a: f32, %b: f32, %s: f32):
     %m = arith.mulf %a, %b : f32
     %r = arith.addf %s, %m : f32
