@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 import pytest
 import torch
+from space_cases import Function
 from torch.nn import functional as F
 
 from tilewright.compiler import phases
@@ -76,18 +77,6 @@ FUNCTIONS: dict[str, tuple[Callable, tuple[torch.Tensor, ...], tuple[str, ...]]]
     ),
 }
 """Functions, their arguments, and the loops that the reductions of their last dispatch with some are computed by."""
-
-
-class Function(torch.nn.Module):
-    """A function as a module, its second argument a weight."""
-
-    def __init__(self, function: Callable, *weights: torch.Tensor):
-        super().__init__()
-        self.function = function
-        self.weights = torch.nn.ParameterList(weights)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x, *self.weights)
 
 
 @dataclass(frozen=True)
