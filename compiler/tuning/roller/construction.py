@@ -1,8 +1,4 @@
-"""Roller's construction: rTiles enlarged layer by layer along the axis that saves most traffic (OSDI'22, Figure 8).
-
-    registers  [1, 1, 1] -> [2, 1, 1] -> ... -> [8, 8, 1]      until loads keep up with arithmetic, or registers are full
-    shared     [8, 8, 8] -> [64, 8, 8] -> ... -> [64, 128, 8]  the same one layer further down
-    DRAM                                                       a result; the recursion goes on for the next
+"""Roller's construction for a described device: the recursion over the tiles that conform to its rules (OSDI'22, §3.2).
 
 The single unit's program is then replicated over all units (scale-out), after small operators' tiles were shrunk.
 """
@@ -21,13 +17,9 @@ from tilewright.compiler.tuning.roller.alignment import TILE_RULES, Space, candi
 from tilewright.compiler.tuning.roller.axis_fusion import Fused, fuse_axes
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
-from tilewright.compiler.tuning.roller.performance import Look, Performance
+from tilewright.compiler.tuning.roller.performance import Performance
 from tilewright.compiler.tuning.roller.program import Program
-
-Tile = tuple[int, ...]
-
-MAX_VISITS = 1000
-"""Tiles looked at per epsilon before construction goes on with what it has; a bound on time, far above what K needs."""
+from tilewright.compiler.tuning.roller.recursion import Levels, Look, Recursion, Tile, most_reuse_first
 
 
 def construct(workload: Workload, target: Target, options: ConstructOptions = DEFAULT) -> list[Program]:
@@ -42,10 +34,15 @@ def construct(workload: Workload, target: Target, options: ConstructOptions = DE
     epsilon = options.epsilon
     while True:
         space = Space(fused.workload, device, options, epsilon)
-        run = _Construction(space, Performance(space))
-        run.run()
-        found.update((c.key, c) for c in run.results if c.key not in found)
-        border.update((c.key, c) for c in run.border if c.key not in border)
+        layers = _DeviceLayers(space, Performance(space))
+        unbounded = layers.performance.bounded and device.threaded
+        quota = None if unbounded else max(options.top_k, options.candidates // 4)
+        run = Recursion(layers, options.candidates, quota)
+        run.run(len(space.workload.axes))
+        for known, programs in ((found, run.results), (border, run.border)):
+            for levels in programs:
+                candidate = _Candidate(levels, layers.staged, epsilon)
+                known.setdefault(candidate.key, candidate)
         # Where two paddings found only tiles that loads hold up, a third will not do better.
         hopeless = not found and len(border) >= options.top_k and epsilon > options.epsilon
         if len(found) >= options.top_k or hopeless or epsilon >= options.epsilon_limit - 1e-9:
@@ -116,37 +113,21 @@ class _Candidate:
 
 
 @dataclass
-class _Construction:
-    """One run of `ConstructProg` at one epsilon."""
+class _DeviceLayers:
+    """The layers of a described device: all tiles that conform to the rules at one epsilon."""
 
     space: Space
     performance: Performance
-    results: list[_Candidate] = field(default_factory=list)
-    border: list[_Candidate] = field(default_factory=list)
-    visited: set[tuple] = field(default_factory=set)
     sizes: dict[tuple[int, int, int], np.ndarray] = field(default_factory=dict)
-    of_register_tile: dict[Tile, int] = field(default_factory=dict)
-    border_of_register_tile: dict[Tile, int] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Fills `results` with programs whose tiles load as fast as they are computed, `border` with the largest."""
-        self.lowest = len(self.space.device.layers) - 1
-        # A device that stages tiles gains nothing where no input is reused along an axis that it does not move along.
-        self.staged = not self.space.device.threaded or self.performance.reuses
-        self.quota = max(self.space.options.top_k, self.space.options.candidates // 4)
-        start = self._start(0, (1,) * len(self.space.workload.axes))
-        if start is not None:
-            self._enter(start, 0, (), True)
+    @property
+    def count(self) -> int:
+        return len(self.space.device.layers) - 1
 
-    def _done(self, levels: tuple[Tile, ...]) -> bool:
-        """Whether there are enough programs, or enough of the register tile that `levels` starts with."""
-        enough = self.space.options.candidates
-        if len(self.results) >= enough or len(self.border) >= 2 * enough or len(self.visited) >= MAX_VISITS:
-            return True
-        if not levels or (self.performance.bounded and self.space.device.threaded):
-            return False
-        held_up = self.border_of_register_tile.get(levels[0], 0) >= 2 * self.quota
-        return held_up or self.of_register_tile.get(levels[0], 0) >= self.quota
+    @property
+    def staged(self) -> bool:
+        """A device that stages tiles gains nothing where no input is reused along an axis that it does not move along."""
+        return not self.space.device.threaded or self.performance.reuses
 
     def _candidates(self, layer: int, axis: int, step: int) -> np.ndarray:
         key = (layer, axis, step)
@@ -154,8 +135,7 @@ class _Construction:
             self.sizes[key] = candidate_sizes(self.space, layer, axis, step)
         return self.sizes[key]
 
-    def _start(self, layer: int, inner: Tile) -> Tile | None:
-        """The smallest conforming tile at a layer that holds the tile of the layer above; None if there is none."""
+    def start(self, layer: int, inner: Tile) -> Tile | None:
         sizes = []
         for axis, step in enumerate(inner):
             if layer == 0 and axis in self.space.workload.reduction and axis != self.space.vector_axis:
@@ -167,8 +147,7 @@ class _Construction:
             sizes.append(int(conform[0]))
         return tuple(sizes)
 
-    def _next(self, tile: Tile, inner: Tile, layer: int) -> list[Tile]:
-        """`GetNextAlignedAxisSize`: the tiles one aligned step larger along each axis."""
+    def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
         grown = []
         for axis, size in enumerate(tile):
             if layer == 0 and self.space.workload.axes[axis].kind == "reduction":
@@ -204,74 +183,23 @@ class _Construction:
         found = np.flatnonzero(conform)
         return int(larger[found[0]]) if len(found) else None
 
-    def _enter(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
-        """Starts a layer: its first tile is judged like every larger one."""
-        if (layer, tile, levels) in self.visited or self._done(levels):
-            return
-        self.visited.add((layer, tile, levels))
-        look = self.performance.look(layer, [tile], levels)
-        if not look.fits[0]:
-            return
-        if look.saturated[0]:
-            self._descend(tile, layer, levels, keeps_up)
-        self._enlarge(tile, layer, levels, keeps_up)
+    def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
+        return self.performance.look(layer, tiles, levels)
 
-    def _enlarge(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
-        """`EnlargeTile` of Figure 8; `keeps_up` says whether loads do at all layers above."""
-        inner = levels[-1] if levels else (1,) * len(tile)
-        grown = self._next(tile, inner, layer)
-        if not grown:
-            self._descend(tile, layer, levels, False)
-            return
-        look = self.performance.look(layer, [tile, *grown], levels)
-        for position in self._order(layer, look):
-            if self._done(levels):
-                return
-            candidate = grown[position - 1]
-            if (layer, candidate, levels) in self.visited:
-                continue
-            self.visited.add((layer, candidate, levels))
-            if not look.fits[position]:
-                self._descend(tile, layer, levels, False)
-                continue
-            if look.saturated[position]:
-                self._descend(candidate, layer, levels, keeps_up)
-            self._enlarge(candidate, layer, levels, keeps_up)
-
-    def _order(self, layer: int, look: Look) -> list[int]:
-        """Positions of the enlarged tiles, most reuse first; ties go to the innermost axis, which walks memory.
-
-        Where reuse is bounded, blocks of threads grow from the innermost axis outwards, so that accesses coalesce.
-        """
-        positions = range(1, len(look.traffic))
+    def order(self, layer: int, look: Look) -> list[int]:
+        """Where reuse is bounded, blocks of threads grow from the innermost axis outwards, so that accesses coalesce."""
         if self.performance.bounded and self.space.device.threaded:
-            return sorted(positions, reverse=True)
-        scores = look.reuse_scores()
-        return sorted(positions, key=lambda p: (-scores[p - 1], -p))
+            return sorted(range(1, len(look.traffic)), reverse=True)
+        return most_reuse_first(look)
 
-    def _descend(self, tile: Tile, layer: int, levels: tuple[Tile, ...], keeps_up: bool) -> None:
-        """Records the tile of a layer and goes on with the next; the lowest layer makes it a result."""
-        if self._done(levels) or (layer, tile, levels, "descended") in self.visited:
-            return
-        self.visited.add((layer, tile, levels, "descended"))
-        levels = (*levels, tile)
-        below = layer + 1
-        if below < self.lowest:
-            start = self._start(below, tile)
-            if start is not None:
-                self._enter(start, below, levels, keeps_up)
-            return
-        if self.space.device.threaded:
-            threads = self.performance.threads(np.asarray([tile]), levels[0])
-            if not self.performance.whole_warps(threads)[0]:
-                return
-        candidate = _Candidate(levels, self.staged, self.space.epsilon)
-        if keeps_up or not self.performance.attainable(layer):
-            self.results.append(candidate)
-            self.of_register_tile[levels[0]] = self.of_register_tile.get(levels[0], 0) + 1
-        else:
-            self.border.append(candidate)
-            self.border_of_register_tile[levels[0]] = self.border_of_register_tile.get(levels[0], 0) + 1
+    def attainable(self, layer: int) -> bool:
+        return self.performance.attainable(layer)
+
+    def runs(self, levels: Levels) -> bool:
+        if not self.space.device.threaded:
+            return True
+        threads = self.performance.threads(np.asarray(levels[-1:]), levels[0])
+        return bool(self.performance.whole_warps(threads)[0])
 
 
 def _shrink(space: Space, performance: Performance, candidate: _Candidate) -> _Candidate:

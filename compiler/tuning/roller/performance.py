@@ -14,8 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.tuning.roller.alignment import Space, bank_padding
-
-Tile = tuple[int, ...]
+from tilewright.compiler.tuning.roller.recursion import Look, Tile
 
 MIN_VECTORS = 10
 """Vectors in registers before a CPU's register tile is large enough: results in flight that hide a multiply-add's
@@ -29,22 +28,6 @@ class Estimate:
     total_us: np.ndarray
     bound: list[str]
     times_us: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Look:
-    """Of n tiles at one layer, arrays [n]: bytes moved and taken, whether they fit and whether loads keep up."""
-
-    traffic: np.ndarray
-    footprint: np.ndarray
-    fits: np.ndarray
-    saturated: np.ndarray
-
-    def reuse_scores(self) -> np.ndarray:
-        """Data reuse scores of tiles 1.. against tile 0: traffic saved per byte of memory taken (§3.1): [n - 1]."""
-        saved = self.traffic[0] - self.traffic[1:]
-        taken = (self.footprint[1:] - self.footprint[0]).astype(float)
-        return np.where(taken > 0, saved / np.maximum(taken, 1.0), np.where(saved > 0, np.inf, 0.0))
 
 
 class Performance:
