@@ -22,6 +22,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.indexing import MASKS
 from tilewright.compiler.importers.torch.promotion import converted
@@ -140,7 +141,8 @@ def _known_refusal(node: Node) -> str | None:
         indices: Any = node.args[1]
         if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
             return MASKED
-    return None
+    # torch-mlir would eliminate without pivots.
+    return TOO_LARGE if node.target == torch.ops.aten._linalg_det.default else None
 
 
 def refusal(node: Node) -> str | None:
