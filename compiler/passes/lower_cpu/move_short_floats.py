@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.ir import ir, walk
@@ -11,12 +13,23 @@ _UNORDERED = 14
 """LLVM's `fcmp uno`: true for NaN."""
 
 
-_ARITHMETIC = ("fadd", "fsub", "fmul", "fdiv", "frem", "fneg", "fcmp", "sitofp", "uitofp", "fptosi", "fptoui")
+_ARITHMETIC = ("fadd", "fsub", "fmul", "fdiv", "frem", "fcmp", "sitofp", "uitofp", "fptosi", "fptoui")
+_CHOICES = (
+    "fneg",
+    "intr.fabs",
+    "intr.copysign",
+    "intr.maximum",
+    "intr.minimum",
+    "intr.maxnum",
+    "intr.minnum",
+)
+"""What has one of its operands for its result, or that of the other sign: nothing is left to round."""
+_MOVES = re.compile(r"intr\.(masked|vector\.(?!reduce)|experimental)")
 
 
 @dataclass(frozen=True)
 class MoveShortFloats(Pass):
-    """Rewrites what LLVM's dialect does to single bf16 numbers; f32 does the arithmetic.
+    """Rewrites what LLVM's dialect does to bf16 numbers and vectors of them; f32 does the arithmetic.
 
     Before: %b = llvm.load %p : !llvm.ptr -> bf16 ; %s = llvm.fadd %b, %b : bf16
             %c = llvm.select %any, %b, %s : i1, bf16
@@ -26,16 +39,14 @@ class MoveShortFloats(Pass):
 
     Left alone, LLVM computes and chooses between bf16 numbers in f32 and rounds by an instruction of AVX512-BF16
     that takes denormals for zero, and ends the process on shuffles of bf16 that its vectoriser makes of reads and
-    writes with a stride. Vectors stay as they are: kernels written with them use those instructions on purpose.
+    writes with a stride. Instructions for dot products, named by kernels, stay.
     """
 
     def run(self, op: ir.Operation) -> None:
         moves = {"llvm.load": _load, "llvm.store": _store, "llvm.select": _select}
-        short = ir.BF16Type.get()
         for inner in walk(op):
             kind = inner.name.removeprefix("llvm.")
-            types = [value.type for value in (*inner.operands, *inner.results)]
-            if short not in types:
+            if not any(_is_short(value.type) for value in (*inner.operands, *inner.results)):
                 continue
             with ir.InsertionPoint(inner), inner.location:
                 if inner.name in moves:
@@ -43,75 +54,114 @@ class MoveShortFloats(Pass):
                 elif kind == "fpext":
                     _replace(inner, _converted(_extended(inner.operands[0]), inner.results[0].type))
                 elif kind == "fptrunc":
-                    _replace(inner, _rounded(_converted(inner.operands[0], ir.F32Type.get())))
-                elif kind in _ARITHMETIC or kind.startswith("intr."):
-                    _compute(inner)
+                    value = inner.operands[0]
+                    _replace(inner, _rounded(_converted(value, _like(value.type, ir.F32Type.get()))))
+                elif kind in _CHOICES:
+                    _compute(inner, _cut)
+                elif kind in _ARITHMETIC or (kind.startswith("intr.") and not _MOVES.match(kind)):
+                    _compute(inner, _rounded)
 
 
 def _load(op: ir.Operation) -> None:
-    wide = ir.Operation.create("llvm.load", [_integer(16)], list(op.operands), _attributes(op))
-    _replace(op, _cast(wide.results[0], ir.BF16Type.get()))
+    short = op.results[0].type
+    wide = ir.Operation.create("llvm.load", [_integer(16, short)], list(op.operands), _attributes(op))
+    _replace(op, _cast(wide.results[0], short))
 
 
 def _store(op: ir.Operation) -> None:
     value, *rest = op.operands
-    ir.Operation.create("llvm.store", [], [_cast(value, _integer(16)), *rest], _attributes(op))
+    bits = _cast(value, _integer(16, value.type))
+    ir.Operation.create("llvm.store", [], [bits, *rest], _attributes(op))
     op.erase()
 
 
 def _select(op: ir.Operation) -> None:
     condition, first, second = op.operands
-    chosen = _op("llvm.select", condition, _cast(first, _integer(16)), _cast(second, _integer(16)))
-    _replace(op, _cast(chosen, ir.BF16Type.get()))
+    bits = _integer(16, first.type)
+    chosen = _op("llvm.select", condition, _cast(first, bits), _cast(second, bits))
+    _replace(op, _cast(chosen, first.type))
 
 
-def _compute(op: ir.Operation) -> None:
-    """The operation on f32, its result rounded."""
-    short, wide = ir.BF16Type.get(), ir.F32Type.get()
-    operands = [_extended(value) if value.type == short else value for value in op.operands]
-    types = [wide if value.type == short else value.type for value in op.results]
+def _compute(op: ir.Operation, shortened: Callable[[ir.Value], ir.Value]) -> None:
+    """The operation on f32, its result `shortened`."""
+    operands = [_extended(value) if _is_short(value.type) else value for value in op.operands]
+    types = [
+        _like(value.type, ir.F32Type.get()) if _is_short(value.type) else value.type for value in op.results
+    ]
     made = ir.Operation.create(op.name, types, operands, _attributes(op))
     for old, new in zip(op.results, made.results):
-        old.replace_all_uses_with(_rounded(new) if old.type == short else new)
+        old.replace_all_uses_with(shortened(new) if _is_short(old.type) else new)
     op.erase()
 
 
 def _extended(value: ir.Value) -> ir.Value:
-    low = _op("llvm.zext", _cast(value, _integer(16)), type=_integer(32))
-    return _cast(_op("llvm.shl", low, _constant(16)), ir.F32Type.get())
+    type = value.type
+    low = _op("llvm.zext", _cast(value, _integer(16, type)), type=_integer(32, type))
+    return _cast(_op("llvm.shl", low, _constant(16, low.type)), _like(type, ir.F32Type.get()))
 
 
 def _converted(value: ir.Value, type: ir.Type) -> ir.Value:
-    """A number of f32 or f64 as the other."""
+    """Numbers of f32 or f64 as the other."""
     if value.type == type:
         return value
-    name = "llvm.fptrunc" if value.type == ir.F64Type.get() else "llvm.fpext"
+    name = "llvm.fptrunc" if _element(value.type) == ir.F64Type.get() else "llvm.fpext"
     return _op(name, value, type=type)
 
 
 def _rounded(value: ir.Value) -> ir.Value:
     """Half of the last place that is kept is added, less one bit where that place is even; NaN stays NaN."""
-    bits = _cast(value, _integer(32))
-    high = _op("llvm.lshr", bits, _constant(16))
-    half = _op("llvm.add", _op("llvm.and", high, _constant(1)), _constant(0x7FFF))
-    rounded = _op("llvm.lshr", _op("llvm.add", bits, half), _constant(16))
-    predicate = {"predicate": ir.IntegerAttr.get(_integer(64), _UNORDERED)}
-    is_nan = ir.Operation.create("llvm.fcmp", [_integer(1)], [value, value], predicate).results[0]
-    found = _op("llvm.select", is_nan, _op("llvm.or", high, _constant(0x40)), rounded)
-    return _cast(_op("llvm.trunc", found, type=_integer(16)), ir.BF16Type.get())
+    wide = _integer(32, value.type)
+    bits = _cast(value, wide)
+    high = _op("llvm.lshr", bits, _constant(16, wide))
+    last = _op("llvm.and", high, _constant(1, wide))
+    half = _op("llvm.add", last, _constant(0x7FFF, wide))
+    rounded = _op("llvm.lshr", _op("llvm.add", bits, half), _constant(16, wide))
+    predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _UNORDERED)}
+    truth = _integer(1, value.type)
+    is_nan = ir.Operation.create("llvm.fcmp", [truth], [value, value], predicate).results[0]
+    found = _op("llvm.select", is_nan, _op("llvm.or", high, _constant(0x40, wide)), rounded)
+    return _short(found)
 
 
-def _integer(bits: int) -> ir.Type:
-    return ir.IntegerType.get_signless(bits)
+def _cut(value: ir.Value) -> ir.Value:
+    """What is a bf16 number already, as one."""
+    bits = _cast(value, _integer(32, value.type))
+    return _short(_op("llvm.lshr", bits, _constant(16, bits.type)))
+
+
+def _short(bits: ir.Value) -> ir.Value:
+    """The lower halves of integers as bf16."""
+    half = _op("llvm.trunc", bits, type=_integer(16, bits.type))
+    return _cast(half, _like(bits.type, ir.BF16Type.get()))
+
+
+def _element(type: ir.Type) -> ir.Type:
+    return ir.VectorType(type).element_type if isinstance(type, ir.VectorType) else type
+
+
+def _is_short(type: ir.Type) -> bool:
+    return _element(type) == ir.BF16Type.get()
+
+
+def _like(type: ir.Type, element: ir.Type) -> ir.Type:
+    """The element type, or a vector of it of another's shape."""
+    if not isinstance(type, ir.VectorType):
+        return element
+    return ir.VectorType.get(type.shape, element)
+
+
+def _integer(bits: int, like: ir.Type) -> ir.Type:
+    return _like(like, ir.IntegerType.get_signless(bits))
 
 
 def _attributes(op: ir.Operation) -> dict[str, ir.Attribute]:
     return {name: op.attributes[name] for name in op.attributes}
 
 
-def _constant(value: int) -> ir.Value:
-    attribute = {"value": ir.IntegerAttr.get(_integer(32), value)}
-    return ir.Operation.create("llvm.mlir.constant", [_integer(32)], [], attribute).results[0]
+def _constant(value: int, type: ir.Type) -> ir.Value:
+    number = ir.IntegerAttr.get(_element(type), value)
+    splat = ir.DenseElementsAttr.get_splat(type, number) if isinstance(type, ir.VectorType) else number
+    return ir.Operation.create("llvm.mlir.constant", [type], [], {"value": splat}).results[0]
 
 
 def _op(name: str, *operands: ir.Value, type: ir.Type | None = None) -> ir.Value:

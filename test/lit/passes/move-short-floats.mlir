@@ -57,16 +57,45 @@ llvm.func @from_double(%d: f64) -> bf16 {
   llvm.return %a : bf16
 }
 
-// Vectors, and other types, stay.
+// CHECK-LABEL: llvm.func @larger(
+// CHECK: %[[M:.+]] = llvm.intr.maximum(%{{.+}}, %{{.+}}) : (vector<8xf32>, vector<8xf32>) -> vector<8xf32>
+// CHECK: %[[BITS:.+]] = llvm.bitcast %[[M]] : vector<8xf32> to vector<8xi32>
+// CHECK: %[[HIGH:.+]] = llvm.lshr %[[BITS]], %{{.+}} : vector<8xi32>
+// CHECK: llvm.trunc %[[HIGH]] : vector<8xi32> to vector<8xi16>
+llvm.func @larger(%a: vector<8xbf16>, %b: vector<8xbf16>) -> vector<8xbf16> {
+  %m = llvm.intr.maximum(%a, %b) : (vector<8xbf16>, vector<8xbf16>) -> vector<8xbf16>
+  llvm.return %m : vector<8xbf16>
+}
+
+// CHECK-LABEL: llvm.func @round_many(
+// CHECK: llvm.load %{{.+}} : !llvm.ptr -> vector<4xf64>
+// CHECK: %[[F:.+]] = llvm.fptrunc %{{.+}} : vector<4xf64> to vector<4xf32>
+// CHECK: llvm.fcmp "uno" %[[F]], %[[F]] : vector<4xf32>
+// CHECK-NOT: llvm.fptrunc
+// CHECK: llvm.store %{{.+}}, %{{.+}} : vector<4xi16>, !llvm.ptr
+llvm.func @round_many(%p: !llvm.ptr, %q: !llvm.ptr) {
+  %d = llvm.load %p : !llvm.ptr -> vector<4xf64>
+  %a = llvm.fptrunc %d : vector<4xf64> to vector<4xbf16>
+  llvm.store %a, %q : vector<4xbf16>, !llvm.ptr
+  llvm.return
+}
+
+// CHECK-LABEL: llvm.func @largest(
+// CHECK: llvm.intr.vector.reduce.fmaximum(%{{.+}}) : (vector<8xf32>) -> f32
+llvm.func @largest(%a: vector<8xbf16>) -> bf16 {
+  %m = llvm.intr.vector.reduce.fmaximum(%a) : (vector<8xbf16>) -> bf16
+  llvm.return %m : bf16
+}
+
+// What moves vectors, and other types, stay.
 // CHECK-LABEL: llvm.func @others(
-// CHECK-NEXT: llvm.load %{{.+}} : !llvm.ptr -> vector<8xbf16>
-// CHECK-NEXT: llvm.fpext %{{.+}} : vector<8xbf16> to vector<8xf32>
+// CHECK-NEXT: llvm.intr.masked.load %{{.+}} : (!llvm.ptr, vector<8xi1>, vector<8xbf16>) -> vector<8xbf16>
 // CHECK-NEXT: llvm.load %{{.+}} : !llvm.ptr -> f16
 // CHECK-NEXT: llvm.fptrunc %{{.+}} : f64 to f32
-llvm.func @others(%p: !llvm.ptr, %d: f64) -> vector<8xf32> {
-  %v = llvm.load %p : !llvm.ptr -> vector<8xbf16>
-  %w = llvm.fpext %v : vector<8xbf16> to vector<8xf32>
+// CHECK-NEXT: llvm.return
+llvm.func @others(%p: !llvm.ptr, %d: f64, %m: vector<8xi1>, %e: vector<8xbf16>) -> vector<8xbf16> {
+  %v = llvm.intr.masked.load %p, %m, %e {alignment = 2 : i32} : (!llvm.ptr, vector<8xi1>, vector<8xbf16>) -> vector<8xbf16>
   %h = llvm.load %p : !llvm.ptr -> f16
   %f = llvm.fptrunc %d : f64 to f32
-  llvm.return %w : vector<8xf32>
+  llvm.return %v : vector<8xbf16>
 }
