@@ -1,6 +1,6 @@
 """The compiler: one table of phases, run in order, any of which can be the first or the last.
 
-import -> graph -> layout -> dispatch -> schedule -> lower -> package
+import -> graph -> layout -> packing -> dispatch -> schedule -> lower -> package
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tilewright.compiler.passes.graph.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
 from tilewright.compiler.passes.graph.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.graph.orient_contractions import OrientContractions
+from tilewright.compiler.passes.layout.choose_packing import ChoosePacking
 from tilewright.compiler.passes.layout.pack_contractions import PackContractions
 from tilewright.compiler.passes.layout.pack_dots import PackDots
 from tilewright.compiler.passes.layout.pad_channels import PadChannels
@@ -82,10 +83,10 @@ def _graph(target: Target) -> list[str]:
 
 
 def _layout(target: Target) -> list[str]:
-    packing = [
+    choices = [
         PackDots.for_target(target).spec(),
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
-        PackContractions(target.vector_bits, target.registers_per_thread).spec(),
+        ChoosePacking(target.vector_bits, target.registers_per_thread).spec(),
         ChooseWinograd.for_target(target).spec(),
     ]
     return [
@@ -104,18 +105,25 @@ def _layout(target: Target) -> list[str]:
         "sink-reshapes",
         _TIDY,
         # GPUs stage operands in shared memory as they need them; blocks as wide as a CPU's vectors would only hinder.
+        *(choices if target.kind == "cpu" else ()),
+    ]
+
+
+def _packing(target: Target) -> list[str]:
+    packing = [PackContractions(target.vector_bits, target.registers_per_thread).spec(), "transform-filters"]
+    return [
         *(packing if target.kind == "cpu" else ()),
         "fold-unit-copies",
         "canonicalize",
         "hoist-weights",
         _TIDY,
+        "limit-sorts",
+        "materialize-returns",
     ]
 
 
 def _dispatch(target: Target) -> list[str]:
     return [
-        "limit-sorts",
-        "materialize-returns",
         "outline-dispatches",
         "place-inserts",
         OrderDispatches.for_target(target).spec(),
@@ -137,7 +145,8 @@ def _schedule(target: Target) -> list[str]:
 
 PHASES = (
     Phase("graph", "clean-ups and batch-norm folding on what was imported", _graph),
-    Phase("layout", "layouts chosen, propagated and packed; what weights decide goes to @prepack", _layout),
+    Phase("layout", "layouts chosen and propagated; algorithms and blocks chosen", _layout),
+    Phase("packing", "weights packed and transformed; what they decide goes to @prepack", _packing),
     Phase("dispatch", "fusion groups outlined, one sink each", _dispatch),
     Phase("schedule", "a schedule on every dispatch", _schedule),
 )
@@ -214,7 +223,7 @@ def profile_schedules(module: ir.Module, target: Target, report: Report, options
         report.decisions.update(profile(module, target, candidates_of, options, say))
     report.add("profile", time.perf_counter() - start)
     debug.log(1, f"phase profile: {report.phases_s['profile']:.3f} s, {len(report.decisions)} dispatches")
-    debug.dump_module("4-profile", module)
+    debug.dump_module("5-profile", module)
 
 
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:

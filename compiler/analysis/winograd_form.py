@@ -27,11 +27,12 @@ class Convolution2d:
     packed: bool
 
     @classmethod
-    def read(cls, op: ir.Operation) -> Convolution2d | None:
+    def read(cls, op: ir.Operation, block: int = 0) -> Convolution2d | None:
         """The convolution that `op` is: x[n, h + r, w + s, c] times a filter, summed onto y[n, h, w, f].
 
         The filter is stored [r, s, c, f] or [f floordiv B, r, s, c, f mod B]; where it carries transforms, in front of
-        r stands a dimension of which the convolution itself reads index 0. None for anything else.
+        r stands a dimension of which the convolution itself reads index 0. None for anything else. With `block` it is
+        the convolution that it will be when its filter, in whatever order it is stored now, is packed in such blocks.
         """
         if op.name != "linalg.generic" or len(op.operands) != 3:
             return None
@@ -53,10 +54,13 @@ class Convolution2d:
             return None
         shapes = [tuple(ir.ShapedType(t).shape) for t in types]
         known = loop_extents(maps, shapes)
-        block = _filter_block(weight, loops, known[f], ATTRIBUTE in op.attributes)
-        if block is None:
-            return None
-        return cls(op, loops, tuple(known[i] for i in loops), block, not is_dim(weight[-1]))
+        extents = tuple(known[i] for i in loops)
+        if block:
+            plain = {e.position for e in weight if is_dim(e)} == {f, *loops[4:]} and len(weight) == 4
+            # Packing orders what is summed over as the loops are.
+            return cls(op, loops, extents, block, True) if plain and r < s < loops[6] else None
+        stored = _filter_block(weight, loops, known[f], ATTRIBUTE in op.attributes)
+        return cls(op, loops, extents, stored, not is_dim(weight[-1])) if stored is not None else None
 
     @property
     def element_type(self) -> ir.Type:
@@ -75,6 +79,17 @@ class Convolution2d:
         if outputs is None or not supported(outputs, self.extents[4]):
             return None
         return transforms(outputs, self.extents[4])
+
+    def refuses(self, outputs: int) -> str | None:
+        """Why the convolution cannot be computed by F(outputs, r), None where it can be."""
+        height, width, taps = self.extents[1], self.extents[2], self.extents[4:6]
+        if not isinstance(self.element_type, ir.F32Type):
+            return f"the transforms are of f32, and it computes in {self.element_type}"
+        if taps[0] != taps[1] or not supported(outputs, taps[0]):
+            return f"F({outputs}, r) is not known for a filter of {taps[0]} x {taps[1]}"
+        if min(height, width) < outputs:
+            return f"its image of {height} x {width} holds no tile of {outputs} x {outputs}"
+        return None
 
 
 def share_of_direct(op: ir.Operation) -> float:

@@ -82,6 +82,21 @@ def packed_widths(block: int, lanes: int) -> tuple[int, ...]:
     return tuple(d for d in divisors(block) if d >= min(lanes, block))
 
 
+def block_widths(extent: int, lanes: int, registers: int) -> tuple[int, ...]:
+    """The blocks that an operand may be stored in along a loop of `extent`, ascending: none where no divisor serves well.
+
+    Divisors that would leave more than a quarter of the lanes idle, or no register for the accumulators, are worse than
+    an operand that is in no blocks, and so is one block of all.
+    """
+    widths = tuple(
+        d
+        for d in divisors(extent)
+        if lanes <= d <= min(8, (registers - 1) // 2) * lanes
+        and d / (len(register_pieces(d, lanes)) * lanes) >= 0.75
+    )
+    return () if not widths or widths[0] == extent else widths
+
+
 def power_below(extent: int) -> int:
     """The largest power of two that is at most `extent`, which is at least 1."""
     return 1 << (extent.bit_length() - 1)

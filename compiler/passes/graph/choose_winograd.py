@@ -1,44 +1,38 @@
-"""Stores the filters of convolutions with their Winograd transforms where that makes the convolution faster.
+"""Chooses by which algorithm convolutions are computed: directly, or by Winograd's where that is faster.
 
-    %c = linalg.generic ins(%x, %w : tensor<1x58x58x64xf32>, tensor<1x3x3x64x64xf32>)   // w: (f/64, r, s, c, f%64)
+    %c = linalg.generic ins(%x, %w : tensor<1x58x58x64xf32>, tensor<3x3x64x64xf32>)
       =>
-    %p = linalg.generic ins(%k, %w) outs(tensor<1x5x3x3x64x64xf32>)   // %p[., q, a, b, c, f] = sum K[q, a, b, r, s] w
-    %c = linalg.generic {tilewright.winograd = 4} ins(%x, %p)         // p: (f/64, 0, r, s, c, f%64)
+    %c = linalg.generic {tilewright.choice = {algorithm = "winograd4"}} ins(%x, %w)
 
-The first nine planes of %p are the filter itself, which is what the convolution's index map reads; so it is the same
-convolution to every other pass, to be tiled, fused and costed as ever. The other planes, row by row, are G g G^T, from
-which `lower-winograd` computes. K is a constant, so %p depends on weights alone and is computed once, in @prepack.
-
-Convolutions of stride and dilation 1 in f32 are chosen by `tuning/winograd_choice.py`; others, grouped and depthwise
-ones, and those whose filter is no weight stay direct. f64 asks for more digits than the transforms keep, f16 has too
-few to lose any, integers none.
-
-Source: Lavin & Gray, CVPR'16, §4.
+`transform-filters` carries it out. Convolutions of stride and dilation 1 in f32 are chosen for by
+`tuning/winograd_choice.py`; others, grouped and depthwise ones, and those whose filter is no weight are direct without a
+choice. f64 asks for more digits than the transforms keep, f16 has too few to lose any, integers none. A convolution that
+carries an algorithm already keeps it.
 """
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.weight_flow import static_values
 from tilewright.compiler.analysis.winograd_form import ATTRIBUTE, Convolution2d
-from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
-from tilewright.compiler.nouns.winograd_transforms import Transforms, transforms
+from tilewright.compiler.dialects import choice_attribute
+from tilewright.compiler.dialects.choice_attribute import DIRECT, WINOGRAD
+from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.winograd_choice import (
+    OUTPUTS,
     WinogradMachine,
     WinogradProblem,
-    best_tile,
     choose_winograd,
 )
 
 
 @dataclass(frozen=True)
 class ChooseWinograd(Pass):
-    """Rewrites the convolutions of a module, unless the module says `tilewright.winograd = false`.
+    """Writes `algorithm` on the convolutions of a module: "direct" where the module says `tilewright.winograd = false`.
 
     `target` is a preset, a .json file or a target as JSON text.
     `outputs` forces the m of F(m, r) wherever it fits; 0 lets the estimate choose, and keep the direct convolution.
@@ -53,29 +47,30 @@ class ChooseWinograd(Pass):
         return cls(written(target))
 
     def run(self, op: ir.Operation) -> None:
-        if ATTRIBUTE in op.attributes and not ir.BoolAttr(op.attributes[ATTRIBUTE]).value:
-            return
+        direct = ATTRIBUTE in op.attributes and not ir.BoolAttr(op.attributes[ATTRIBUTE]).value
         machine = WinogradMachine.of(self.target_named(op, self.target))
         for function in functions(op.opview):
-            static = static_values(function)
-            stored: dict[tuple[ir.Value, int], ir.Value] = {}
-            for view in list(function.regions[0].blocks[0].operations):
-                convolution = Convolution2d.read(view.operation)
-                if convolution is not None and convolution.op.operands[1] in static:
-                    outputs = self.decide(convolution, machine)
-                    if outputs is not None:
-                        _store_planes(convolution, transforms(outputs, convolution.extents[4]), stored)
+            static: set[ir.Value] | None = None
+            for view in function.regions[0].blocks[0].operations:
+                given = choice_attribute.read(view.operation)
+                convolution = Convolution2d.read(view.operation, int(given.get("block", 0)))
+                if convolution is None or convolution.outputs is not None or "algorithm" in given:
+                    continue
+                static = static_values(function) if static is None else static
+                if convolution.op.operands[1] in static:
+                    outputs = None if direct else self.decide(convolution, machine)
+                    if outputs is not None or any(convolution.refuses(m) is None for m in OUTPUTS):
+                        algorithm = DIRECT if outputs is None else f"{WINOGRAD}{outputs}"
+                        choice_attribute.write(convolution.op, algorithm=algorithm)
 
     def decide(self, convolution: Convolution2d, machine: WinogradMachine) -> int | None:
         """The m of F(m, r) to use, None for the direct convolution."""
-        n, h, w, f, r, s, c = convolution.extents
-        if r != s or convolution.outputs is not None or not isinstance(convolution.element_type, ir.F32Type):
-            return None
-        problem = WinogradProblem(n, h, w, f, r, c, convolution.block)
         if self.outputs:
-            choice = best_tile(problem, machine, self.outputs)
-        else:
-            choice = choose_winograd(problem, machine)
+            return None if convolution.refuses(self.outputs) else self.outputs
+        n, h, w, f, r, s, c = convolution.extents
+        if r != s or not isinstance(convolution.element_type, ir.F32Type):
+            return None
+        choice = choose_winograd(WinogradProblem(n, h, w, f, r, c, convolution.block), machine)
         return choice.outputs if choice else None
 
 
@@ -83,67 +78,3 @@ def keep_direct(module: ir.Module) -> None:
     """Writes down that no convolution of the module is to be computed by Winograd's algorithm."""
     with module.context:
         module.operation.attributes[ATTRIBUTE] = ir.BoolAttr.get(False)
-
-
-def _store_planes(
-    convolution: Convolution2d, matrices: Transforms, stored: dict[tuple[ir.Value, int], ir.Value]
-) -> None:
-    op, weight = convolution.op, convolution.op.operands[1]
-    key = (weight, matrices.outputs)
-    if key not in stored:
-        with ir.InsertionPoint(op), op.location:
-            stored[key] = _planes(weight, convolution, matrices)
-    op.operands[1] = stored[key]
-    maps = list(ir.ArrayAttr(op.attributes["indexing_maps"]))
-    map_ = ir.AffineMapAttr(maps[1]).value
-    results = list(map_.results)
-    results.insert(int(convolution.packed), ir.AffineExpr.get_constant(0))
-    maps[1] = ir.AffineMapAttr.get(ir.AffineMap.get(map_.n_dims, 0, results))
-    op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
-    op.attributes[ATTRIBUTE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), matrices.outputs)
-
-
-def _planes(weight: ir.Value, convolution: Convolution2d, matrices: Transforms) -> ir.Value:
-    """[blocks, q, r, s, c, f] from [blocks, r, s, c, f]: the filter at q = 0, then its transforms; the rest is zero."""
-    taps = matrices.taps
-    type_ = ir.RankedTensorType(weight.type)
-    steps = 1 + -(-(matrices.points**2) // taps**2)
-    blocks = list(type_.shape[:1]) if convolution.packed else []
-    shape = [*blocks, steps, *type_.shape[len(blocks) :]]
-    result = ir.RankedTensorType.get(shape, type_.element_type)
-    constant = _constant(matrices, [steps, taps, taps, taps, taps])
-    start = linalg.fill(
-        arith.constant(type_.element_type, 0.0), outs=[tensor.empty(shape, type_.element_type)]
-    )
-    # Loops: block, q, a, b (which plane), c, f, then the taps r, s.
-    rank = len(shape) + 2
-    d = [ir.AffineExpr.get_dim(i) for i in range(rank)]
-    lead, (q, a, b, c, f, r, s) = d[: len(blocks)], d[len(blocks) :]
-    maps = [
-        ir.AffineMap.get(rank, 0, results)
-        for results in ([q, a, b, r, s], [*lead, r, s, c, f], [*lead, q, a, b, c, f])
-    ]
-    kinds = ["parallel"] * len(shape) + ["reduction"] * 2
-    generic = linalg.GenericOp(
-        [result],
-        [constant, weight],
-        [start],
-        ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
-        ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds]),
-    )
-    body = generic.regions[0].blocks.append(*[type_.element_type] * 3)
-    with ir.InsertionPoint(body):
-        factor, value, total = body.arguments
-        linalg.YieldOp([arith.addf(total, arith.mulf(factor, value))])
-    return generic.results[0]
-
-
-def _constant(matrices: Transforms, shape: list[int]) -> ir.Value:
-    """The identity on the filter's taps, then G on both sides of it, then zeros, as f32."""
-    taps = matrices.taps**2
-    rows = [[float(i == k) for k in range(taps)] for i in range(taps)]
-    rows += [list(row) for row in matrices.planes]
-    rows += [[0.0] * taps] * (shape[0] * taps - len(rows))
-    data = array("f", [value for row in rows for value in row])
-    type_ = ir.RankedTensorType.get(shape, ir.F32Type.get())
-    return arith.constant(type_, ir.DenseElementsAttr.get(data, type=ir.F32Type.get(), shape=shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, divisors, register_pieces
+from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, block_widths, register_pieces
 
 _LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
@@ -93,15 +93,9 @@ def choose_packing(
 ) -> int | None:
     """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
 
-    A block is one register tile wide, so that a kernel streams through memory. Divisors that would leave more than
-    a quarter of the lanes idle, or no register for the accumulators, are worse than an operand that is not packed.
+    A block is one register tile wide, so that a kernel streams through memory.
     """
-    widths = tuple(
-        d
-        for d in divisors(vector_extent)
-        if lanes <= d <= min(8, (registers - 1) // 2) * lanes
-        and d / (len(register_pieces(d, lanes)) * lanes) >= 0.75
-    )
-    if not widths or widths[0] == vector_extent:
+    widths = block_widths(vector_extent, lanes, registers)
+    if not widths:
         return None
     return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows).vector

@@ -30,7 +30,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 SHOWN = {
     1: "phase schedule: ",
     2: "rTasks",
-    3: "// after 3-schedule",
+    3: "// after 4-schedule",
     4: "canonicalize",
     5: ".text",
 }
@@ -55,9 +55,9 @@ def test_a_dump_holds_numbered_phases_and_every_kernel(
     names = {path.name for path in (tmp_path / "dump").iterdir()}
     kernel = compiled.executable.package.kernels[0].name
     assert names == {
-        "0-graph.mlir", "1-layout.mlir", "2-dispatch.mlir", "3-schedule.mlir", f"{kernel}.ll", f"{kernel}.s",
+        "0-graph.mlir", "1-layout.mlir", "2-packing.mlir", "3-dispatch.mlir", "4-schedule.mlir", f"{kernel}.ll", f"{kernel}.s",
     }  # fmt: skip
-    assert "tilewright.schedule" in (tmp_path / "dump" / "3-schedule.mlir").read_text()
+    assert "tilewright.schedule" in (tmp_path / "dump" / "4-schedule.mlir").read_text()
 
 
 def edited_dump(name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -73,7 +73,7 @@ def edited_dump(name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new"), [("2-dispatch.mlir", "arith.addf", "arith.mulf"), ("{kernel}.ll", "fadd", "fmul")]
+    ("name", "old", "new"), [("3-dispatch.mlir", "arith.addf", "arith.mulf"), ("{kernel}.ll", "fadd", "fmul")]
 )
 def test_an_edited_file_replaces_what_is_generated(
     name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -85,6 +85,6 @@ def test_an_edited_file_replaces_what_is_generated(
 
 
 def test_an_override_that_does_not_parse_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    edited_dump("2-dispatch.mlir", "arith.addf", "arith.nothing", monkeypatch, tmp_path)
-    with pytest.raises(PassError, match=r"2-dispatch\.mlir"):
+    edited_dump("3-dispatch.mlir", "arith.addf", "arith.nothing", monkeypatch, tmp_path)
+    with pytest.raises(PassError, match=r"3-dispatch\.mlir"):
         tilewright.compile(TEXT)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
-DOCUMENTS = ("schedules.md", "tilewright-opt.md")
+DOCUMENTS = ("choices.md", "schedules.md", "tilewright-opt.md")
 PASS_FILE = re.compile(
     r"`(compiler/passes/\w+\.py|test/lit/passes/[\w-]+\.mlir)`[^`\n]*:\n\n```\w+\n(.*?)^```$",
     re.DOTALL | re.MULTILINE,
