@@ -13,9 +13,10 @@ import torch
 
 from fuzz import gradients, graph_run
 from fuzz.graph import Graph
+from fuzz.graph_reference import model_evaluations
 from fuzz.oracle import Expected, compared, difference, expected, shared
 from fuzz.outcome import Outcome
-from fuzz.paths import COMPILERS, NotExported
+from fuzz.paths import COMPILERS, NotExported, exported
 from fuzz.program import Program
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.torch import fallback
@@ -152,11 +153,31 @@ def _call(
     buffers = [own.get(t.name, getattr(function, t.name)) for t in program.owned() if t.role == "parameter"]
     found = [*results, *inputs, *buffers]
     outcome = _judged(program, example, built, found, wanted)
+    if outcome is not None and program.path == "onnx" and _is_exporters(program, function, call, found):
+        return Outcome("invalid", f"PyTorch's exporter writes another program: {outcome.detail}")
     if outcome is None or call.program is program or program.path in ("torch.compile", "onnx"):
         return outcome
     # What copies only where it must, as `reshape` does, decides by the strides of the example (docs/pytorch.md).
     wanted = expected(call.program, lambda: _laid_out(program, call.build(), example))
     return _judged(program, example, built, found, wanted) and outcome
+
+
+def _is_exporters(program: Program, function: Any, call: Call, found: list[Any]) -> bool:
+    """Whether every reference that runs the exported model has our results, and none has eager's."""
+    assert not isinstance(call.wanted, Exception)
+    given = [call.build()[tensor.name] for tensor in program.inputs]
+    model = exported(function, tuple(given))
+    if any(tensor.dtype == torch.bfloat16 for tensor in given):
+        return False
+    feeds = {i.name: tensor.contiguous().numpy() for i, tensor in zip(model.graph.input, given)}
+    references = model_evaluations(model, feeds)
+    for results in references:
+        theirs = [Expected(torch.as_tensor(r), w.bound) for r, w in zip(results, call.wanted)]
+        same = [difference(torch.as_tensor(ours), r) is None for ours, r in zip(found, theirs)]
+        eager = [difference(r.value, w) is None for r, w in zip(theirs, call.wanted)]
+        if not all(same) or all(eager):
+            return False
+    return bool(references)
 
 
 def _laid_out(

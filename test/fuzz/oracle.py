@@ -13,7 +13,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,9 @@ AMPLITUDE = 4.0
 """Ulp by which roundings are made wrong: the largest errors of elementary functions in docs/numerics.md."""
 _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
+_MEDIANS = (torch.median, torch.nanmedian, torch.Tensor.median, torch.Tensor.nanmedian)
+_CANCELS = re.compile(r"logaddexp")
+"""A sum of the larger operand and of a number up to ln 2, which may cancel."""
 _SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _EXACTLY: dict[Any, Any] = {F.hardsigmoid: lambda x, inplace=False: F.relu6(x + 3) / 6}
 """Functions by their definition, where eager PyTorch has a number of it in single precision for all types."""
@@ -84,6 +87,15 @@ class _Wide(TorchFunctionMode):
         return self.functions.get(func, func)(*args, **kwargs)
 
 
+class _Dense(TorchFunctionMode):
+    """Medians of tensors that repeat elements are taken of copies: eager PyTorch reads outside of their memory."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _MEDIANS and isinstance(args[0], torch.Tensor) and _repeats(args[0]):
+            args = (args[0].contiguous(), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
 @contextlib.contextmanager
 def default_float64() -> Iterator[None]:
     """Integers divided by integers, and constants without a type, are float64."""
@@ -108,7 +120,8 @@ class Run:
         return self.results()
 
     def step(self, statement: Statement) -> None:
-        exec(code(str(statement)), self.names)
+        with _Dense():
+            exec(code(str(statement)), self.names)
 
     def results(self) -> list[torch.Tensor]:
         found = [self.names[name] for name in self.program.outputs]
@@ -122,20 +135,25 @@ class WideRun(Run):
         wide: dict[int, torch.Tensor] = {}
         super().__init__(program, {name: _widened(value, wide) for name, value in tensors.items()})
         self.number = number or 0
+        self.computed: set[str] = set()
+        """Variables whose zeros may have either sign: what arithmetic made, and what was taken of that."""
         self.noise = (
             None if number is None else torch.Generator().manual_seed(program.seed * ROUNDINGS + number)
         )
 
     def follow(self, statement: Statement, before: dict[str, torch.Tensor], after: dict[str, Any]) -> None:
         """Carries out a statement; `before` and `after` are eager's variables."""
+        if statement.rounding == "once" and _CANCELS.search(statement.source):
+            statement = replace(statement, rounding="inside")
         if statement.rounding == "bits":
             self._read_bits(statement, before)
             return
         names, kept = self.names, {}
         order = statement.rounding in ("sum", "window") and self.noise is not None
         open_ended = order and _depends_on_order(statement, [before[name] for name in statement.uses()])
-        if statement.targets and self.noise is not None and statement.rounding in ("sum", "window", "inside"):
-            for name in statement.uses():
+        if self.noise is not None and statement.rounding in ("sum", "window", "inside"):
+            # What is written in place is disturbed once it is.
+            for name in statement.uses()[0 if statement.targets else 1 :]:
                 kept[name], dtype = names[name], before[name].dtype
                 if statement.rounding == "inside" and dtype.is_floating_point:
                     dtype = torch.promote_types(dtype, torch.float32)
@@ -149,6 +167,8 @@ class WideRun(Run):
                 kept[name].copy_(value)
         names.update(kept)
         changed = statement.targets or statement.uses()[:1]
+        if statement.rounding != "exact" or not self.computed.isdisjoint(statement.uses()):
+            self.computed.update(changed)
         for name in changed:
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
                 self._rounded(statement, name, after[name])
@@ -179,13 +199,20 @@ class WideRun(Run):
         return made if self.number % 2 else -made
 
     def _read_bits(self, statement: Statement, before: dict[str, torch.Tensor]) -> None:
-        names = {
-            **namespace(),
-            **{name: self.names[name].to(before[name].dtype) for name in statement.uses()},
-        }
+        read = {name: self.names[name].to(before[name].dtype) for name in statement.uses()}
+        for name in self.computed & read.keys():
+            read[name] = self._of_either_sign(read[name])
+        names = {**namespace(), **read}
         exec(code(str(statement)), names)
         for name in statement.targets:
             self.names[name] = _widened(names[name], {})
+
+    def _of_either_sign(self, value: torch.Tensor) -> torch.Tensor:
+        """Zeros with a sign drawn for each: `relu(-0.0)` and `softshrink(-0.1)` have that of the loop that runs them."""
+        if self.noise is None or not value.is_floating_point():
+            return value
+        signs = torch.randint(0, 2, value.shape, generator=self.noise) * 2 - 1
+        return torch.where(value == 0, torch.copysign(value, signs), value)
 
     def _rounded(self, statement: Statement, name: str, eager: torch.Tensor) -> None:
         """Brings a result into the range of its type, and disturbs what was rounded."""
@@ -205,6 +232,8 @@ class WideRun(Run):
                 made = self._rest(made, self.names[statement.uses()[0]], eager)
             if statement.rounding == "inside":
                 made = self._cancelled(made, self.names[statement.uses()[0]])
+            if statement.rounding == "beside one":
+                made = self._beside_one(made, eager.dtype)
             if "bicubic" in statement.source:
                 made = self._weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:
@@ -248,6 +277,11 @@ class WideRun(Run):
             return value
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
         return value + draw * AMPLITUDE * torch.finfo(torch.float32).eps * operand.nan_to_num(0, 0, 0)
+
+    def _beside_one(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """1 was added before the result, or taken from it last."""
+        draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
+        return value + draw * AMPLITUDE * torch.finfo(dtype).eps * (1 + value.nan_to_num(0, 0, 0).abs())
 
     def _weighed(self, value: torch.Tensor, operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Weights of cubic convolution are sums of terms up to 12: eager's are off by several eps."""

@@ -23,6 +23,7 @@ class Statement:
     - `exact`: not at all (views, copies, selections, integers).
     - `once`: every element is rounded on its own (element-wise arithmetic and functions).
     - `inside`: like `once`, by way of differences that cancel, taken in f32 at least.
+    - `beside one`: like `once`, but 1 is added to the operand, or taken from what the result is computed as.
     - `sum`: elements are added up, in any order.
     - `window`: sums, of windows that may reach into padding or be cut in tiles.
     - `bits`: reads the bits of its operands.

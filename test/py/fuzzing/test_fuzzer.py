@@ -14,7 +14,7 @@ import pytest
 import torch
 from fuzz import execution, gradients, paths
 from fuzz.cli import main
-from fuzz.draw import PATHS, draw
+from fuzz.draw import PATHS, _by_exporters, draw
 from fuzz.forms import written
 from fuzz.generator import Growth, NoFit
 from fuzz.minimise import minimise
@@ -175,6 +175,41 @@ class TestBounds:
         made = program("v0 = F.instance_norm(x0, weight=x1 / 0)", x0=of("x0", (2, 3, 9)), x1=of("x1", (3,)))
         assert bound_of(made)[1].isnan().float().mean() > 0.3
 
+    def test_terms_that_cancel_in_place_bound_what_is_left(self) -> None:
+        made = program("v0 = x0 / x0", "v1 = v0 / 2", rounding="exact", x0=of("x0"))
+        write = Statement((), "v0.addcmul_(v1, v1, value=-4)", "sum")
+        _, bound = bound_of(replace(made, statements=(*made.statements, write), outputs=("v0",)))
+        assert (bound > 1e-7).all()
+        assert (bound < 1e-5).all()
+
+    @pytest.mark.parametrize("name", ["log1p", "expm1"])
+    @pytest.mark.parametrize(("dtype", "eps"), [("float32", 1.2e-7), ("float64", 2.3e-16)])
+    def test_exporters_add_one_and_take_one(self, name: str, dtype: str, eps: float) -> None:
+        made = program(f"v0 = torch.{name}(x0 * 1e-4)", x0=of("x0", dtype=dtype))
+        _, bound = bound_of(replace(made, statements=tuple(map(_by_exporters, made.statements))))
+        assert (bound > eps / 2).all()
+        assert (bound < 40 * eps).all()
+
+    @pytest.mark.parametrize("name", ["logaddexp", "logaddexp2"])
+    def test_logarithms_of_sums_bound_by_their_largest_term(self, name: str) -> None:
+        half = {"logaddexp": -0.6931472, "logaddexp2": -1.0}[name]
+        made = program(f"v0 = torch.{name}(torch.full_like(x0, {half}), x0 * 0 + {half})", x0=of("x0"))
+        _, bound = bound_of(made)
+        assert bound.median() > 6e-8
+        assert (bound < 1e-5).all()
+
+    def test_bits_of_zeros_that_arithmetic_made_are_open(self) -> None:
+        made = program("v0 = F.softshrink(x0)", x0=of("x0", (60,)))
+        read = Statement(("v1",), "v0.view(torch.int32)", "bits")
+        value, bound = bound_of(replace(made, statements=(*made.statements, read), outputs=("v1",)))
+        zero = (value & 0x7FFFFFFF) == 0
+        assert zero.any()
+        assert bound[zero].isnan().all()
+        given = replace(
+            program("v0 = x0.view(torch.int32)", rounding="bits", x0=of("x0", (60,), fill="special"))
+        )
+        assert (bound_of(given)[1] == 0).all()
+
     def test_integers_are_exact(self) -> None:
         _, bound = bound_of(program("v0 = x0 * 3", x0=of("x0", dtype="int32", fill="special")))
         assert (bound == 0).all()
@@ -267,6 +302,22 @@ class TestNoticing:
         transposed = replace(of("x0", (4, 6)), layout="transposed")
         made = program("v0 = x0.reshape(-1)", "v1 = v0.mul_(2)", rounding="exact", x0=transposed)
         assert execution.run(replace(made, path=path)).kind == "ok"
+
+    @pytest.mark.parametrize("call", ["torch.median(x0, 0)[0]", "x0.nanmedian(-2, True)[0]"])
+    def test_medians_of_what_repeats_elements(self, call: str) -> None:
+        repeated = replace(of("x0", (3, 4)), layout="expanded")
+        assert execution.run(program(f"v0 = {call}", rounding="exact", x0=repeated)).kind == "ok"
+
+    @pytest.mark.parametrize(("factor", "kind"), [(1.5, "invalid"), (2.0, "wrong"), (1.0, "ok")])
+    def test_what_exporters_write_instead(
+        self, monkeypatch: pytest.MonkeyPatch, factor: float, kind: str
+    ) -> None:
+        """An exporter that multiplies by 1.5."""
+        exported = paths.exported
+        monkeypatch.setattr(execution, "exported", lambda f, args: exported(lambda x: (f(x)[0] * 1.5,), args))
+        monkeypatch.setitem(paths.COMPILERS, "onnx", lambda f, args: lambda x: (f(x)[0] * factor,))
+        made = replace(program("v0 = x0.exp()", x0=of("x0")), path="onnx")
+        assert execution.run(made).kind == kind
 
     def test_buffers_that_may_be_anything_do_not_make_the_next_call_wrong(self) -> None:
         buffer = replace(of("w1", (4,)), role="parameter")
