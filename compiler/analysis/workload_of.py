@@ -177,23 +177,17 @@ class _Reader:
 
     def read(self) -> DispatchWorkload:
         self.name_loops()
-        # Parallel axes come first, whatever order reductions were found in.
-        order = sorted(range(len(self.extents)), key=lambda a: self.kinds[a] == "reduction")
-        place = {axis: position for position, axis in enumerate(order)}
-        self.names = [
-            {loop: None if axis is None else place[axis] for loop, axis in names.items()}
-            for names in self.names
-        ]
+        # Axis i is loop i of the sink, which is what `tile[i]` of a schedule cuts; reductions of producers come behind.
         axes = tuple(
-            Axis(_name(self.loops[a], position), self.extents[a], self.kinds[a])  # type: ignore[arg-type]
-            for position, a in enumerate(order)
+            Axis(_name(loop, position), extent, kind)  # type: ignore[arg-type]
+            for position, (loop, extent, kind) in enumerate(zip(self.loops, self.extents, self.kinds))
         )
         main = self.main()
         workload = Workload(self.label(main), axes, self.operands(), *self.flops(axes))
         names = self.names[self.group.index(main)]
         return DispatchWorkload(
             workload,
-            tuple(self.loops[a] for a in order),
+            tuple(self.loops),
             self.group,
             main,
             tuple(names.get(loop) for loop in range(len(main.extents))),
@@ -229,10 +223,8 @@ class _Reader:
     def name_loops(self) -> None:
         """Gives every loop of every operation its axis, consumers before producers."""
         sink = self.group[-1]
-        for wanted in ("parallel", "reduction"):
-            for loop, (extent, kind) in enumerate(zip(sink.extents, sink.kinds)):
-                if kind == wanted:
-                    self.names[-1][loop] = self.axis(extent, kind, loop)
+        for loop, (extent, kind) in enumerate(zip(sink.extents, sink.kinds)):
+            self.names[-1][loop] = self.axis(extent, kind, loop)
         producers = {r: number for number, s in enumerate(self.group) for r in s.op.results}
         for number in range(len(self.group) - 1, -1, -1):
             structured, names = self.group[number], self.names[number]

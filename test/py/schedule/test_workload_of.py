@@ -301,3 +301,17 @@ def test_elements_have_their_size(dtype, size):
     workload = read_workload(dispatch(body, [(4,)], (4,), dtype)).workload
     assert [o.element_bytes for o in workload.operands] == [size, size]
     assert math.isclose(workload.flops, 0)
+
+
+@pytest.mark.parametrize("loops", ["pp", "pr", "rp", "rpr", "prp", "ppr"])
+def test_axes_of_a_sink_are_its_loops_in_order(loops: str) -> None:
+    """`tile[i]` of a schedule cuts loop i: two programs whose schedules mean other cuts are no equal work."""
+    shape = tuple(3 + 2 * loop for loop in range(len(loops)))
+    kept = [loop for loop, kind in enumerate(loops) if kind == "p"]
+    maps = [", ".join(f"d{i}" for i in range(len(loops))), ", ".join(f"d{i}" for i in kept)]
+    out = tuple(shape[loop] for loop in kept)
+    body = generic("%r", loops, maps, [("%a0", shape)], out, "%v = arith.addf %x0, %y : f32")
+    found = read_workload(dispatch(body, [shape], out))
+    assert found.loops == tuple(range(len(loops)))
+    assert found.workload.extents == shape
+    assert [axis.kind[0] for axis in found.workload.axes] == list(loops)
