@@ -32,9 +32,7 @@ _EPSILON = {
     "c64": 2.0**-23,
     "c128": 2.0**-52,
 }
-_KEPT = ((2, 1.25), (4, 1.08))
-"""After so many rounds, candidates slower than the best by more than the factor are not timed further."""
-_MOST_ROUNDS, _DUEL_ROUNDS = 12, 5
+_DUEL_ROUNDS = 5
 _MOST_COPIES = 64
 
 
@@ -288,12 +286,12 @@ class Bench:
     def time(self, alive: Sequence[int], say: Callable[[Message], None]) -> dict[int, list[float]]:
         """Microseconds of each candidate per round; rounds go on until `seconds` are used up.
 
-        `best_us` is the best that was measured before, which they race against as well.
+        `best_us` is the best that was measured before, which they race against as well; `kept` says who drops out.
         """
         times: dict[int, list[float]] = {number: [] for number in alive}
         racing = list(alive)
         deadline = time.perf_counter() + self.request["seconds"]
-        for done in range(_MOST_ROUNDS):
+        for done in range(self.request["rounds"]):
             for number in racing:
                 say({"running": number})
                 times[number].append(self.visit(number))
@@ -301,7 +299,7 @@ class Bench:
                 [*filter(None, [self.request["best_us"]]), *(min(v) for v in times.values() if v)],
                 default=0.0,
             )
-            for rounds, factor in _KEPT:
+            for rounds, factor in self.request["kept"]:
                 if done + 1 >= rounds:
                     racing = [n for n in racing if min(times[n]) <= factor * best]
             if done >= 1 and (len(racing) < 2 or time.perf_counter() > deadline):

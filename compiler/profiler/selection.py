@@ -47,8 +47,9 @@ class ProfilerOptions:
     """How long the profiler may take: seconds to compile one candidate, for one run, and of timing per dispatch.
 
     A candidate replaces the first one only when it is faster by the factor `gain` in a duel of several rounds, by its
-    best round and by most of them: less may be noise. `device` names the processor or GPU that measures, and is part
-    of what its records are kept under.
+    best round and by most of them: less may be noise. There are at most `rounds`; `kept` are (rounds, factor): after so
+    many, candidates slower than the best by more than the factor are not timed further. `device` names the processor or
+    GPU that measures, and is part of what its records are kept under.
     """
 
     threads: int = 1
@@ -56,6 +57,8 @@ class ProfilerOptions:
     run_timeout_s: float = 20.0
     seconds: float = 0.4
     gain: float = 1.02
+    rounds: int = 12
+    kept: tuple[tuple[int, float], ...] = ((2, 1.25), (4, 1.08))
     compiling: str = COMPILING
     measuring: str = MEASURING
     device: str = ""
@@ -253,6 +256,8 @@ class _Profiler:
             "threads": self.options.threads,
             "device_index": self.options.device_index,
             "seconds": self.options.seconds,
+            "rounds": self.options.rounds,
+            "kept": self.options.kept,
             "timed": [place for place, number in enumerate(alive) if number in unmeasured],
             "known_us": {
                 str(place): known[task.objects[number]]
