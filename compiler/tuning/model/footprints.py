@@ -1,0 +1,182 @@
+"""What tiles of a statement touch of memory: bytes, cache lines, contiguous runs, and what a cache of some size reloads.
+
+A nest is a register tile and the loops around it, inner first. The largest part of it that a cache holds stays there from
+one step of the loop around it to the next: that loop loads what it touches once, and every loop further out loads all
+of it again (Roller, OSDI'22, §3.3, `MemTraffic`, on a cache in place of a scratchpad).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
+from tilewright.compiler.targets.target import MemoryLevel
+from tilewright.compiler.tuning.model.loop_nests import Nest
+from tilewright.compiler.tuning.model.roles import element_strides
+from tilewright.compiler.tuning.model.statements import Statement
+from tilewright.compiler.tuning.roller.rtile import TileGeometry
+
+STREAMED_SHARE = 0.5
+"""The part of a cache that keeps what is used again; the rest is what streams through it. Source: Low et al., "Analytical
+Modeling Is Enough for High-Performance BLIS", TOMS 2016, §4."""
+
+
+WAYS = 16
+"""Lines of one set of a private cache behind the first. Sources: Intel's optimisation manual 248966 (L2 of 16 ways), AMD's
+software optimisation guide 58455 (Zen 5: 16)."""
+_FIRST_SPAN_BYTES = 4096
+"""Addresses this far apart share a set of the first cache, whose sets are found before pages are: 8 ways of 32 KiB, 12 of 48."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Of n data tiles, by operand [n, operands]: bytes of one contiguous run, how many there are, and the greatest number
+    of bytes that all distances between runs are multiples of; 0 where there is one."""
+
+    nbytes: np.ndarray
+    count: np.ndarray
+    apart: np.ndarray
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Bytes of cache lines by operand, and the runs that they are in."""
+
+    lines: np.ndarray
+    runs: Runs
+
+    def kept(self, level: MemoryLevel, capacity_bytes: float) -> np.ndarray:
+        """Whether runs lie so that the sets which they share hold them all: [n, operands]."""
+        if level.shared_by > 1:
+            # Sets of a cache that cores share are found by hashing the address.
+            return np.ones(self.lines.shape, dtype=bool)
+        span = _FIRST_SPAN_BYTES if level.name == "L1" else capacity_bytes / WAYS
+        spread = np.gcd(self.runs.apart, int(span))
+        places = span / np.maximum(np.maximum(spread, self.runs.nbytes), 1)
+        held = capacity_bytes / span * np.maximum(places, 1.0)
+        return (self.runs.apart == 0) | (self.runs.count <= held)
+
+
+@dataclass(frozen=True)
+class Footprints:
+    """Of one statement, for arrays of tiles over the workload's axes; columns are its reads and then its result."""
+
+    statement: Statement
+    axes: tuple[Axis, ...]
+    line_bytes: int
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        return (*self.statement.reads, self.statement.result)
+
+    @cached_property
+    def geometry(self) -> TileGeometry:
+        """That of the statement as a workload of its own."""
+        operands = (*(replace(o, output=False) for o in self.statement.reads),)
+        return TileGeometry(Workload("", self.axes, (*operands, replace(self.statement.result, output=True))))
+
+    def runs(self, tiles: np.ndarray) -> Runs:
+        """The contiguous runs of every operand's data tile."""
+        spans = self.geometry.spans(tiles)
+        length = np.ones((len(tiles), len(self.operands)))
+        count = np.ones_like(length)
+        apart = np.zeros(length.shape, dtype=np.int64)
+        for column, (operand, part) in enumerate(zip(self.operands, self.geometry.slices)):
+            strides = element_strides(operand)
+            joined = np.ones(len(tiles), dtype=bool)
+            dense = 1
+            for dim in reversed(range(len(operand.shape))):
+                span = spans[:, part.start + dim]
+                joined = joined & (strides[dim] == dense if operand.shape[dim] > 1 else True)
+                length[:, column] *= np.where(joined, span, 1)
+                count[:, column] *= np.where(joined, 1, span)
+                step = np.where(~joined & (span > 1), strides[dim] * operand.element_bytes, 0)
+                apart[:, column] = np.gcd(apart[:, column], step)
+                joined = joined & (span == operand.shape[dim])
+                dense = strides[dim] * operand.shape[dim] if operand.shape[dim] > 1 else dense
+            if operand.name in self.statement.gathers:
+                count[:, column] *= length[:, column]
+                length[:, column] = 1
+        return Runs(length * self.geometry.element_bytes, count, apart)
+
+    def line_footprint(self, tiles: np.ndarray) -> np.ndarray:
+        """Bytes of the cache lines that every operand's data tile lies in: [n, operands]."""
+        return self._lines(self.runs(tiles))
+
+    def touched(self, tiles: np.ndarray) -> Touched:
+        """Cache lines, and what they take of caches whose sets they share."""
+        runs = self.runs(tiles)
+        return Touched(self._lines(runs), runs)
+
+    def _lines(self, runs: Runs) -> np.ndarray:
+        item, line, run, count = self.geometry.element_bytes, self.line_bytes, runs.nbytes, runs.count
+        # A run that begins anywhere lies in a line more than it fills, less what the first of it takes.
+        begun = np.where(self._aligned & (run % line == 0), run, np.ceil((run + line - item) / line) * line)
+        whole = np.asarray([self._extent_bytes(o) for o in self.operands])
+        return np.minimum(begun * count, np.maximum(whole + line, run))
+
+    @cached_property
+    def _aligned(self) -> np.ndarray:
+        """Whether every row of an operand begins on a cache line where its first one does: [operands]."""
+        return np.asarray(
+            [
+                all(
+                    step * o.element_bytes % self.line_bytes == 0
+                    for step in element_strides(o)[:-1]
+                    if step > 1
+                )
+                for o in self.operands
+            ]
+        )
+
+    @staticmethod
+    def _extent_bytes(operand: Operand) -> float:
+        """From an operand's first element to its last."""
+        steps = element_strides(operand)
+        last = sum((size - 1) * step for size, step in zip(operand.shape, steps))
+        return (last + 1.0) * operand.element_bytes
+
+
+def nested_tiles(nest: Nest, task: np.ndarray) -> np.ndarray:
+    """Ever larger parts of a nest, the register tile first, the whole rTask last: [depth, n, axes]."""
+    tile = np.minimum(nest.inner, task)
+    parts = [tile.copy()]
+    for axis in nest.order:
+        tile[:, axis] = task[:, axis]
+        parts.append(tile.copy())
+    return np.stack(parts)
+
+
+def reloaded(
+    nest: Nest,
+    parts: np.ndarray,
+    touched: Sequence[Touched],
+    level: MemoryLevel,
+    capacity_bytes: float,
+    sums: Sequence[int],
+) -> np.ndarray:
+    """Bytes of every operand that one rTask loads into a cache, from what its nest's parts touch: [n, operands].
+
+    An operand whose lines evict each other is loaded again by itself. The last one, the result, is in registers while
+    the loops `sums` run, where these are the innermost.
+    """
+    lines = np.stack([part.lines for part in touched])
+    fits = lines.sum(axis=2) <= capacity_bytes * STREAMED_SHARE
+    kept = np.stack([part.kept(level, capacity_bytes) for part in touched]) & fits[:, :, None]
+    depth = np.where(kept.all(axis=0), len(parts) - 1, np.argmin(kept, axis=0))
+    held = next((n for n, axis in enumerate(nest.order) if axis not in sums), len(nest.order))
+    depth[:, -1] = np.maximum(depth[:, -1], held)
+    found = np.zeros(lines.shape[1:])
+    row = np.arange(parts.shape[1])
+    for column in range(lines.shape[2]):
+        at = depth[:, column]
+        again = (-(-parts[-1] // parts[at, row])).astype(float).prod(axis=1)
+        found[:, column] = lines[at, row, column] * again
+    # What is left of the lines at a task's edges is its neighbour's, which comes next and finds them there.
+    runs, line = touched[-1].runs, level.transaction_bytes
+    inside = (depth == len(parts) - 1) & (runs.nbytes >= line)
+    return np.where(inside, np.minimum(found, runs.nbytes * runs.count), found)

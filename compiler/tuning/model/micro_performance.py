@@ -1,0 +1,97 @@
+"""The micro-performance model: how long schedules take, from their features and a target's data, many at once.
+
+Each statement of an rTask takes as long as its slowest resource: arithmetic at the rate that its loops attain, loads and
+stores of registers, or what it moves between two levels of memory over the bandwidth of the outer one (Roller, OSDI'22,
+§3.3). Statements follow each other, rTasks are dealt to cores in rounds, and starting each takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import MemoryLevel, Target
+from tilewright.compiler.tuning.model.cpu_features import CpuFeatures, Part, caches, cpu_features
+
+TASK_US = 0.03
+"""Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
+LOOP_START = 24
+"""Multiply-adds that could have been started while a loop nest begins and ends: filling the pipeline, one exit that was
+predicted wrong (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 13 to 20 cycles, two multiply-adds each)."""
+SPILL = 3.0
+"""Multiply-adds that could have been started while a sum is stored and loaded: a cycle for the one, half of one for the other."""
+STORES_PER_LOAD = 0.5
+"""Stores that a core starts for each load: one per cycle beside two loads. Source: Fog, as above."""
+OVERLAP = 0.25
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Microseconds of n schedules, and the resource that bounds each."""
+
+    us: np.ndarray
+    bound: list[str]
+
+
+def predict(workload: Workload, schedules: Sequence[Schedule], target: Target) -> Prediction:
+    """The time of complete schedules on a CPU; raises ScheduleError as `cpu_features` does."""
+    return from_features(workload, cpu_features(workload, schedules, target), target)
+
+
+def from_features(workload: Workload, found: CpuFeatures, target: Target) -> Prediction:
+    """The same of features that are there already."""
+    times: dict[str, np.ndarray] = {}
+    task_us = np.zeros(len(found))
+    for number, part in enumerate(found.parts, 1):
+        own = resources(workload, part, found, target)
+        if number == len(found.parts) and found["streamed"].any():
+            below = target.memory[0]
+            written = found["streamed"] / _bandwidth(below, found["tasks"], target.num_cores) / 1e3
+            own[below.name] = own.get(below.name, 0.0) + written
+        core = np.maximum(own["compute"], own["registers"])
+        moved = [us for name, us in own.items() if name not in ("compute", "registers")]
+        slowest = np.maximum.reduce([core, *moved])
+        task_us = task_us + slowest + OVERLAP * (core + np.sum(moved, axis=0) - slowest)
+        for name, us in own.items():
+            times[name] = times.get(name, 0.0) + us
+    cores = target.num_cores
+    rounds = found["rounds"]
+    us = rounds * task_us + found["rounds"] * TASK_US
+    if cores > 1:
+        us = us + np.where(found["tasks"] > 1, target.start_us, 0.0)
+    names = list(times)
+    bound = np.stack([times[name] for name in names]).argmax(axis=0)
+    return Prediction(us, [names[i] for i in bound])
+
+
+def resources(workload: Workload, part: Part, found: CpuFeatures, target: Target) -> dict[str, np.ndarray]:
+    """Microseconds that one statement of one rTask takes of each resource of one core, by name."""
+    counts, cores = part.counts, target.num_cores
+    vector_bytes = target.vector_bits // 8
+    started = target.peak_gflops["f32"] / cores * 1e3 / (2 * target.vector_bits / 32)
+    loaded = target.level("L1").bandwidth_gbps / cores * 1e3 / vector_bytes
+    work = counts["arithmetic"] + counts["stalled"] + counts["shuffles"] + counts["starts"] * LOOP_START
+    # Sums without a register are between two multiply-adds in memory: what brings them there and back is waited for.
+    work = work + counts["spilled"] * SPILL
+    moved = counts["loads"] / loaded
+    stored = counts["stores"] / (loaded * STORES_PER_LOAD)
+    times = {"compute": work / started, "registers": np.maximum(moved, stored)}
+    levels = caches(target)
+    active = np.minimum(found["tasks"], cores)
+    for level, below in zip(levels, [*levels[1:], target.memory[0]]):
+        sharers = max(1, min(level.shared_by, cores))
+        # What all instances of a cache hold was left there by the kernel before, in that of any core.
+        missing = 1 - sharers / cores if workload.nbytes <= level.capacity_bytes * cores / sharers else 1.0
+        if missing:
+            times[below.name] = part.loaded(level.name) * missing / _bandwidth(below, active, cores) / 1e3
+    return times
+
+
+def _bandwidth(level: MemoryLevel, active: np.ndarray, cores: int) -> np.ndarray:
+    """GB/s that one core gets while `active` of them pull at once."""
+    each = np.asarray([level.bandwidth_of(n, cores) / n for n in range(1, cores + 1)])
+    return each[np.clip(active, 1, cores).astype(np.int64) - 1]
