@@ -51,75 +51,25 @@ class Row:
 
 def ablate(case, threads: int) -> Row:
     """Measures one case; raises TilewrightError for a model that does not compile."""
-    from tilewright.compiler import driver, phases
-    from tilewright.compiler.dialects import schedule_attribute
-    from tilewright.compiler.ir import functions, ir
+    from tilewright.bench.heaviest_dispatch import measure
     from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
-    from tilewright.compiler.profiler.selection import ProfilerOptions, profile
     from tilewright.compiler.targets.target import resolve
-    from tilewright.compiler.tuning.record_store import RecordStore
 
-    target = resolve("cpu")
-    module = driver.import_model(*case.build()).module
-    phases.run_phases(module, target, "graph", "dispatch")
-    full = ConstructSchedules.for_target(target)
+    full = ConstructSchedules.for_target(resolve("cpu"))
     constructions = [
         replace(full, top_k=1, **{rule: rule in on for rule in RULE_SETS[-1]}) for on in reversed(RULE_SETS)
     ]
-    with module.context, ir.Location.unknown(module.context):
-        candidates = {}
-        for function in functions(module):
-            name = ir.StringAttr(function.attributes["sym_name"]).value
-            if "tilewright.operator" in function.attributes:
-                candidates[name] = [c.candidates_or_none(function)[:1] for c in constructions]
-        candidates = {name: [o[0] for o in found] for name, found in candidates.items() if all(found)}
-        called = _called(module, candidates)
-        if not called:
-            raise ValueError(f"{case.name}: no dispatch that the rules decide on")
-        # Beside the operator itself there may be transposes into its layout.
-        operators = {
-            ir.StringAttr(f.attributes["sym_name"]).value: ir.StringAttr(
-                f.attributes["tilewright.operator"]
-            ).value
-            for f in functions(module)
-            if "tilewright.operator" in f.attributes
-        }
-        name = max(called, key=lambda n: (operators[n] != "elementwise", candidates[n][0].us))
-        for function in functions(module):
-            if ir.StringAttr(function.attributes["sym_name"]).value == name:
-                schedule_attribute.write(function, candidates[name][0].schedule)
-        options = ProfilerOptions(threads=threads, seconds=1.0)
-        # Times are compared with each other, so all are measured now: earlier records are not read.
-        with RecordStore(None) as store:
-            decisions = profile(
-                module,
-                target,
-                lambda f: candidates[name] if ir.StringAttr(f.attributes["sym_name"]).value == name else [],
-                options,
-                store=store,
-            )
+    dispatch = measure(case, [lambda f, c=c: c.candidates_or_none(f)[:1] for c in constructions], threads)
     # Rules that change nothing give one candidate for several sets.
-    measured = {c.schedule: c for c in decisions[name].candidates} if name in decisions else {}
-    chosen = [measured.get(candidate.schedule) for candidate in reversed(candidates[name])]
+    candidates = [found[0] for found in reversed(dispatch.lists)]
+    chosen = [dispatch.measured.get(candidate.schedule) for candidate in candidates]
     return Row(
         case.name,
-        name,
-        tuple(candidate.schedule.text() for candidate in reversed(candidates[name])),
+        dispatch.name,
+        tuple(candidate.schedule.text() for candidate in candidates),
         tuple(c.time_us if c else None for c in chosen),
         tuple(c.error if c else "every set of rules chooses the same" for c in chosen),
     )
-
-
-def _called(module, candidates: dict) -> list[str]:
-    """Dispatches with candidates that @main calls."""
-    from tilewright.compiler.ir import functions, ir, walk
-
-    found: dict[str, None] = {}
-    for function in functions(module):
-        if ir.StringAttr(function.attributes["sym_name"]).value == "main":
-            for call in walk(function, "func.call"):
-                found[ir.FlatSymbolRefAttr(call.attributes["callee"]).value] = None
-    return [name for name in found if name in candidates]
 
 
 def speedups(rows: Sequence[Row]) -> list[float]:

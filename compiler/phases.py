@@ -19,7 +19,7 @@ from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.errors import PassError, TilewrightError
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.nouns.schedule import UNSCHEDULED
+from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED
 from tilewright.compiler.package import plan
 from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
 from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
@@ -391,12 +391,16 @@ def _schedule_note(function: ir.Operation, decision: Decision | None) -> dict:
     """What `explain` shows of a dispatch's schedule: tiles, what was predicted, and what was measured."""
     schedule = schedule_attribute.read(function)
     predicted = schedule_attribute.read_prediction(function)
-    unscheduled = function.attributes[UNSCHEDULED] if UNSCHEDULED in function.attributes else None
+    texts = {
+        name: ir.StringAttr(function.attributes[name]).value if name in function.attributes else ""
+        for name in (PROPOSER, UNSCHEDULED)
+    }
     return {
         "schedule": "" if schedule is None else schedule.text(),
         "levels": {} if schedule is None else {name: list(tile) for name, tile in schedule.levels},
         "predicted_us": predicted[0] if predicted else None,
         "bound": predicted[1] if predicted else "",
-        "unscheduled": ir.StringAttr(unscheduled).value if unscheduled is not None else "",
+        "proposer": texts[PROPOSER],
+        "unscheduled": texts[UNSCHEDULED],
         "candidates": [] if decision is None else decision.rows(),
     }

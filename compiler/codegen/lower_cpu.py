@@ -14,7 +14,7 @@ from tilewright.compiler.codegen.machine_code import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import ir, parse
-from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, UNSCHEDULED, Schedule
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
@@ -108,7 +108,7 @@ def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     name = ir.StringAttr(function.attributes["sym_name"]).value
     bare = function.clone().operation
     decided = schedule_attribute.read(bare)
-    for attribute in (UNFUSED, PREDICTED, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,))):
+    for attribute in (UNFUSED, PREDICTED, PROPOSER, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,))):
         if attribute in bare.attributes:
             del bare.attributes[attribute]
     if schedule and decided is not None:

@@ -7,7 +7,7 @@
 | `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
-| `tilewright.predicted`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; why there is none |
+| `tilewright.predicted`, `.proposer`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; who proposed it; why there is none |
 | `tilewright.tasks`, `.scratch_bytes`, `.asserts` | kernels | rTasks, bytes of scratch, messages of run-time checks |
 """
 
@@ -54,6 +54,7 @@ _FUNCTION: dict[str, _Check] = {
     "operator": _TEXT,
     "unfused": _TEXTS,
     "unscheduled": _TEXT,
+    "proposer": _TEXT,
     "predicted": (_is_prediction, "a dictionary of `us`, a float, and `bound`, a string"),
     "asserts": _TEXTS,
     "tasks": _COUNT,

@@ -23,14 +23,15 @@ class ScheduleReport:
     """How a dispatch's schedule came about.
 
     `levels` are the tiles that memory levels hold, over the loops of the dispatch's sink and then its reductions;
-    `waits_for` is what the model expects to be slowest, compute or a memory level. `unscheduled` says why there is no
-    schedule.
+    `waits_for` is what the model expects to be slowest, compute or a memory level; `proposer` constructed it.
+    `unscheduled` says why there is no schedule.
     """
 
     levels: Mapping[str, Sequence[int]]
     waits_for: str = ""
     candidates: tuple[Choice, ...] = ()
     unscheduled: str = ""
+    proposer: str = ""
 
     @classmethod
     def of(cls, note: Mapping) -> ScheduleReport:
@@ -46,6 +47,7 @@ class ScheduleReport:
                 for row in note.get("candidates") or ()
             ),
             unscheduled=str(note.get("unscheduled") or ""),
+            proposer=str(note.get("proposer") or ""),
         )  # fmt: skip
 
 
@@ -67,9 +69,10 @@ def tiles_table(
         table.add_column(name, overflow="fold")
     table.add_column("predicted", justify="right", no_wrap=True)
     table.add_column("waits for")
+    table.add_column("by")
     for number, operator, schedule in rows:
         tiles = ("x".join(map(str, schedule.levels.get(name, ()))) for name in ordered)
-        table.add_row(str(number), operator, *tiles, predicted[number], schedule.waits_for)
+        table.add_row(str(number), operator, *tiles, predicted[number], schedule.waits_for, schedule.proposer)
     return table
 
 

@@ -21,6 +21,8 @@ PREDICTED = "tilewright.predicted"
 """Beside the schedule: what the micro-performance model says of it, `{bound = "L2", us = 12.5}`."""
 UNSCHEDULED = "tilewright.unscheduled"
 """Why a dispatch was given an empty schedule."""
+PROPOSER = "tilewright.proposer"
+"""The name of the proposer that the schedule came first of."""
 
 KERNELS = (
     *("simt", "mma", "wgmma", "skinny", "attention"),

@@ -9,11 +9,12 @@ from tilewright.compiler.nouns.schedule import Schedule
 
 @dataclass(frozen=True)
 class Measured:
-    """One candidate: its best round in us, or why it has none."""
+    """One candidate: its best round and the middle of all in us, or why it has none."""
 
     schedule: Schedule
     time_us: float | None = None
     error: str = ""
+    median_us: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +80,14 @@ class MeasurementTask:
             if record.object in distinct:
                 found[record.object] = min(record.us, found.get(record.object, math.inf))
         return found
+
+    def medians_us(self) -> dict[str, float]:
+        """The middle round of every object that has any on record."""
+        rounds: dict[str, list[float]] = {}
+        for record in self.records:
+            if record.rounds_us:
+                rounds.setdefault(record.object, []).extend(record.rounds_us)
+        return {digest: statistics.median(found) for digest, found in rounds.items()}
 
     def to_run(self) -> list[int]:
         """The candidates that measuring needs: the first, to compare with, what has no record, and the rival.

@@ -103,9 +103,9 @@ def _decision(task: MeasurementTask, gain: float) -> Decision:
     """What the records of a task say."""
     numbers = range(len(task.candidates))
     usable = ["" if n in task.errors else task.objects.get(n, "") for n in numbers]
-    times = task.known_us()
+    times, medians = task.known_us(), task.medians_us()
     rows = tuple(
-        Measured(candidate.schedule, times.get(usable[n]), task.errors.get(n, ""))
+        Measured(candidate.schedule, times.get(usable[n]), task.errors.get(n, ""), medians.get(usable[n]))
         for n, candidate in enumerate(task.candidates)
     )
     return Decision(rows, fastest(usable, task.records, gain))

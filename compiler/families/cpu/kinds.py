@@ -30,6 +30,7 @@ from tilewright.compiler.nouns.attention_cut import AttentionLoops
 from tilewright.compiler.nouns.register_tiles import divisors, even_piece, packed_widths
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
+from tilewright.compiler.tuning.cpu.register_layers import Chains, Grid, Image, RegisterLayer, Steps
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, dot_tiles, rows_in_one_set
 from tilewright.compiler.tuning.cpu.window_tile import window_tiles
 
@@ -39,6 +40,8 @@ Extents = Sequence[Iterable[int]]
 
 _MOST_VECTORS = 8
 """Vectors of a register tile's width, at most."""
+_INTERLEAVED_VECTORS = 2
+"""The same where columns are interleaved on the way: each costs a shuffle, which many rows have to share."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,28 @@ class Unsized:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What registers hold of a reduction: the loop that each size steps along, None for none, and by how many steps."""
+
+    layer: RegisterLayer
+    loops: tuple[int | None, ...]
+    units: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Kind:
     """One way to compute reductions.
 
     `read` gives its loops in a reduction as it is cut, None where that has none; `ranked` their sizes, best first;
     `domains`, given the extents that the reduction's loops can have under any tile, the values that each size is
-    chosen of.
+    chosen of; `held` what they keep in registers, None where sizes say nothing of that.
     """
 
     name: str
     read: Callable[[CutReduction, Target], Sized | None]
     ranked: Callable[[CutReduction, Any, Target], Iterable[Sizes]] = lambda cut, loops, target: ((),)
     domains: Callable[[CutReduction, Any, Target, Extents], tuple[Iterable[int], ...]] = lambda *_: ()
+    held: Callable[[CutReduction, Any, Target], Held | None] = lambda cut, loops, target: None
 
 
 def kinds_of(cut: CutReduction, target: Target) -> list[tuple[Kind, Sized]]:
@@ -146,6 +159,13 @@ def _winograd_tile(cut: CutReduction, products: Products, target: Target) -> Ite
     return ((tile.unroll, tile.vector),)
 
 
+def _winograd_held(cut: CutReduction, products: Products, target: Target) -> Held:
+    # Rows are tiles of the image, which no loop of the convolution steps along.
+    return Held(
+        Grid(products.most(), products.lanes, rows_in_one_set(4 * products.row)), (None, None), (1, 1)
+    )
+
+
 def _winograd_sizes(
     cut: CutReduction, products: Products, target: Target, extents: Extents
 ) -> tuple[Iterable[int], ...]:
@@ -166,10 +186,15 @@ def _dots(cut: CutReduction, target: Target) -> Dots | None:
 
 def _dots_tile(cut: CutReduction, dots: Dots, target: Target) -> Iterable[Sizes]:
     lanes = target.vector_bits // 32
-    # Columns that are interleaved on the way cost a shuffle each, which many rows have to share.
-    widths = (lanes, 2 * lanes) if dots.block is None else packed_widths(dots.block, lanes)
+    interleaved = tuple(lanes * vectors for vectors in range(1, _INTERLEAVED_VECTORS + 1))
+    widths = interleaved if dots.block is None else packed_widths(dots.block, lanes)
     tile = choose_register_tile(*dots.most(), lanes, target.registers_per_thread, widths)
     return ((tile.unroll, tile.vector),)
+
+
+def _dots_held(cut: CutReduction, dots: Dots, target: Target) -> Held:
+    layer = Grid(dots.most(), target.vector_bits // 32, None, None if dots.block else _INTERLEAVED_VECTORS)
+    return Held(layer, (dots.unrolled, dots.loops.vector), (1, 1))
 
 
 def _dots_sizes(cut: CutReduction, dots: Dots, target: Target, extents: Extents) -> tuple[Iterable[int], ...]:
@@ -187,6 +212,12 @@ def _products_tile(cut: CutReduction, b: Broadcast, target: Target) -> Iterable[
     most_rows = _rows_side_by_side(cut.structure, b)
     tile = choose_register_tile(*b.most(), b.lanes, target.registers_per_thread, widths, most_rows)
     return ((tile.unroll, tile.vector),)
+
+
+def _products_held(cut: CutReduction, b: Broadcast, target: Target) -> Held:
+    assert cut.structure is not None
+    layer = Grid(b.most(), b.lanes, _rows_side_by_side(cut.structure, b))
+    return Held(layer, (b.unroll_dim, b.vector_dim), (1, 1))
 
 
 def _products_sizes(
@@ -220,6 +251,12 @@ def _window_tiles(cut: CutReduction, w: Windows, target: Target) -> Iterable[Siz
     return ((t.rows, t.columns, t.vectors) for t in found)
 
 
+def _windows_held(cut: CutReduction, w: Windows, target: Target) -> Held:
+    layer = Image(w.rows, w.columns, w.width, w.lanes, w.weights, w.lane_step)
+    columns = None if w.columns_dim == w.vector_dim else w.columns_dim
+    return Held(layer, (w.rows_dim, columns, w.vector_dim), (1, 1, w.lanes))
+
+
 def _window_sizes(
     cut: CutReduction, w: Windows, target: Target, extents: Extents
 ) -> tuple[Iterable[int], ...]:
@@ -241,6 +278,10 @@ def _group_steps(cut: CutReduction, groups: Grouped, target: Target) -> Iterable
     return ((size,) for size in ranked)
 
 
+def _groups_held(cut: CutReduction, groups: Grouped, target: Target) -> Held:
+    return Held(Steps(groups.steps, groups.taps), (groups.row,), (1,))
+
+
 def _group_sizes(
     cut: CutReduction, groups: Grouped, target: Target, extents: Extents
 ) -> tuple[Iterable[int], ...]:
@@ -255,6 +296,11 @@ def _along_tiles(cut: CutReduction, along: Contiguous, target: Target) -> Iterab
     registers = target.registers_per_thread
     found = dot_tiles(along.rows, along.columns, along.steps, registers, along.reuses)
     return ((t.rows, t.columns, t.chains) for t in found)
+
+
+def _along_held(cut: CutReduction, along: Contiguous, target: Target) -> Held:
+    layer = Chains(along.rows, along.columns, along.steps, along.reuses)
+    return Held(layer, (along.rows_dim, along.columns_dim, None), (1, 1, 1))
 
 
 def _along_sizes(
@@ -273,13 +319,13 @@ def _widest(cut: CutReduction, extents: Extents) -> int:
 
 KINDS: tuple[Kind, ...] = (
     Kind("attention", _attention, _attention_cuts, _attention_sizes),
-    Kind("winograd", _winograd, _winograd_tile, _winograd_sizes),
+    Kind("winograd", _winograd, _winograd_tile, _winograd_sizes, _winograd_held),
     Kind("tiles", _tiles),
-    Kind("dots", _dots, _dots_tile, _dots_sizes),
-    Kind("windows", _windows, _window_tiles, _window_sizes),
-    Kind("groups", _groups, _group_steps, _group_sizes),
-    Kind("products", _products, _products_tile, _products_sizes),
-    Kind("along", _along, _along_tiles, _along_sizes),
+    Kind("dots", _dots, _dots_tile, _dots_sizes, _dots_held),
+    Kind("windows", _windows, _window_tiles, _window_sizes, _windows_held),
+    Kind("groups", _groups, _group_steps, _group_sizes, _groups_held),
+    Kind("products", _products, _products_tile, _products_sizes, _products_held),
+    Kind("along", _along, _along_tiles, _along_sizes, _along_held),
     Kind("scalar", lambda cut, target: None if cut.op.name == ATTENTION else Unsized()),
 )
 """Preferred first: the first that a reduction has computes it where its schedule says nothing."""

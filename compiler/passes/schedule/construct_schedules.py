@@ -14,27 +14,24 @@ Source: Roller, OSDI'22, §3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from tilewright.compiler import debug
-from tilewright.compiler.analysis.cut_space import read_cut_space
-from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
-from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete, others
+from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete
+from tilewright.compiler.families.cpu.proposals import read_dispatch
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.nouns.schedule import UNSCHEDULED, Schedule
+from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cpu_candidates
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, streams
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, preferred
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 
 START_US = 2.0
@@ -46,7 +43,8 @@ between cores a few times."""
 class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
-    Of `top_k` candidates number `candidate` is taken. The five rules are Roller's alignments (OSDI'22, §3.1);
+    Of `top_k` candidates number `candidate` is taken. On CPUs `proposer` lists them: "roller", "aligned", "default" or
+    "random"; where it is empty, the one that is preferred for the dispatch. The five rules are Roller's alignments (OSDI'22, §3.1);
     `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2."""
 
     target: str = "cpu"
@@ -55,6 +53,7 @@ class ConstructSchedules(Pass):
     task_us: float = -1.0
     top_k: int = 10
     candidate: int = 0
+    proposer: str = ""
     memory_transaction: bool = True
     execution_unit: bool = True
     tensor_shape: bool = True
@@ -91,6 +90,8 @@ class ConstructSchedules(Pass):
             chosen = candidates[min(self.candidate, len(candidates) - 1)]
             schedule_attribute.write(function, self._completed(function, chosen.schedule, target))
             schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
+            if chosen.proposer:
+                function.attributes[PROPOSER] = ir.StringAttr.get(chosen.proposer, function.context)
 
     @staticmethod
     def _completed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
@@ -106,6 +107,9 @@ class ConstructSchedules(Pass):
             raise self.refusal(
                 op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"
             )
+        if self.proposer and self.proposer not in CPU_PROPOSERS:
+            known = ", ".join(CPU_PROPOSERS)
+            raise self.refusal(op, f"unknown proposer `{self.proposer}`; the proposers are: {known}")
         if self.cores > 0:
             found = replace(found, num_cores=self.cores)
         start_us = self.start_us if self.start_us >= 0 else found.start_us or START_US
@@ -140,21 +144,14 @@ class ConstructSchedules(Pass):
         """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
         if target.is_cuda:
             return gpu_candidates(function, target, self.construct_options())
-        dispatch = read_workload(function)
         if target.kind != "cpu":
-            return self._constructed(dispatch, target)
-        if dispatch.main is None or sink_of(function) is None:
-            raise NoWorkload("code generation cuts structured operations only")
-        space = read_cut_space(dispatch, target.vector_bits)
-        if outside(function) is not None:
-            space = replace(space, loops=(), transposed=())
-        task_us = self.task_us if self.task_us >= 0 else TASK_US
-        recut = partial(others, function, target=target)
-        options = self.construct_options()
-        found = cpu_candidates(dispatch.workload, space, target, options, task_us, recut)
-        completed = _complete(function, found, target)
-        wished = streams(dispatch.workload.nbytes, target)
-        return list(_streamed(function, completed, target, wished))[: self.top_k]
+            return self._constructed(read_workload(function), target)
+        subject = read_dispatch(function, target, self.task_us if self.task_us >= 0 else TASK_US)
+        proposer = self.proposer or preferred(subject)
+        found = CPU_PROPOSERS[proposer](subject, self.top_k, self.construct_options())
+        found = [replace(candidate, proposer=proposer) for candidate in found]
+        wished = streams(subject.workload.nbytes, target)
+        return list(_streamed(function, found, target, wished))[: self.top_k]
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())
@@ -162,7 +159,7 @@ class ConstructSchedules(Pass):
 
 
 def _streamed(
-    function: ir.Operation, candidates: Iterator[Candidate], target: Target, wished: bool
+    function: ir.Operation, candidates: Sequence[Candidate], target: Target, wished: bool
 ) -> Iterator[Candidate]:
     """The candidates with stores past the caches where that is wished and can be, and the first one the other way too."""
     for number, candidate in enumerate(candidates):
@@ -171,20 +168,3 @@ def _streamed(
         yield other if can and wished else candidate
         if can and number == 0:
             yield candidate if wished else other
-
-
-def _complete(function: ir.Operation, candidates: list[Candidate], target: Target) -> Iterator[Candidate]:
-    """The candidates with all that their kernels are made of, each once, without those that no kernel is."""
-    found: list[dict] = []
-    for candidate in candidates:
-        wish = candidate.schedule
-        if not wish.reductions and others(function, wish.tile, target) is not None:
-            wish = replace(wish, unroll=0, vector=0)
-        try:
-            schedule = complete(function, wish, target)
-        except ScheduleError as refusal:
-            debug.log(2, f"{function.attributes['sym_name']}: {refusal}")
-            continue
-        if schedule.as_dict() not in found:
-            found.append(schedule.as_dict())
-            yield replace(candidate, schedule=schedule)

@@ -45,11 +45,12 @@ Others = Callable[[tuple[int, ...]], Iterator[tuple[Reduction, ...]] | None]
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule, what it should take, and what bounds it: compute or a memory level."""
+    """A schedule, what it should take, and what bounds it: compute or a memory level; by whom it was proposed."""
 
     schedule: Schedule
     us: float
     bound: str
+    proposer: str = ""
 
 
 def cpu_candidates(
@@ -152,12 +153,13 @@ def _others(ranked: Sequence[Ranked]) -> Iterator[Ranked]:
     for candidate in ranked[1:]:
         if candidate.us > _WORTH * ranked[0].us:
             return
-        if not any(_alike(candidate.tile, tile) for tile in taken):
+        if not any(alike(candidate.tile, tile) for tile in taken):
             taken.append(candidate.tile)
             yield candidate
 
 
-def _alike(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+def alike(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    """Whether tiles differ too little to be worth a measurement each."""
     return all(max(a, b) <= _ALIKE * min(a, b) for a, b in zip(left, right))
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, block_widths, register_pieces
 
-_LATENCY_X_THROUGHPUT = 8
+LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
 
 
@@ -46,7 +46,7 @@ def choose_register_tile(
                 break
             computed = -(-unroll_extent // unroll) * unroll * -(-vector_extent // width) * vectors * lanes
             useful = unroll_extent * vector_extent / computed
-            busy = min(1.0, unroll * vectors / _LATENCY_X_THROUGHPUT)
+            busy = min(1.0, unroll * vectors / LATENCY_X_THROUGHPUT)
             loads = (unroll + VECTOR_LOAD * vectors) / (unroll * vectors)
             score = (useful * busy / (1 + loads), -unroll * vectors)
             if score > best:
@@ -70,7 +70,7 @@ def dot_tiles(rows: int, columns: int, steps: int, registers: int, reuses: bool)
                 if (chains > 1 and chains > steps) or accumulators + min(r, c) + 2 > registers:
                     break
                 useful = rows * columns / (-(-rows // r) * r * -(-columns // c) * c)
-                busy = min(1.0, accumulators / _LATENCY_X_THROUGHPUT)
+                busy = min(1.0, accumulators / LATENCY_X_THROUGHPUT)
                 loads = (r + c) / (r * c) if reuses else 1.0
                 scored.append(
                     ((-useful * busy / (1 + loads), chains, accumulators, r), DotTile(r, c, chains))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -77,6 +77,10 @@ class CutSpace:
     transposed: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     passes: tuple[tuple[Operand, ...], ...] = ()
+
+    def whole(self) -> CutSpace:
+        """Without any cut."""
+        return replace(self, loops=(), transposed=())
 
 
 @dataclass(frozen=True)
@@ -255,27 +259,21 @@ class CpuModel:
     def most_tasks(self) -> int:
         return (_MOST_SHORT_TASKS if self.space.passes else _MOST_TASKS) * self.cores
 
-    def predict(self, tiles: np.ndarray) -> tuple[np.ndarray, list[str], list[RegisterTile | None]]:
-        """Microseconds of each of `tiles` [n, sink's loops], what bounds it, and the register tile it implies."""
-        tasks = np.prod(-(-np.asarray(self.space.extents, dtype=np.int64) // tiles), axis=1)
-        registers = [self.register(tile) for tile in map(tuple, tiles.tolist())]
+    def predict(
+        self, tiles: np.ndarray, register: RegisterTile | None = None
+    ) -> tuple[np.ndarray, list[str], list[RegisterTile | None]]:
+        """Microseconds of each of `tiles` [n, sink's loops], what bounds it, and its register tile.
+
+        That is `register` as far as it fits, the best where none is given.
+        """
+        tasks = self.tasks(tiles)
+        registers = [self.register(tile, register) for tile in map(tuple, tiles.tolist())]
         nest = self.nest(tiles, [tile for tile, _ in registers])
-        share = nest[-1].astype(float).prod(axis=1) / math.prod(self.workload.extents)
+        nbytes = self.nbytes(nest)
         efficiency = np.asarray([e for _, e in registers])
-        times = {"compute": self.workload.flops * share / (self.core_gflops * efficiency) / 1e3}
-        nbytes = np.stack([self.geometry.nbytes(part).sum(axis=1) for part in nest])
-        for level in self.private:
-            below = self.below(level)
-            times[below.name] = self.traffic(nest, nbytes, level) / self.bandwidth(below, tasks) / 1e3
-        if self.space.passes:
-            # Walked for the first time it is new, and waited for below; then it comes from where all of it fits.
-            times = {"compute": times["compute"], **self.walks(nest[-1], nbytes[-1], tasks)}
-            slowest = np.add.reduce(list(times.values()))
-        else:
-            slowest = np.maximum.reduce(list(times.values()))
-        # What is loaded again is prefetched meanwhile; at the start of every rTask the units wait for what is new.
-        new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
-        first = new / self.bandwidth(self.source, tasks) / 1e3
+        times = {"compute": self.arithmetic_us(nest, efficiency), **self.loads_us(nest, nbytes, tasks)}
+        slowest = (np.add if self.space.passes else np.maximum).reduce(list(times.values()))
+        first = self.first_us(nest, nbytes, tasks)
         rounds = -(-tasks // self.cores)
         shared = 1.0 if self.cores > 1 else 0.0
         task_us = (slowest + first) * (1 + shared * _JITTER / rounds) + times[
@@ -285,6 +283,36 @@ class CpuModel:
         us += np.where(tasks > 1, self.target.start_us, 0.0)
         names, bound = list(times), np.stack(list(times.values())).argmax(axis=0)
         return us, [names[i] for i in bound], [tile for tile, _ in registers]
+
+    def tasks(self, tiles: np.ndarray) -> np.ndarray:
+        """The rTasks that `tiles` [n, sink's loops] make: [n]."""
+        return np.prod(-(-np.asarray(self.space.extents, dtype=np.int64) // tiles), axis=1)
+
+    def nbytes(self, nest: np.ndarray) -> np.ndarray:
+        """Bytes that every part of the loops touches: [depth, n]."""
+        return np.stack([self.geometry.nbytes(part).sum(axis=1) for part in nest])
+
+    def arithmetic_us(self, nest: np.ndarray, efficiency: np.ndarray | float = 1.0) -> np.ndarray:
+        """Microseconds of one rTask's multiply-adds on one core at a part of its peak: [n]."""
+        share = nest[-1].astype(float).prod(axis=1) / math.prod(self.workload.extents)
+        return self.workload.flops * share / (self.core_gflops * efficiency) / 1e3
+
+    def loads_us(self, nest: np.ndarray, nbytes: np.ndarray, tasks: np.ndarray) -> dict[str, np.ndarray]:
+        """Microseconds that one rTask's loads into private caches take, by the level that they come from: [n]."""
+        if self.space.passes:
+            # Walked for the first time it is new, and waited for; then it comes from where all of it fits.
+            return self.walks(nest[-1], nbytes[-1], tasks)
+        return {
+            (below := self.below(level)).name: self.traffic(nest, nbytes, level)
+            / self.bandwidth(below, tasks)
+            / 1e3
+            for level in self.private
+        }
+
+    def first_us(self, nest: np.ndarray, nbytes: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Microseconds that one rTask waits for what is new to it: [n]. What is loaded again is prefetched meanwhile."""
+        new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
+        return new / self.bandwidth(self.source, tasks) / 1e3
 
     def walks(self, tiles: np.ndarray, new: np.ndarray, tasks: np.ndarray) -> dict[str, np.ndarray]:
         """Microseconds that the passes of an rTask take for what is not `new`: by the level that holds it all, 0 in others."""
@@ -363,12 +391,18 @@ class CpuModel:
             found += count
         return found
 
-    def register(self, tile: tuple[int, ...]) -> tuple[RegisterTile | None, float]:
+    def register(
+        self, tile: tuple[int, ...], wish: RegisterTile | None = None
+    ) -> tuple[RegisterTile | None, float]:
+        """The register tile of an rTask, `wish` as far as it fits, and the part of the multiplier's peak it can use."""
         loops = self.space.registers
         if loops is None:
             return None, _PLAIN
         rows = tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
         columns = tile[loops.vector] if loops.vector is not None else loops.vector_extent
+        if wish is not None:
+            taken = RegisterTile(min(wish.unroll, rows), min(wish.vector, columns))
+            return taken, register_efficiency(rows, columns, self.lanes, taken)
         if "execution_unit" not in self.rules:
             narrow = min(loops.widths or (self.lanes,), key=lambda width: (abs(width - self.lanes), width))
             single = RegisterTile(1, min(narrow, columns))
@@ -377,9 +411,17 @@ class CpuModel:
 
     def rank(self, tiles: np.ndarray) -> list[Ranked]:
         """The tiles by rising predicted time; fewer rTasks first where times are equal."""
-        us, bounds, registers = self.predict(tiles)
-        tasks = np.prod(-(-np.asarray(self.space.extents) // tiles), axis=1)
-        order = np.lexsort((*tiles.T, tasks, us))
+        return self.ranked(tiles, *self.predict(tiles))
+
+    def ranked(
+        self,
+        tiles: np.ndarray,
+        us: np.ndarray,
+        bounds: list[str],
+        registers: Sequence[RegisterTile | None],
+    ) -> list[Ranked]:
+        """Tiles in the order of what was predicted of them."""
+        order = np.lexsort((*tiles.T, self.tasks(tiles), us))
         return [
             Ranked(tuple(int(v) for v in tiles[i]), registers[i], round(float(us[i]), 3), bounds[i])
             for i in order

@@ -1,0 +1,1 @@
+"""Proposers: which schedules of a space to try first, each under a name, without measuring anything."""

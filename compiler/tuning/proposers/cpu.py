@@ -1,0 +1,19 @@
+"""The proposers of a CPU's schedules by name, and which one is used where nobody names one."""
+
+from __future__ import annotations
+
+from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
+from tilewright.compiler.tuning.proposers import aligned_cpu, roller_cpu
+from tilewright.compiler.tuning.proposers.proposer import UNGUIDED, Proposer
+
+CPU_PROPOSERS: dict[str, Proposer[CpuDispatch]] = {
+    "roller": roller_cpu.propose,
+    "aligned": aligned_cpu.propose,
+    **UNGUIDED,
+}
+"""By the name that `construct-schedules` knows them by."""
+
+
+def preferred(subject: CpuDispatch) -> str:
+    """The proposer whose first schedules were the faster ones where they were measured: docs/roller.md has the table."""
+    return "aligned"

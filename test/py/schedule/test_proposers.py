@@ -1,0 +1,122 @@
+"""What proposers propose is in the space of the dispatch, legal, distinct and the same each time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from space_cases import CASES, dispatch_of
+
+from tilewright.compiler.analysis.workload_of import NoWorkload
+from tilewright.compiler.families.cpu.proposals import read_dispatch
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, preferred
+from tilewright.compiler.tuning.proposers.roller_cpu import register_tiles
+from tilewright.compiler.tuning.roller.options import RULES, ConstructOptions
+
+OTHERS = ("x86-64-v3", "sapphire-rapids")
+UNCUT = ("attention", "causal attention")
+"""Dispatches that no tile cuts: their families choose."""
+PROPOSED = [(name, "cpu") for name in CASES if name not in UNCUT]
+PROPOSED += [(n, t) for n in ("packed product", "dots", "depthwise", "groups", "softmax") for t in OTHERS]
+
+
+def subject_of(name: str, target: str) -> CpuDispatch:
+    dispatch = dispatch_of(name, target)
+    with dispatch.function.context, dispatch.function.location:
+        return read_dispatch(dispatch.function, dispatch.target)
+
+
+def propose(subject: CpuDispatch, proposer: str, count: int, **options) -> list[Candidate]:
+    return CPU_PROPOSERS[proposer](subject, count, ConstructOptions(**options))
+
+
+def assert_legal(subject: CpuDispatch, found: list[Candidate]) -> None:
+    points = subject.space.points([candidate.schedule for candidate in found])
+    assert (subject.space.legal(points) == KEPT).all()
+    assert len({point.tobytes() for point in points}) == len(found)
+
+
+@pytest.mark.parametrize(("name", "target"), PROPOSED)
+def test_proposals_are_distinct_legal_points(name: str, target: str) -> None:
+    subject = subject_of(name, target)
+    with dispatch_of(name, target).function.context:
+        for proposer in CPU_PROPOSERS:
+            found = propose(subject, proposer, 10)
+            assert 1 <= len(found) <= 10
+            assert_legal(subject, found)
+            assert all(candidate.us > 0 and candidate.bound for candidate in found)
+
+
+@pytest.mark.parametrize("name", ("packed product", "depthwise", "softmax", "permutation"))
+def test_the_same_is_proposed_each_time_and_fewer_are_the_first_of_more(name: str) -> None:
+    subject = subject_of(name, "cpu")
+    with dispatch_of(name, "cpu").function.context:
+        for proposer in CPU_PROPOSERS:
+            every = propose(subject, proposer, 8)
+            assert propose(subject, proposer, 8) == every
+            if proposer != "random":
+                assert propose(subject, proposer, 3) == every[:3]
+
+
+@pytest.mark.parametrize("off", RULES)
+@pytest.mark.parametrize("name", ("product", "convolution", "depthwise", "layer norm", "transposition"))
+def test_rules_of_alignment_can_be_left_out(name: str, off: str) -> None:
+    subject = subject_of(name, "cpu")
+    with dispatch_of(name, "cpu").function.context:
+        assert_legal(subject, propose(subject, "roller", 6, rules=frozenset(RULES) - {off}))
+
+
+def test_register_tiles_are_those_of_the_fewest_cycles_among_all_that_fit() -> None:
+    """The recursion finds what enumeration would: enough accumulators, whole vectors."""
+    for name in ("packed product", "dots", "depthwise", "row products"):
+        subject = subject_of(name, "cpu")
+        with dispatch_of(name, "cpu").function.context:
+            held = subject.registers
+            assert held is not None
+            first, *_ = register_tiles(subject, held, ConstructOptions())
+            domains = [np.asarray(k.domain) for k in subject.space.knobs if k.name in held.knobs]
+        every = np.stack([g.reshape(-1) for g in np.meshgrid(*domains, indexing="ij")], axis=1)
+        every = every[(every <= held.layer.extents).all(axis=1)]
+        if held.knobs[-1].endswith(".vector"):
+            lanes = held.layer.lanes  # type: ignore[attr-defined]
+            every = every[(every[:, 1] % lanes == 0) | (every[:, 1] == held.layer.extents[1])]
+        every = every[held.layer.taken(every) <= subject.target.registers_per_thread]
+        assert held.layer.cycles(np.asarray([first]))[0] <= 1.02 * held.layer.cycles(every).min(), name
+
+
+def test_every_core_has_an_rtask_where_that_pays() -> None:
+    """Scale-out: what is constructed for many cores is predicted no slower there than one rTask."""
+    subject = subject_of("packed product", "cpu")
+    for cores in (1, 2, 6, 8):
+        target = replace(subject.target, num_cores=cores)
+        wide = replace(subject, target=target)
+        with dispatch_of("packed product", "cpu").function.context:
+            us, _ = wide.predicted(propose(wide, "roller", 1)[0].schedule)
+            whole, _ = wide.predicted(wide.complete(Schedule()))
+        assert us <= 1.001 * whole
+
+
+def test_the_pass_takes_a_proposer_by_name() -> None:
+    dispatch = dispatch_of("permutation", "cpu")
+    plain = ConstructSchedules.for_target(dispatch.target)
+    with dispatch.function.context, dispatch.function.location:
+        subject = read_dispatch(dispatch.function, plain.described(dispatch.function))
+        for proposer in CPU_PROPOSERS:
+            named = replace(plain, proposer=proposer)
+            offered = named.candidates_or_none(dispatch.function)
+            assert offered[0].schedule == propose(subject, proposer, 10)[0].schedule
+        assert plain.candidates_or_none(dispatch.function) == replace(
+            plain, proposer=preferred(subject)
+        ).candidates_or_none(dispatch.function)
+
+
+def test_what_is_not_cut_is_left_to_its_family() -> None:
+    for name in UNCUT:
+        with pytest.raises(NoWorkload):
+            subject_of(name, "cpu")
