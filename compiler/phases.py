@@ -23,8 +23,10 @@ from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED
 from tilewright.compiler.package import plan
 from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
 from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
+from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
 from tilewright.compiler.passes.graph.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
+from tilewright.compiler.passes.graph.join_in_place import JoinInPlace
 from tilewright.compiler.passes.graph.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.graph.orient_contractions import OrientContractions
 from tilewright.compiler.passes.layout.choose_packing import ChoosePacking
@@ -95,7 +97,7 @@ def _layout(target: Target) -> list[str]:
         "generalize-named",
         NarrowIntegers.for_target(target).spec(),
         *([PadChannels.for_target(target).spec()] if target.kind == "gpu" else []),
-        "join-in-place",
+        JoinInPlace(under_windows=target.kind == "cpu").spec(),
         "generalize-pads",
         _TIDY,
         "fold-transposes",
@@ -124,12 +126,12 @@ def _packing(target: Target) -> list[str]:
 
 def _dispatch(target: Target) -> list[str]:
     return [
-        "outline-dispatches",
+        OutlineDispatches(under_windows=target.kind == "cpu").spec(),
         "place-inserts",
         OrderDispatches.for_target(target).spec(),
         "share-borders",
         # Inside of dispatches only: before, it would pull element-wise producers into contractions.
-        "linalg-fuse-elementwise-ops",
+        "fuse-elementwise",
         "erase-unread-generics",
         _TIDY,
         "restore-copies",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tilewright.compiler.analysis.affine_access import is_dim, map_dims, packing
-from tilewright.compiler.analysis.structure import Structured, loop_lines, tileable_loops
+from tilewright.compiler.analysis.affine_access import dims, is_dim, map_dims, packing
+from tilewright.compiler.analysis.padding import Padding, slid_padding
+from tilewright.compiler.analysis.structure import Structured, loop_lines, producer, tileable_loops
 from tilewright.compiler.analysis.workload_of import DispatchWorkload
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import packed_widths
@@ -32,9 +33,14 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     placed = len(root.op.results) == 1 and all(is_dim(e) for e in root.result_map.results)
     exact = root.accumulates and not placed
     if main is not None and main.is_contraction and set(loops) == _parallel(root):
-        steps, registers = _contraction(root, main, lines[group.index(main)] or {}, vector_bits)
-        return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks)
+        line = lines[group.index(main)] or {}
+        steps, registers = _contraction(root, main, line, vector_bits)
+        steps = tuple(map(max, steps, _padded_rows(root, main, line)))
+        passes = dispatch.passes if _pads(main) else ()
+        return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks, passes=passes)
     steps = list(blocks)
+    if main is not None:
+        steps = list(map(max, steps, _padded_rows(root, main, lines[group.index(main)] or {})))
     for structured, line in zip(group, lines):
         row = _short_rows(structured, vector_bits)
         for loop, own in (line or {}).items():
@@ -55,6 +61,26 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         blocks=blocks,
         passes=dispatch.passes,
     )
+
+
+def _pads(main: Structured) -> list[tuple[Padding, ir.AffineMap]]:
+    """Padding that windows slide over, and how they read it."""
+    found = ((producer(operand), map_) for operand, map_ in zip(main.op.operands, main.maps))
+    return [(p, map_) for op, map_ in found if op is not None and (p := slid_padding(op)) is not None]
+
+
+def _padded_rows(root: Structured, main: Structured, line: dict[int, int | None]) -> list[int]:
+    """Per loop of the sink 1, or its extent where windows slide along it over rows that an rTask pads for itself.
+
+    Only the outermost of the padded dimensions is cut: the copies inside are rows of one length then.
+    """
+    found = [1] * len(root.extents)
+    for padding, map_ in _pads(main):
+        moving = {loop for d in padding.bounded_loops[1:] for loop in dims(map_.results[d])}
+        for outer, own in line.items():
+            if own in moving:
+                found[outer] = root.extents[outer]
+    return found
 
 
 def _short_rows(s: Structured, vector_bits: int) -> int | None:
@@ -122,7 +148,8 @@ def _contraction(
     unroll = max(rows)[2] if rows else None
     steps = [1] * len(root.extents)
     if vector in own:
-        steps[own[vector]] = block or min(lanes * 2, main.extents[vector])
+        # What one vector of channels is padded into stays in the nearest caches.
+        steps[own[vector]] = block or min(lanes if _pads(main) else lanes * 2, main.extents[vector])
     windowed = any(isinstance(e, ir.AffineAddExpr) for m in main.maps for e in m.results)
     if unroll is not None and unroll in own and windowed and len(moving) == 1:
         steps[own[unroll]] = root.extents[own[unroll]]

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
 from tilewright.compiler.analysis.computation_text import ComputationText
+from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import given_strides
-from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.ir import ir, static_shape, walk
 from tilewright.compiler.nouns.workload import BITS, Axis, Index, Operand, Term, Workload
@@ -66,7 +67,7 @@ def read_workload(function: ir.Operation) -> DispatchWorkload:
         structured = Structured.read(op)
         if structured is None and not (op.operands and op.operands[0].owner in _silent(ops)):
             raise NoWorkload(f"{op.name} is no structured operation on static shapes")
-        if structured is not None:
+        if structured is not None and slid_padding(op) is None:
             group.append(structured)
     if not group or group[-1].op != sink:
         raise NoWorkload(f"{sink.name} is no structured operation on static shapes")
@@ -279,6 +280,9 @@ class _Reader:
                 if _is_silent(operand):
                     continue
                 read = _operand(f"in{len(found)}", operand, map_, names)
+                padding = _padding(operand)
+                if padding is not None:
+                    operand, read = padding.source, _as_given(read, padding)
                 found.setdefault((operand, read.index_map), read)
             for gathered in _gathered(s):
                 # One element per point, anywhere: as much as a tensor of the operation's own shape.
@@ -303,6 +307,8 @@ class _Reader:
         numbers = {key: f"in{number}" for number, key in enumerate(self.found)}
         by_value = {value: number for (value, _), number in reversed(numbers.items())}
         text = ComputationText(lambda value: by_value.get(value, "given"))
+        for value in self.padded():
+            text.add(value.owner.operation)
         for s, names in zip(self.group, self.names):
             read = []
             for value, map_ in zip(s.op.operands, s.maps):
@@ -319,7 +325,7 @@ class _Reader:
 
     def passes(self) -> tuple[tuple[Operand, ...], ...]:
         """What every operation walks, by the tensors' numbers."""
-        if len(self.group) == 1:
+        if len(self.group) == 1 and not self.padded():
             return ()
         numbers: dict[ir.Value, int] = {}
         found = []
@@ -340,8 +346,17 @@ class _Reader:
                 ]
             except NoWorkload:
                 return ()
+            for (value, _), read in zip(walked, list(operands)):
+                padding = _padding(value)
+                if padding is not None:  # a walk of its own: what is given is read, and the padding written
+                    given = replace(_as_given(read, padding), name=f"{read.name}.given")
+                    found.append((given, read))
             found.append(tuple(operands))
         return tuple(found)
+
+    def padded(self) -> list[ir.Value]:
+        """What windows slide over that is padding of something else."""
+        return [v for v in dict.fromkeys(v for s in self.group for v in s.op.operands) if _padding(v)]
 
     def flops(self, axes: tuple[Axis, ...]) -> tuple[float, float]:
         """Arithmetic per point and per element of the result, so that the group's total is met."""
@@ -355,6 +370,20 @@ class _Reader:
             else:
                 outer += s.body_ops * s.points
         return inner / max(1, points), outer / max(1, elements)
+
+
+def _padding(value: ir.Value) -> Padding | None:
+    """The padding that `value` is where windows alone slide over it."""
+    op = producer(value)
+    return None if op is None else slid_padding(op)
+
+
+def _as_given(read: Operand, padding: Padding) -> Operand:
+    """What windows read of padding, as what is padded lies in memory: its dimensions, as long as the padding's."""
+    loops = [a.loop for a in padding.along]
+    shape = tuple(1 if loop is None else read.shape[loop] for loop in loops)
+    index = tuple(Index() if loop is None else read.index_map[loop] for loop in loops)
+    return replace(read, shape=shape, index_map=index)
 
 
 def _written(index: Sequence[Index]) -> str:

@@ -44,7 +44,7 @@ def pipeline(target: Target) -> str:
         one-shot-bufferize{{allow-unknown-ops=false}},
         canonicalize,cse,canonicalize,
         func.func(
-            map-tasks,
+            map-tasks,split-pads,
             {LowerWinograd(*registers).spec()},
             {TileDots.for_target(target).spec()},
             {VectorizeDots.for_target(target).spec()},

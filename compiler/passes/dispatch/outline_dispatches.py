@@ -9,6 +9,7 @@ rTasks still costs no recomputation:
   - fills, constants and scalars are cloned into every group that uses them;
   - an element-wise producer joins element-wise ops and reductions, never a contraction, which reads each
     element many times;
+  - with `under_windows`, padding joins the depthwise convolution or pooling whose windows alone slide over it;
   - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
   - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
     could, one that follows a product with the same weight goes before one that does not: a recurrent product waits
@@ -28,6 +29,7 @@ from functools import cached_property, reduce
 from operator import or_
 
 from tilewright.compiler.analysis.dense_constants import is_splat
+from tilewright.compiler.analysis.padding import slid_padding
 from tilewright.compiler.analysis.placement import chain_of, is_inserted
 from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
 from tilewright.compiler.analysis.views import is_view
@@ -49,12 +51,13 @@ class OutlineDispatches(Pass):
     """Outlines the bodies of all public functions; `min_rows` is how many rows a fused reduction must leave."""
 
     min_rows: int = 8
+    under_windows: bool = False
 
     def run(self, op: ir.Operation) -> None:
         module = op.opview
         outlined: dict[str, str] = {}
         for function in list(functions(module)):
-            _Outliner(module, function, outlined, self.min_rows).run()
+            _Outliner(module, function, outlined, self).run()
 
 
 @dataclass
@@ -70,8 +73,9 @@ class _Group:
 class _Outliner:
     """Outlines one function. Operations are named by their position in the block."""
 
-    def __init__(self, module, function: ir.Operation, outlined: dict[str, str], min_rows: int):
-        self.module, self.outlined, self.min_rows = module, outlined, min_rows
+    def __init__(self, module, function: ir.Operation, outlined: dict[str, str], options: OutlineDispatches):
+        self.module, self.outlined = module, outlined
+        self.min_rows, self.under_windows = options.min_rows, options.under_windows
         self.fixed = {
             argument
             for argument, role in zip(function.regions[0].blocks[0].arguments, argument_roles(function))
@@ -195,6 +199,8 @@ class _Outliner:
             return "its result is used elsewhere"
         if len(self.users[self.ops[producer].results[0]]) > 1 and structured.checks:
             return "its run-time checks would be repeated"
+        if self.pads(producer):
+            return None
         if reader.is_contraction:
             return "a contraction would recompute it"
         if structured.has_index and not structured.is_elementwise:
@@ -215,8 +221,13 @@ class _Outliner:
         return f"only {rows} rows would remain to cut along"
 
     def in_order(self, members: list[int]) -> list[Structured]:
-        """The group's structured operations in program order."""
-        return [s for number in sorted(members) if (s := self.read(number)) is not None]
+        """The group's structured operations in program order; padding under windows follows any cut of those."""
+        found = [self.read(number) for number in sorted(members) if not self.pads(number)]
+        return [s for s in found if s is not None]
+
+    def pads(self, number: int) -> bool:
+        """Whether the operation pads what windows of another one alone slide over."""
+        return self.under_windows and slid_padding(self.ops[number]) is not None
 
     def outline(self, group: _Group) -> None:
         body = sorted([*self.closure(group.members), *group.members])

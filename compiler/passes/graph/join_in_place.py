@@ -12,6 +12,11 @@
 
 A slice that takes whole boxes is read where it lies. A tensor that is padded by several amounts with one constant is padded once, by the most; the others are slices of
 that, read where they lie. `place-inserts` says later where everything lies.
+
+What is given from outside nobody can compute in place. With `under_windows`, where one depthwise convolution or pooling
+alone reads it padded, it is gathered, transposed or not, and every rTask of that pads its own part:
+
+    %p = tensor.pad %x low[0, 1, 1, 0] ...    =>    %p = linalg.generic { yield select(%in, tensor.extract %x[..], %zero) }
 """
 
 from __future__ import annotations
@@ -20,11 +25,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.padding import is_slid_over
 from tilewright.compiler.analysis.placement import IN_PLACE, is_static_box, shape_of
+from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import functions, ir, linalg, tensor
+from tilewright.compiler.passes.graph.generalize_pads import gathered
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.layout_rules import transposed_by
 
 
 @dataclass(frozen=True)
@@ -36,13 +45,15 @@ class JoinInPlace(Pass):
     operations read (they pad as they read), and anything without elements.
     """
 
+    under_windows: bool = False
+
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview):
             if ir.StringAttr(function.attributes["sym_name"]).value == "main":
-                _join(function)
+                _join(function, self.under_windows)
 
 
-def _join(main: ir.Operation) -> None:
+def _join(main: ir.Operation, under_windows: bool) -> None:
     blocks = main.regions[0].blocks
     if len(blocks) != 1 or "arg_attrs" not in main.attributes:
         return
@@ -62,6 +73,9 @@ def _join(main: ir.Operation) -> None:
             if value is not None and not all(map(_is_elementwise, _users(op))):
                 pads[op.operands[0], value].append(op)
     for (_, value), group in pads.items():
+        if under_windows and len(group) == 1 and _is_given_to_windows(group[0]):
+            _gather_padded(group[0], value)
+            continue
         # The source is read now: where it was a pad itself, its own rewrite has replaced it.
         _insert_padded(group[0].operands[0], value, group)
 
@@ -115,6 +129,31 @@ def _insert_parts(concat: ir.Operation) -> None:
             at[dim] += shape_of(part)[dim]
     concat.results[0].replace_all_uses_with(whole)
     concat.erase()
+
+
+def _is_given_to_windows(pad: ir.Operation) -> bool:
+    """Whether windows of one operation slide over what `pad` makes of an argument, transposed or not."""
+    readers = _users(pad)
+    structured = Structured.read(readers[0]) if len(readers) == 1 else None
+    if structured is None or not is_slid_over(structured, pad.results[0]):
+        return False
+    return isinstance(root_of(_untransposed(pad.operands[0])[0]).owner, ir.Block)
+
+
+def _untransposed(value: ir.Value) -> tuple[ir.Value, Sequence[int] | None]:
+    """What `value` is a transposed copy of that nothing else reads, and the order of its dimensions."""
+    if isinstance(value.owner, ir.Block) or len(list(value.uses)) != 1:
+        return value, None
+    order = transposed_by(value.owner.operation)
+    return (value, None) if order is None else (value.owner.operation.operands[0], order)
+
+
+def _gather_padded(pad: ir.Operation, value: ir.Value) -> None:
+    source, order = _untransposed(pad.operands[0])
+    with ir.InsertionPoint(pad), pad.location:
+        shape, low = list(shape_of(pad.results[0])), list(pad.attributes["static_low"])
+        pad.results[0].replace_all_uses_with(gathered(source, shape, low, value, order))
+    pad.erase()
 
 
 def _insert_padded(source: ir.Value, value: ir.Value, pads: list[ir.Operation]) -> None:

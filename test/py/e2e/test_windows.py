@@ -73,6 +73,45 @@ def test_pooling(pool):
     check(module, torch.randn(2, 3, 19, 22), 1e-4)
 
 
+SLID_OVER = {
+    "depthwise": (nn.Conv2d(24, 24, 3, 1, 1, groups=24), (2, 24, 9, 13)),
+    "strided": (nn.Conv2d(40, 40, 3, 2, 1, groups=40, bias=False), (1, 40, 14, 15)),
+    "dilated": (nn.Conv2d(17, 17, (3, 2), 1, (2, 1), 2, groups=17), (1, 17, 11, 7)),
+    "wide": (nn.Conv2d(8, 8, (1, 5), 1, (0, 2), groups=8), (1, 8, 6, 20)),
+    "rows alone": (nn.Conv1d(12, 12, 5, 1, 2, groups=12), (2, 12, 33)),
+    "one pixel": (nn.Conv2d(20, 20, 3, 1, 1, groups=20), (1, 20, 1, 1)),
+    "many rows": (nn.Conv2d(16, 16, 3, 1, 1, groups=16), (1, 16, 80, 40)),
+    "maxima": (nn.MaxPool2d(3, 2, 1), (2, 9, 23, 31)),
+    "maxima of few channels": (nn.MaxPool2d(3, 1, 1), (1, 2, 90, 40)),
+    "means": (nn.AvgPool2d(3, 1, 1, count_include_pad=False), (1, 21, 8, 19)),
+    "maxima of volumes": (nn.MaxPool3d(3, 2, 1), (1, 6, 7, 8, 9)),
+    "maxima of rows": (nn.MaxPool1d(4, 3, 2), (3, 10, 50)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", SLID_OVER)
+def test_inputs_are_padded_where_windows_slide_over_them(name, dtype):
+    torch.manual_seed(0)
+    module, shape = SLID_OVER[name]
+    module, x = copy.deepcopy(module).to(dtype), torch.randn(shape, dtype=dtype)
+    run = tilewright.compile(module, (x,))
+    found = run(x)
+    with torch.inference_mode():
+        expected = copy.deepcopy(module).double()(x.double())
+    tolerance = {torch.float32: 1e-4, torch.float64: 1e-12}.get(dtype, 3e-2)
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+    names = [note["name"] for note in run.executable.package.notes["dispatches"]]
+    assert not [name for name in names if name.startswith("copy")], names
+
+
+def test_not_a_number_and_infinite_inputs_stay_inside_of_their_windows():
+    x = torch.ones(1, 16, 6, 6)
+    x[0, 3, 0, 0], x[0, 5, 5, 2] = float("nan"), float("-inf")
+    for module in (nn.MaxPool2d(3, 1, 1), nn.AvgPool2d(3, 1, 1)):
+        torch.testing.assert_close(tilewright.compile(module, (x,))(x), module(x), equal_nan=True)
+
+
 class Branches(nn.Module):
     """One tensor padded by several amounts, pooled, added to itself and concatenated, a part of it twice."""
 
