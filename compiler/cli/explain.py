@@ -86,7 +86,7 @@ def command(
 
 
 def space_table(model: str, target: str, precision: str) -> Table:
-    """The spaces of MODEL's dispatches on a CPU, as they are once schedules are constructed."""
+    """The spaces of MODEL's dispatches, as they are once schedules are constructed."""
     from tilewright.compiler import driver, phases
     from tilewright.compiler.cli.compile import example_inputs
     from tilewright.compiler.explain.spaces import spaces, spaces_table
@@ -95,9 +95,9 @@ def space_table(model: str, target: str, precision: str) -> Table:
     machine = resolve(target)
     if model.endswith(".twm"):
         raise click.UsageError("--space is of models: what an artifact holds is scheduled and compiled")
-    if machine.kind != "cpu":
+    if machine.kind != "cpu" and not machine.is_cuda:
         raise click.UsageError(
-            f"--space is of CPUs, found --target {target}: GPUs have candidates, no spaces yet"
+            f"--space is of CPUs and NVIDIA GPUs, found --target {target}: no kernels are generated for others"
         )
     loaded = load_model(model)
     imported = driver.import_model(loaded.model, example_inputs(loaded, None))

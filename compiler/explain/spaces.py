@@ -12,6 +12,7 @@ from tilewright.compiler.codegen.lower_cpu import bare_text
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
+from tilewright.compiler.families.gpu.dispatch_space import kernel_spaces
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.space import ENUMERATED, KEPT, Space, Value
 from tilewright.compiler.targets.target import Target
@@ -26,7 +27,7 @@ _SHOWN = 8
 class SpaceReport:
     """The space of the dispatches of one kind of work: their names, what was seen of the space, and its default.
 
-    Of `examined` points `kept` break no rule; `removed` are the others, by the first rule each breaks, as
+    On a GPU there is one for every kernel that computes them, which `kernel` names. Of `examined` points `kept` break no rule; `removed` are the others, by the first rule each breaks, as
     (knob, what is wrong).
     """
 
@@ -37,9 +38,10 @@ class SpaceReport:
     removed: Mapping[tuple[str, str], int]
     default: Mapping[str, Value]
     remark: str = ""
+    kernel: str = ""
 
     @classmethod
-    def of(cls, dispatches: Sequence[str], space: Space) -> SpaceReport:
+    def of(cls, dispatches: Sequence[str], space: Space, kernel: str = "") -> SpaceReport:
         """Looks at all points of a small space, and at some drawn from a large one."""
         few = space.size <= ENUMERATED
         points = space.every() if few else space.draw(_DRAWN, np.random.default_rng(0))
@@ -56,7 +58,7 @@ class SpaceReport:
         except ScheduleError as outside:
             remark = f"its own schedule is not one of them: {outside}"
         kept = len(points) - sum(removed.values())
-        return cls(tuple(dispatches), space, len(points), kept, removed, default, remark)
+        return cls(tuple(dispatches), space, len(points), kept, removed, default, remark, kernel)
 
     @property
     def is_exact(self) -> bool:
@@ -74,7 +76,7 @@ class SpaceReport:
 
 
 def spaces(module: ir.Module, target: Target) -> list[SpaceReport]:
-    """The spaces of all dispatches that @main calls on a CPU, in program order; those of equal work are one."""
+    """The spaces of all dispatches that @main calls, in program order; those of equal work are one."""
     named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(module)}
     work: dict[str, list[str]] = {}
     for call in walk(named["main"], "func.call"):
@@ -86,7 +88,11 @@ def spaces(module: ir.Module, target: Target) -> list[SpaceReport]:
         schedule = schedule_attribute.read(function)
         if schedule is None:
             raise ScheduleError(f"dispatch @{names[0]} has no schedule; run the `schedule` phase first")
-        found.append(SpaceReport.of(names, dispatch_space(function, target, schedule)))
+        if target.is_cuda:
+            own = kernel_spaces(function, target, schedule)
+            found += [SpaceReport.of(names, space, kernel) for kernel, space in own.items()]
+        else:
+            found.append(SpaceReport.of(names, dispatch_space(function, target, schedule)))
     return found
 
 
@@ -97,7 +103,8 @@ def spaces_table(title: str, reports: Sequence[SpaceReport]) -> Table:
         table.add_column(column, overflow="fold", no_wrap=column in ("knob", "domain"))
     for report in reports:
         times = len(report.dispatches)
-        labels = [report.dispatches[0] + (f" and {times - 1} more" if times > 1 else ""), report.legal]
+        labels = [report.dispatches[0] + (f" and {times - 1} more" if times > 1 else "")]
+        labels += [f"by {report.kernel}: {report.legal}" if report.kernel else report.legal]
         labels += [report.remark] if report.remark else []
         rows = list(_rows(report))
         for number in range(max(len(labels), len(rows))):
@@ -128,7 +135,7 @@ def _domain(values: Sequence[Value]) -> str:
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} .. {numbers[-1]}"
-    words = [str(value) for value in values]
+    words = [str(value) or "none" for value in values]
     if len(words) <= _SHOWN:
         return ", ".join(words)
     return f"{', '.join(words[: _SHOWN // 2])}, .. {', '.join(words[-_SHOWN // 2 :])} ({len(words)})"

@@ -1,10 +1,12 @@
 """What a family of GPU kernels offers: it reads a dispatch, completes a schedule for it, and writes that schedule's kernel.
 
-    family.match(function, target)             -> problem     what the kernel is about, or why it is none of the family's
-    choice.complete(problem, wish, target)     -> Schedule    every choice made; nothing is written
-    family.emit(problem, schedule, target)     -> module      exactly that kernel, or an error that names field and rule
+    family.match(function, target)                -> problem     what the kernel is about, or why it is none of the family's
+    choice.complete(problem, request, target)     -> Schedule    every choice made; nothing is written
+    space.space(problem, constructed, target)     -> Space       all schedules of the kernel that `constructed` is one of
+    family.emit(problem, schedule, target)        -> module      exactly that kernel, or an error that names field and rule
 
-`family` and `choice` are modules of the family's folder. What `family` imports imports no `choice`, and nothing of tuning.
+`family`, `choice` and `space` are modules of the family's folder. What `family` and `space` import imports no `choice`, and
+nothing of tuning. Both read the same rules (`families/tile_space.py`): what a space calls legal is what is emitted.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any, Protocol
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.targets.target import Target
 
 
@@ -34,13 +37,21 @@ class Family(Protocol):
         ...
 
 
+class Spaces(Protocol):
+    """The module `space` of a family's folder."""
+
+    def space(self, problem: Any, constructed: Schedule, target: Target) -> Space:
+        """All schedules of the kernel that a complete one names, which is the space's default."""
+        ...
+
+
 class Chooser(Protocol):
     """The module `choice` of a family's folder."""
 
-    def complete(self, problem: Any, wish: Schedule, target: Target) -> Schedule:
-        """The schedule with all that a wish leaves open; raises ScheduleError for one that no kernel has.
+    def complete(self, problem: Any, request: Schedule, target: Target) -> Schedule:
+        """The schedule with all that a request leaves open; raises ScheduleError for one that no kernel has.
 
-        Raises Declined where the wish names no kernel and those of other families are expected to be faster.
+        Raises Declined where the request names no kernel and those of other families are expected to be faster.
         """
         ...
 

@@ -27,8 +27,9 @@ KEPT = -1
 """In place of a rule's number: none is broken."""
 ENUMERATED = 1 << 14
 """Spaces of at most so many points are listed whole to be sampled; of larger ones points are drawn."""
-_ROUNDS = 32
-"""Batches drawn for a sample before it stays smaller than was asked for."""
+_ROUNDS, _FEWEST_DRAWN = 32, 2048
+"""Batches drawn for a sample before it stays smaller than was asked for, and what each has at least: of spaces of GPU
+kernels a hundredth is legal."""
 
 Value = int | str
 Columns = Mapping[str, np.ndarray]
@@ -70,13 +71,47 @@ class Constraint:
     broken: Callable[[Columns], np.ndarray]
 
 
+def rule(field: str, text: str, breaks: Callable[[Columns], np.ndarray]) -> Constraint:
+    """One rule alone: `breaks(columns)` is true for the points that break it."""
+    return Constraint((Rule(field, text),), lambda columns: np.where(breaks(columns), 0, KEPT))
+
+
+def first_broken(constraints: Sequence[Constraint], columns: Columns, count: int) -> np.ndarray:
+    """The number of the first rule that each of `count` points breaks, `KEPT` where it keeps all: [count].
+
+    Each constraint is asked of the points that keep those before it.
+    """
+    found, first = np.full(count, KEPT, dtype=np.int64), 0
+    open_ = np.arange(count)
+    for constraint in constraints:
+        broken = constraint.broken(columns)
+        breaks = broken != KEPT
+        if breaks.any():
+            found[open_[breaks]] = broken[breaks] + first
+            open_ = open_[~breaks]
+            columns = {name: values[~breaks] for name, values in columns.items()}
+        if not len(open_):
+            break
+        first += len(constraint.rules)
+    return found
+
+
+def by_values(function: Callable[..., int | bool], *columns: np.ndarray) -> np.ndarray:
+    """`function` of the numbers in each row of these columns, called once for rows that are equal: [n]."""
+    if len(columns[0]) == 1:
+        return np.asarray([function(*(column.item() for column in columns))], dtype=np.int64)
+    rows, places = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    return np.asarray([function(*row) for row in rows.tolist()], dtype=np.int64)[places.reshape(-1)]
+
+
 @dataclass(frozen=True)
 class Space:
     """All schedules that `knobs` can make and `constraints` keep.
 
     A knob stands behind the one that it depends on. `write` makes a schedule of values by knob and `read` is its
     inverse, which raises ScheduleError for a schedule that no values make; `constructed` is the schedule to use without
-    a search.
+    a search. Of one that is `balanced` each value of the first knob is drawn as often as any other, however many points
+    have it.
     """
 
     knobs: tuple[Knob, ...]
@@ -84,6 +119,7 @@ class Space:
     write: Callable[[Mapping[str, Value]], Schedule]
     read: Callable[[Schedule], Mapping[str, Value]]
     constructed: Schedule
+    balanced: bool = False
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
@@ -138,14 +174,7 @@ class Space:
 
     def legal(self, points: np.ndarray) -> np.ndarray:
         """The number of the first rule that each point breaks, `KEPT` where it keeps all: [n]."""
-        found = np.full(len(points), KEPT, dtype=np.int64)
-        first = 0
-        for constraint in self.constraints:
-            (open_,) = np.nonzero(found == KEPT)
-            broken = constraint.broken(self.columns(points[open_]))
-            found[open_] = np.where(broken == KEPT, KEPT, broken + first)
-            first += len(constraint.rules)
-        return found
+        return first_broken(self.constraints, self.columns(points), len(points))
 
     def __contains__(self, schedule: Schedule) -> bool:
         try:
@@ -158,13 +187,13 @@ class Space:
 
     def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """At most `count` distinct legal points, each as likely as any other: fewer where there are no more to find."""
-        if self.size <= ENUMERATED:
+        if self.size <= ENUMERATED and not self.balanced:
             every = self.every()
             legal = every[self.legal(every) == KEPT]
             return legal[rng.permutation(len(legal))[:count]]
         found: dict[bytes, np.ndarray] = {}
         for _ in range(_ROUNDS):
-            drawn = self.draw(2 * count, rng)
+            drawn = self.draw(max(2 * count, _FEWEST_DRAWN), rng)
             for point in drawn[self.legal(drawn) == KEPT]:
                 found.setdefault(point.tobytes(), point)
             if len(found) >= count:
@@ -216,7 +245,12 @@ class Space:
         """Points drawn evenly from the space, legal and illegal: [count, knobs]."""
         points = np.full((count, len(self.knobs)), -1, dtype=np.int64)
         for number in self._free:
-            self._decode(number, rng.integers(self._counts[number], size=count), points, np.arange(count))
+            ways = rng.integers(self._counts[number], size=count)
+            if self.balanced and not number:
+                own = np.asarray(self._ways[number])
+                places = rng.integers(len(own), size=count)
+                ways = (np.cumsum(own) - own)[places] + ways % own[places]
+            self._decode(number, ways, points, np.arange(count))
         return points
 
     def every(self) -> np.ndarray:
@@ -317,7 +351,7 @@ class Space:
 
 def union(field: str, spaces: Mapping[str, Space]) -> Space:
     """The schedules of several spaces, by family or algorithm: a first knob says of which, as `field`; its default is
-    the first one's."""
+    the first one's. It is balanced: small spaces are drawn from as often as large ones."""
     root = Knob(field, tuple(spaces))
     knobs, constraints = [root], []
     for label, space in spaces.items():
@@ -343,7 +377,7 @@ def union(field: str, spaces: Mapping[str, Space]) -> Space:
         raise ScheduleError(f"the schedule is of no {field}: {'; '.join(refusals)}")
 
     first = next(iter(spaces.values()))
-    return Space(tuple(knobs), tuple(constraints), write, read, first.constructed)
+    return Space(tuple(knobs), tuple(constraints), write, read, first.constructed, True)
 
 
 def _own(label: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -248,13 +248,14 @@ def test_every_family_of_gpu_kernels_is_known() -> None:
     assert set(GPU_FAMILIES) == set(FAMILIES)
 
 
+@pytest.mark.parametrize("module", ["family", "space"])
 @pytest.mark.parametrize("family", GPU_FAMILIES)
-def test_what_writes_gpu_kernels_reaches_no_chooser(family: str) -> None:
-    """Not through other modules either, nor by an import inside of a function."""
-    reached = closure(f"tilewright.compiler.families.{family}.family", top_level_only=False)
-    assert f"tilewright.compiler.families.{family}.family" in reached
+def test_what_writes_gpu_kernels_reaches_no_chooser(family: str, module: str) -> None:
+    """Nor does what says which there are; not through other modules either, nor by an import inside of a function."""
+    reached = closure(f"tilewright.compiler.families.{family}.{module}", top_level_only=False)
+    assert f"tilewright.compiler.families.{family}.{module}" in reached
     choosers = {n for n in reached if is_of(n, "tilewright.compiler.tuning") or n.endswith(f".{CHOOSER}")}
-    assert not choosers, f"{family} writes kernels with {sorted(choosers)}"
+    assert not choosers, f"{family}.{module} reaches {sorted(choosers)}"
 
 
 @pytest.mark.parametrize(

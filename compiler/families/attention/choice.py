@@ -7,16 +7,15 @@ from dataclasses import replace
 from itertools import product
 
 from tilewright.compiler import debug
-from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.attention.family import (
     Plan,
     fits,
     plan_of,
-    sized,
     takes_matrices,
     warpgroup_maps,
 )
 from tilewright.compiler.families.attention.problem import AttentionProblem, NotAttention
+from tilewright.compiler.families.attention.rules import sized
 from tilewright.compiler.families.attention.wgmma import WgmmaPlan, tile_of
 from tilewright.compiler.families.wgmma.maps import NotHopper
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
@@ -35,12 +34,12 @@ _THREADS = 128
 _STAGES = 2
 
 
-def complete(problem: AttentionProblem, wish: Schedule, target: Target) -> Schedule:
-    """The schedule of one of the family's kernels, every field of it: as wished, or of the first block that fits.
+def complete(problem: AttentionProblem, request: Schedule, target: Target) -> Schedule:
+    """The schedule of one of the family's kernels, every field of it: as requested, or of the first block that fits.
 
     Raises ScheduleError for sizes that no kernel has, NotAttention or NotHopper where no kernel holds the attention.
     """
-    said = wish.gpu or GpuTile()
+    said = request.gpu or GpuTile()
     plan: Plan | None = None
     if said.kernel == "wgmma" or (not said.kernel and suits_warpgroups(problem, target)):
         plan = _on_warpgroups(problem, said, target)
@@ -80,15 +79,15 @@ def takes_warpgroups(problem: AttentionProblem, target: Target) -> bool:
 
 
 def _on_warpgroups(problem: AttentionProblem, said: GpuTile, target: Target) -> WgmmaPlan | None:
-    """The plan that is wished for, or the first that fits; None where none does. Raises NotHopper, ScheduleError."""
+    """The plan that is requested, or the first that fits; None where none does. Raises NotHopper, ScheduleError."""
     maps = warpgroup_maps(problem, target)
     if said.block:
         tile = tile_of(problem, said.block[0], said.block[-1], said.stages or _STAGES)
-        if rule := tile.broken_rule():
-            raise ScheduleError(f"attention @{problem.name} as wgmma kernel on {target.name}: {rule}")
-        return WgmmaPlan(problem, tile, maps)
-    tiles = (tile_of(problem, *sizes) for sizes in _WARPGROUP_TILES)
-    return next((WgmmaPlan(problem, tile, maps) for tile in tiles if tile.broken_rule() is None), None)
+        found = plan_of(problem, replace(said, threads=tile.threads, stages=tile.stages), target)
+        assert isinstance(found, WgmmaPlan)
+        return found
+    plans = (WgmmaPlan(problem, tile_of(problem, *sizes), maps) for sizes in _WARPGROUP_TILES)
+    return next((plan for plan in plans if fits(plan, target)), None)
 
 
 def _candidates(problem: AttentionProblem, target: Target) -> Iterator[Plan]:
@@ -99,6 +98,4 @@ def _candidates(problem: AttentionProblem, target: Target) -> Iterator[Plan]:
         # Without asynchronous copies, more rows to a thread hide more of what loads take.
         share = 2 if matrices or target.compute_capability < 80 else 4
         threads = min(256, max(32, share * rows))
-        plan = sized(problem, rows, columns, threads, matrices, target)
-        if plan is not None:
-            yield plan
+        yield sized(problem, rows, columns, threads, matrices, target)

@@ -7,14 +7,16 @@ from typing import TypeAlias
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.attention.mma import MmaPlan, emit_mma
 from tilewright.compiler.families.attention.problem import AttentionProblem, read_attention
-from tilewright.compiler.families.attention.simt import LANES, SimtPlan, SimtTile, emit_simt
+from tilewright.compiler.families.attention.rules import sized, warp_rules, warpgroup_rules
+from tilewright.compiler.families.attention.simt import SimtPlan, emit_simt
 from tilewright.compiler.families.attention.wgmma import ARCH, WgmmaPlan, read_maps, tile_of
 from tilewright.compiler.families.attention.wgmma_kernel import emit_wgmma
 from tilewright.compiler.families.contract import require
+from tilewright.compiler.families.tile_space import broken_rules, refuse_broken
 from tilewright.compiler.families.wgmma.maps import NotHopper
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
-from tilewright.compiler.targets.occupancy import register_limit, shared_limit
+from tilewright.compiler.nouns.space import KEPT, Constraint
 from tilewright.compiler.targets.target import Target
 
 Plan: TypeAlias = MmaPlan | SimtPlan | WgmmaPlan
@@ -36,52 +38,34 @@ def emit(problem: AttentionProblem, schedule: Schedule, target: Target) -> ir.Mo
 def plan_of(problem: AttentionProblem, said: GpuTile, target: Target) -> Plan:
     """The plan of the sizes that a schedule says; raises ScheduleError for those that no kernel has."""
     require(said, "kernel", "threads", "block", "stages")
-
-    def refused(rule: str) -> ScheduleError:
-        return ScheduleError(f"attention @{problem.name} on {target.name}: [{said.text()}] {rule}")
-
+    who = f"attention @{problem.name} on {target.name}"
     if len(said.block) != 2:
-        raise refused(f"does not fit: gpu.block is (queries, keys), found {list(said.block)}")
-    rows, columns = said.block
+        raise ScheduleError(f"{who}: [{said.text()}]: gpu.block is (queries, keys), found {list(said.block)}")
+    maps = None
     if said.kernel == "wgmma":
         try:
             maps = warpgroup_maps(problem, target)
         except NotHopper as reason:
-            raise refused(f"is not for wgmma: {reason}") from None
-        tile = tile_of(problem, rows, columns, said.stages)
-        if rule := tile.broken_rule():
-            raise refused(f"as wgmma kernel: {rule}")
-        return WgmmaPlan(problem, tile, maps)
-    plan = sized(problem, rows, columns, said.threads, bool(said.instruction), target)
-    if plan is None or not fits(plan, target):
-        raise refused(
-            f"does not fit: expected rows of a multiple of {LANES}, whole warps, and no more than "
-            f"{shared_limit(target):,} B of shared memory; use smaller blocks, or no gpu entry"
+            raise ScheduleError(f"{who}: [{said.text()}] is not for wgmma: {reason}") from None
+    elif said.instruction and not takes_matrices(problem, target):
+        raise ScheduleError(
+            f"{who}: [{said.text()}]: gpu.instruction is {said.instruction}, which does not multiply these; leave it out"
         )
-    return plan
+    refuse_broken(rules(problem, said, target), said, who)
+    if maps is not None:
+        return WgmmaPlan(problem, tile_of(problem, *said.block, said.stages), maps)
+    return sized(problem, *said.block, said.threads, bool(said.instruction), target)
 
 
-def sized(
-    problem: AttentionProblem, rows: int, columns: int, threads: int, matrices: bool, target: Target
-) -> MmaPlan | SimtPlan | None:
-    """A plan of these sizes; None where they do not go together."""
-    if rows % 16 or columns % 16 or threads % 32 or not 32 <= threads <= 1024:
-        return None
-    if matrices:
-        if not takes_matrices(problem, target) or rows % (threads // 2):
-            return None
-        return MmaPlan(problem, rows, columns, threads)
-    if rows % (threads // LANES):
-        return None
-    return SimtPlan(problem, SimtTile(rows, columns, threads, target.compute_capability >= 80))
+def rules(problem: AttentionProblem, said: GpuTile, target: Target) -> tuple[Constraint, ...]:
+    """What schedules of a kernel keep to; `said` tells which."""
+    return warpgroup_rules(problem) if said.kernel == "wgmma" else warp_rules(problem, target)
 
 
 def fits(plan: Plan, target: Target) -> bool:
-    """Whether the target's shared memory and registers hold a plan."""
-    if isinstance(plan, WgmmaPlan):
-        return plan.tile.broken_rule() is None
-    threads = plan.threads if isinstance(plan, MmaPlan) else plan.tile.threads
-    return plan.shared_bytes <= shared_limit(target) and plan.registers <= register_limit(target, threads)
+    """Whether a kernel has the sizes of a plan."""
+    problem = plan.problem
+    return broken_rules(rules(problem, plan.gpu, target), [plan.gpu])[0] == KEPT
 
 
 def takes_matrices(problem: AttentionProblem, target: Target) -> bool:

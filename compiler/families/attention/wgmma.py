@@ -18,7 +18,6 @@ from tilewright.compiler.families.wgmma.tile import (
     PANEL,
     REGISTERS,
     ROW_BYTES,
-    SHARED_BYTES,
     WARPGROUP_ROWS,
     WARPGROUP_THREADS,
 )
@@ -117,21 +116,6 @@ class WgmmaTile:
         """What a consumer's thread holds: scores and results in f32, weights in 16 bits, and the rest."""
         held = self.columns // 2 + self.columns // 4 + self.result_columns // 2
         return held + OTHER_REGISTERS + (MASK_REGISTERS if self.reads_masks else 0)
-
-    def broken_rule(self) -> str | None:
-        """The first rule that the tile breaks: expected, found, remedy; None when it keeps all."""
-        if self.rows % WARPGROUP_ROWS or not 1 <= self.consumers <= 3:
-            return f"block_q is 64, 128 or 192, found {self.rows}"
-        if self.columns % STEP or not STEP <= self.columns <= 256:
-            return f"block_k is {STEP} to 256 in steps of {STEP}, found {self.columns}"
-        if self.stages < 2:
-            return f"a pipeline has at least 2 stages, found {self.stages}"
-        most = self.registers[1] if self.registers else 240
-        if self.held_registers > most:
-            return f"{self.columns} keys take {self.held_registers} registers, a thread has {most}; use fewer"
-        if self.shared_bytes > SHARED_BYTES:
-            return f"{self.shared_bytes:,} B of shared memory, a block has {SHARED_BYTES:,}; use fewer keys or stages"
-        return None
 
 
 @dataclass(frozen=True)

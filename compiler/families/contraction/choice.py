@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contraction import mma_gemm, simt_gemm, volta_gemm
 from tilewright.compiler.families.contraction.addresses import Grid
 from tilewright.compiler.families.contraction.mma_gemm import Instruction, MmaTile
 from tilewright.compiler.families.contraction.operand_copies import k_contiguous, widest
 from tilewright.compiler.families.contraction.problem import Contraction, element_bytes, vector_limit
+from tilewright.compiler.families.contraction.rules import check_sizes, tile_of, too_many_rows
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile
 from tilewright.compiler.families.contraction.skinny_gemm import MOST_SUMS, WARP, SkinnyTile
 from tilewright.compiler.families.contraction.tiles import (
@@ -26,8 +26,7 @@ from tilewright.compiler.families.contraction.tiles import (
     has_volta,
     least_padding,
     matching,
-    refusal,
-    tile_of,
+    refuse,
 )
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
@@ -63,9 +62,9 @@ _SLACK = 1.15
 """Where more than two blocks fit, what is estimated may be off by this much."""
 
 
-def complete(contraction: Contraction, wish: Schedule, target: Target) -> Schedule:
+def complete(contraction: Contraction, request: Schedule, target: Target) -> Schedule:
     """The schedule of one of the family's kernels, every field of it; raises ScheduleError for what none can be."""
-    said = wish.gpu or GpuTile()
+    said = request.gpu or GpuTile()
     if said.kernel == "skinny" or (said.kernel not in ("simt", "mma") and suits_skinny(contraction)):
         said = _filled_skinny(contraction, said if said.kernel else GpuTile(), target)
     elif said.kernel:
@@ -110,7 +109,8 @@ def _filled(contraction: Contraction, said: GpuTile, target: Target) -> GpuTile:
 
 def _settled(contraction: Contraction, said: GpuTile, target: Target) -> GpuTile:
     """The fields that follow from a kernel's sizes: threads, parts of K, rows walked together, padding, resident blocks."""
-    tile = described(contraction, said, target, refusal(contraction, said, target))
+    check_sizes(contraction, said, target)
+    tile = described(contraction, said, target)
     if not isinstance(tile, VoltaTile) and not tile.padding:
         tile = replace(tile, padding=least_padding(contraction, tile))
     grid = grid_of(contraction, tile)
@@ -167,10 +167,7 @@ def choose_skinny(contraction: Contraction, target: Target) -> SkinnyTile:
     """Sizes that give every core a few blocks, of whole lines of memory; raises ScheduleError for too many rows."""
     rows = contraction.extent("m")
     if rows > MOST_SUMS:
-        raise ScheduleError(
-            f"dispatch @{contraction.name} on {target.name}: gpu.kernel is skinny, which keeps the sums of all rows in "
-            f"registers: at most {MOST_SUMS} rows, found {rows}; use simt or mma"
-        )
+        refuse(contraction, GpuTile("skinny"), target, too_many_rows(rows))
     lanes = min(widest(contraction, 1), 1 << (MOST_SUMS // rows).bit_length() - 1)
     k_first = k_contiguous(contraction, 1)
     shapes = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilewright.compiler.families.contraction import mma_gemm, simt_gemm, skinny_gemm, volta_gemm
 from tilewright.compiler.families.contraction.mma_gemm import MmaTile
 from tilewright.compiler.families.contraction.problem import Contraction, read_contraction
+from tilewright.compiler.families.contraction.rules import tile_of
 from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
-from tilewright.compiler.families.contraction.tiles import KernelTile, tile_of
+from tilewright.compiler.families.contraction.tiles import KernelTile
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule

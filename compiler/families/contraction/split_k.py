@@ -40,7 +40,7 @@ def workspace_bytes(grid: Grid, sums: int, threads: int) -> int:
 
 
 class SplitK:
-    """The meeting of one tile's blocks; make it before branching."""
+    """The grid barrier of one tile's blocks; make it before branching."""
 
     def __init__(self, grid: Grid, workspace: ir.Value, tile: Tile, thread: Value, threads: int):
         self.grid, self.tile, self.thread, self.threads = grid, tile, thread, threads
@@ -91,13 +91,13 @@ class SplitK:
         return memref.view(type_, self.workspace, index(counter_bytes(self.grid)).value, [])
 
     def _store(self, value: Value, place: Value) -> None:
-        if _lanes(value) == 1:
+        if not isinstance(value.type, ir.VectorType):
             store(value, self._buffer(value), place)
         else:
             store_vector(value, self._buffer(value), [place], self._alignment(value))
 
     def _load(self, value: Value, place: Value) -> Value:
-        if _lanes(value) == 1:
+        if not isinstance(value.type, ir.VectorType):
             return load(self._buffer(value), place)
         return load_vector(self._buffer(value), [place], _lanes(value), self._alignment(value))
 

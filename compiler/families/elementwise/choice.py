@@ -11,18 +11,16 @@ from collections.abc import Sequence
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.elementwise.access import Access, Buffer, cost
-from tilewright.compiler.families.elementwise.family import (
+from tilewright.compiler.families.elementwise.cover import (
     LANES,
-    MOST_BOX,
     MOST_VECTORS,
     Cover,
-    Elementwise,
     Part,
     cover_of,
-    gpu_of,
+    cover_rules,
     tile_of,
-    trace,
 )
+from tilewright.compiler.families.elementwise.family import MOST_BOX, Elementwise, check, gpu_of, trace
 from tilewright.compiler.families.elementwise.scalars import Unwritable
 from tilewright.compiler.families.elementwise.transpose import (
     LINE_BYTES,
@@ -31,6 +29,7 @@ from tilewright.compiler.families.elementwise.transpose import (
     boxes_of,
     crossing,
 )
+from tilewright.compiler.families.tile_space import refuse_broken
 from tilewright.compiler.gpu.alignment import FULL_BYTES
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
@@ -47,26 +46,26 @@ _BLOCKS_PER_CORE = 2
 """Of a scatter, whose blocks have more to do the more updates hit their keys."""
 
 
-def complete(problem: Elementwise, wish: Schedule, target: Target) -> Schedule:
+def complete(problem: Elementwise, request: Schedule, target: Target) -> Schedule:
     """The schedule of the kernel for a dispatch, every field of it.
 
     Raises ScheduleError for sizes that no kernel has, Unwritable where index arithmetic takes none of the vectors.
     """
-    said = wish.gpu or GpuTile()
+    said = request.gpu or GpuTile()
     if problem.scatter is not None:
         blocks = min(problem.scatter.keys, _BLOCKS_PER_CORE * target.num_cores)
         own = said if said.kernel == "scatter" else GpuTile()
         block = own.block or (-(-problem.scatter.keys // blocks),)
-        return Schedule(gpu=GpuTile("scatter", own.threads or _THREADS, block))
+        return _checked(problem, GpuTile("scatter", own.threads or _THREADS, block), target)
     across = problem.crossing if said.kernel in ("", "transpose") else None
     if across is not None:
         box = (
             said.block if said.kernel == "transpose" and said.block else chosen_box(across, target.num_cores)
         )
         if box is not None:
-            return Schedule(gpu=GpuTile("transpose", said.threads or _THREADS, boxes_of(across, box).box))
+            return _checked(problem, GpuTile("transpose", said.threads or _THREADS, box), target)
     parts, main = problem.dispatch.parts, problem.main
-    largest = cover(parts[main], problem.accesses[main], wish, target)
+    largest = cover(parts[main], problem.accesses[main], request, target)
     # A schedule is about most of the points; what else is computed follows with as many threads.
     others = [Schedule(gpu=GpuTile(threads=largest.threads)) for _ in parts]
     for number, (block, lanes) in zip(
@@ -85,6 +84,12 @@ def complete(problem: Elementwise, wish: Schedule, target: Target) -> Schedule:
                 raise ScheduleError(f"gpu.vector is {said.vector}: {reason}; use 1") from None
             raise
     return Schedule(gpu=gpu_of(problem, covers))
+
+
+def _checked(problem: Elementwise, made: GpuTile, target: Target) -> Schedule:
+    """The schedule; raises ScheduleError where no kernel has it."""
+    check(problem, made, target)
+    return Schedule(gpu=made)
 
 
 def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Target) -> Cover:
@@ -108,7 +113,8 @@ def cover(part: Part, accesses: Sequence[Access], schedule: Schedule, target: Ta
         small = tile_of(part, lanes, size, target.num_cores)
         return Cover(lanes, 1, threads, part.points // small.size, small, True)
     if given.block:
-        return cover_of(part, threads, given.block[0], lanes)
+        refuse_broken(cover_rules(part), GpuTile("elementwise", threads, given.block, vector=lanes), "")
+        return cover_of(part, threads, given.block[0] // (threads * lanes), lanes)
     if any(schedule.tile) and len(schedule.tile) == len(part.extents):
         block = math.prod(size or extent for size, extent in zip(schedule.tile, part.extents))
         return Cover(lanes, min(MOST_VECTORS, max(1, block // (threads * lanes))), threads, part.points)

@@ -13,93 +13,37 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from tilewright.compiler import debug
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.elementwise import views as views
 from tilewright.compiler.families.elementwise.access import Access, Buffer, store_lanes
+from tilewright.compiler.families.elementwise.cover import Cover, Part, cover_of, cover_rules
 from tilewright.compiler.families.elementwise.elements import Elements
 from tilewright.compiler.families.elementwise.positions import Flat, Position, loop_digits
 from tilewright.compiler.families.elementwise.scalars import Unwritable
 from tilewright.compiler.families.elementwise.scatter import Scatter, scatter_of, write_scatter
 from tilewright.compiler.families.elementwise.transpose import Crossing, boxes_of, crossing
 from tilewright.compiler.families.elementwise.transpose_boxes import Box, write_box
-from tilewright.compiler.families.elementwise.window import ONE_POINT, Tile, is_window, sums_along_rows, tile
+from tilewright.compiler.families.elementwise.window import is_window, sums_along_rows
+from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.gpu import builder
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, memref, static_shape
-from tilewright.compiler.nouns.schedule import BLOCK_THREADS, WARP, GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.space import Columns, Constraint, by_values, rule
 from tilewright.compiler.package.plan import dtype_name
 from tilewright.compiler.targets.target import Target
 from tilewright.runtime.program import ITEM_BYTES
 
-LANES = (16, 8, 4, 2, 1)
-"""Elements of one vector: up to 16 bytes of the shortest type."""
-MOST_VECTORS = 8
-"""Vectors per thread: more would not fit into registers."""
 MOST_STAGED = 2
 """Results that go through shared memory at once: more would need more of it than a block may have by default."""
 MOST_BOX = 8192
 """Results of a box, whose points are written out one turn of the threads after the other."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Points that are computed together: the extents of their loops, results stored, operations run for their checks.
-
-    `window` is the reduction that they are computed from, if there is one.
-    """
-
-    extents: tuple[int, ...]
-    results: tuple[int, ...] = ()
-    checked: Structured | None = None
-    window: Structured | None = None
-
-    @property
-    def points(self) -> int:
-        return math.prod(self.extents)
-
-
-@dataclass(frozen=True)
-class Cover:
-    """How a part is dealt out: blocks of `threads`, each with `vectors` times `lanes` tiles; `rest` tiles follow.
-
-    `points` counts tiles, of one point each unless windows overlap.
-    """
-
-    lanes: int
-    vectors: int
-    threads: int
-    points: int
-    tile: Tile = ONE_POINT
-    is_window: bool = False
-
-    @property
-    def gpu(self) -> GpuTile:
-        """The schedule of a kernel of this part alone."""
-        results = self.threads * self.vectors * self.lanes * self.tile.size
-        if self.is_window:
-            thread = (self.tile.size, self.lanes)
-            return GpuTile("windows", self.threads, (results,), thread=thread, vector=self.lanes)
-        return GpuTile("elementwise", self.threads, (results,), vector=self.lanes)
-
-    @property
-    def groups(self) -> int:
-        """Vectors that are whole."""
-        return self.points // self.lanes
-
-    @property
-    def rest(self) -> int:
-        return self.points % self.lanes
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.groups // (self.threads * self.vectors)) + -(-self.rest // self.threads)
-
-    @property
-    def is_exact(self) -> bool:
-        return self.groups % (self.threads * self.vectors) == 0
 
 
 @dataclass
@@ -176,22 +120,108 @@ def match(function: ir.Operation, target: Target) -> Elementwise:
 def emit(problem: Elementwise, schedule: Schedule, target: Target) -> ir.Module:
     """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
     said = schedule.gpu or GpuTile()
-    require(said, "kernel", "threads", "block")
-    if said.threads % WARP or said.threads > BLOCK_THREADS:
-        raise ScheduleError(
-            f"gpu.threads is a multiple of {WARP} up to {BLOCK_THREADS}, found {said.threads}"
-        )
-    if said.kernel == "scatter" and problem.scatter is not None:
+    check(problem, said, target)
+    if problem.scatter is not None:
         return _emit_scatter(problem, problem.scatter, said)
     if said.kernel == "transpose" and problem.crossing is not None:
-        return _emit_boxes(problem, problem.crossing, said, target)
-    if said.kernel in ("scatter", "transpose") or problem.scatter is not None:
-        raise ScheduleError(f"gpu.kernel is {said.kernel}, which does not compute this dispatch")
-    covers = covers_of(problem, said)
-    try:
-        return _emit_covers(problem, covers, said)
-    except Unwritable as reason:
-        raise ScheduleError(f"gpu.vector is {said.vector}: {reason}; use 1") from None
+        return _emit_boxes(problem, problem.crossing, said)
+    return _emit_covers(problem, covers_of(problem, said), said)
+
+
+def check(problem: Elementwise, said: GpuTile, target: Target) -> None:
+    """Raises ScheduleError for a schedule that no kernel of the dispatch has, or that leaves something open."""
+    require(said, "kernel", "threads", "block")
+    who = f"dispatch @{problem.name} on {target.name}"
+    if (said.kernel == "scatter") != (problem.scatter is not None) or (
+        said.kernel == "transpose" and problem.crossing is None
+    ):
+        raise ScheduleError(f"{who}: gpu.kernel is {said.kernel}, which does not compute this dispatch")
+    axes = len(problem.crossing.axes) if said.kernel == "transpose" and problem.crossing is not None else 1
+    if len(said.block) != axes:
+        raise ScheduleError(f"{who}: gpu.block is {list(said.block)}; it has {axes} sizes")
+    if said.kernel in ("elementwise", "windows"):
+        require(said, "vector", *(("thread",) if said.kernel == "windows" else ()))
+        if len(said.parts) != 2 * len(problem.dispatch.parts) - 2:
+            raise ScheduleError(
+                f"{who}: gpu.parts is {list(said.parts)}; it has results of a block and elements per access for each of "
+                f"{len(problem.dispatch.parts) - 1} other parts"
+            )
+    refuse_broken(rules(problem, said, target), said, who)
+
+
+def rules(problem: Elementwise, said: GpuTile, target: Target) -> tuple[Constraint, ...]:
+    """What schedules of a kernel keep to; `said` tells which."""
+    if problem.scatter is not None:
+        return (
+            *whole_warps("threads", lambda c: c["threads"]),
+            rule("threads", "it is a power of two", lambda c: c["threads"] & (c["threads"] - 1) != 0),
+            rule(
+                "block[0]",
+                f"there are {problem.scatter.keys} keys",
+                lambda c, keys=problem.scatter.keys: c["block[0]"] > keys,
+            ),
+        )
+    if said.kernel == "transpose" and problem.crossing is not None:
+        return (
+            *whole_warps("threads", lambda c: c["threads"]),
+            *_box_rules(problem, problem.crossing, target),
+        )
+    found, others = list(whole_warps("threads", lambda c: c["threads"])), 0
+    vectors = []
+    for number, part in enumerate(problem.dispatch.parts):
+        names = f"parts[{others}]", f"parts[{others + 1}]"
+        if number == problem.main:
+            names = "block[0]" if part.window is None else "thread[0]", "vector"
+        else:
+            others += 2
+        found += cover_rules(part, *names)
+        vectors.append(names[1])
+    if problem.differs_by_lane:
+        suits = lambda *lanes: takes_lanes(problem, lanes)  # noqa: E731
+        text = "index arithmetic takes none of these vectors; use 1"
+        found.append(rule("vector", text, lambda c: by_values(suits, *(c[name] for name in vectors)) == 0))
+    return tuple(found)
+
+
+def takes_lanes(problem: Elementwise, lanes: Sequence[int]) -> bool:
+    """Whether index arithmetic can be written for vectors of these lengths, one for each part."""
+    with problem.dispatch.function.context, problem.dispatch.function.location:
+        try:
+            trace(problem.dispatch, lanes)
+        except Unwritable as reason:
+            debug.log(3, f"{problem.name}: no vectors of {list(lanes)}: {reason}")
+            return False
+        return True
+
+
+def _box_rules(problem: Elementwise, across: Crossing, target: Target) -> tuple[Constraint, ...]:
+    """Boxes lie inside of the results, are no larger than a block writes out, and fit shared memory."""
+    items = [a.buffer.item_bytes for a in problem.accesses[0] if a.writes]
+    room, axes = target.level("shared").capacity_bytes, range(len(across.axes))
+    names = [f"block[{axis}]" for axis in axes]
+
+    def sizes(c: Columns) -> list[np.ndarray]:
+        return [c[name] for name in names]
+
+    def staged(*box: int) -> int:
+        return sum(boxes_of(across, box).shared_strides(item)[1] * item for item in items)
+
+    return (
+        *(
+            rule(names[i], f"the axis has {across.axes[i]} results", lambda c, i=i: c[names[i]] > across.axes[i])
+            for i in axes
+        ),
+        rule(
+            names[0],
+            f"a box has more than {MOST_BOX:,} results",
+            lambda c: np.prod(sizes(c), axis=0) > MOST_BOX,
+        ),
+        rule(
+            names[0],
+            f"a box takes more than the {room:,} B of shared memory of a block",
+            lambda c: by_values(staged, *sizes(c)) > room,
+        ),
+    )  # fmt: skip
 
 
 def _emit_covers(problem: Elementwise, covers: Sequence[Cover], said: GpuTile) -> ir.Module:
@@ -213,20 +243,9 @@ def _emit_covers(problem: Elementwise, covers: Sequence[Cover], said: GpuTile) -
     return kernel.module
 
 
-def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile, target: Target) -> ir.Module:
+def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile) -> ir.Module:
     dispatch, messages = problem.dispatch, list(problem.messages)
     boxed = boxes_of(across, said.block)
-    staged = sum(
-        boxed.shared_strides(a.buffer.item_bytes)[1] * a.buffer.item_bytes
-        for a in problem.accesses[0]
-        if a.writes
-    )
-    room = target.level("shared").capacity_bytes
-    if boxed.points > MOST_BOX or staged > room:
-        raise ScheduleError(
-            f"gpu.block is {list(said.block)}: {boxed.points:,} results of {staged:,} B, the most are {MOST_BOX:,} and "
-            f"{room:,} B of shared memory"
-        )
     with builder.kernel(
         problem.name,
         dispatch.types,
@@ -247,10 +266,6 @@ def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile, target: T
 
 
 def _emit_scatter(problem: Elementwise, scatter: Scatter, said: GpuTile) -> ir.Module:
-    if len(said.block) != 1 or said.block[0] > scatter.keys:
-        raise ScheduleError(f"gpu.block is {list(said.block)}; a block owns 1 to {scatter.keys} keys")
-    if said.threads & (said.threads - 1):
-        raise ScheduleError(f"gpu.threads is {said.threads}; those of a scatter are a power of two")
     (keys,), dispatch = said.block, problem.dispatch
     made = GpuTile("scatter", said.threads, (keys,))
     with builder.kernel(
@@ -335,43 +350,15 @@ def trace(dispatch: Dispatch, lanes: Sequence[int] = ()) -> tuple[list[str], lis
 
 
 def covers_of(problem: Elementwise, said: GpuTile) -> list[Cover]:
-    """How every part is dealt out: the largest as `block` and `vector` say, the others as `parts` do, in their order.
-
-    Raises ScheduleError for lanes that no vector has, and for blocks that are no whole vectors of every thread.
-    """
-    require(said, "vector")
-    if len(said.block) != 1 or len(said.parts) != 2 * len(problem.dispatch.parts) - 2:
-        raise ScheduleError(
-            f"gpu.block is {list(said.block)} and gpu.parts {list(said.parts)}; one size, and results of a block and "
-            f"elements per access for each of {len(problem.dispatch.parts) - 1} other parts"
-        )
-    others = iter(zip(said.parts[::2], said.parts[1::2]))
-    sizes = [
-        (said.block[0], said.vector) if number == problem.main else next(others)
-        for number in range(len(problem.dispatch.parts))
-    ]
-    return [cover_of(part, said.threads, *own) for part, own in zip(problem.dispatch.parts, sizes)]
-
-
-def cover_of(part: Part, threads: int, block: int, lanes: int) -> Cover:
-    """A part in blocks of `block` results, of `threads` that access `lanes` elements at once; raises ScheduleError."""
-    if lanes not in LANES:
-        raise ScheduleError(
-            f"gpu.vector is {lanes}; threads access {', '.join(map(str, LANES))} elements at once"
-        )
-    each, left = divmod(block, threads * lanes)
-    if part.window is not None:
-        small = tile_of(part, lanes, each)
-        if left or not each or small.size != each:
-            raise ScheduleError(
-                f"gpu.block is [{block}]; {threads} threads take {lanes} results each, of neighbours that divide theirs"
-            )
-        return Cover(lanes, 1, threads, part.points // small.size, small, True)
-    if left or not 1 <= each <= MOST_VECTORS:
-        raise ScheduleError(
-            f"gpu.block is [{block}]; {threads} threads take 1 to {MOST_VECTORS} vectors of {lanes} results each"
-        )
-    return Cover(lanes, each, threads, part.points)
+    """How every part is dealt out: the largest as `block` and `vector` say, the others as `parts` do, in their order."""
+    others, found = iter(zip(said.parts[::2], said.parts[1::2])), []
+    for number, part in enumerate(problem.dispatch.parts):
+        block, lanes = (said.block[0], said.vector) if number == problem.main else next(others)
+        each = block // (said.threads * lanes)
+        if number == problem.main and part.window is not None:
+            each = said.thread[0]
+        found.append(cover_of(part, said.threads, each, lanes))
+    return found
 
 
 def gpu_of(problem: Elementwise, covers: Sequence[Cover]) -> GpuTile:
@@ -379,17 +366,6 @@ def gpu_of(problem: Elementwise, covers: Sequence[Cover]) -> GpuTile:
     main = problem.main
     others = [own.gpu for number, own in enumerate(covers) if number != main]
     return replace(covers[main].gpu, parts=tuple(n for own in others for n in (own.block[0], own.vector)))
-
-
-def tile_of(part: Part, lanes: int, size: int, cores: int = 0) -> Tile:
-    """The tile of a windowed part, of `size` neighbours where that is not 0; none where its results do not lie as the
-    window's sums do.
-    """
-    window = part.window
-    if window is None or part.points % lanes:
-        return Tile()
-    shape = static_shape(window.op.results[0].type)
-    return tile(window, shape, lanes, size, cores) if shape == part.extents else Tile()
 
 
 def _write_part(

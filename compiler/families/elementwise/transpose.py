@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.elementwise.access import Access, Buffer
 from tilewright.compiler.families.elementwise.positions import Digit
 from tilewright.compiler.gpu.alignment import FULL_BYTES
@@ -106,9 +105,7 @@ def crossing(extents: Sequence[int], accesses: Sequence[Access], result: Buffer)
 
 
 def boxes_of(across: Crossing, box: tuple[int, ...]) -> Boxes:
-    """Results in boxes of these extents; raises ScheduleError where those are none of theirs."""
-    if len(box) != len(across.axes) or any(not 1 <= b <= n for b, n in zip(box, across.axes)):
-        raise ScheduleError(f"gpu.block is {list(box)}, expected one size up to each of {list(across.axes)}")
+    """Results in boxes of these extents, one for each axis."""
     axes = across.axes
     read_lanes = _lanes(list(reversed(across.order)), axes, box, across.reads, across.source)
     write_lanes = _lanes(list(reversed(range(len(axes)))), axes, box, across.writes, across.result)

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import math
 
-from tilewright.compiler import debug
 from tilewright.compiler.analysis.sink import Loops, sink_of
-from tilewright.compiler.analysis.structure import Structured, tileable_loops
-from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.families.fallback.family import Prepared, cut
+from tilewright.compiler.families.fallback.family import Prepared, can_be_cut, group_of, loops_of
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
@@ -20,45 +17,33 @@ _BLOCKS_PER_CORE = 4
 """How many rTasks there should be per multiprocessor, so that those that end early leave none idle for long."""
 
 
-def complete(problem: Prepared, wish: Schedule, target: Target) -> Schedule:
+def complete(problem: Prepared, request: Schedule, target: Target) -> Schedule:
     """The schedule of the kernel for a dispatch, every field of it.
 
-    A wish for another family's kernel may look at the dispatch differently: where it cannot be cut so, it is cut in
+    A request of another family's kernel may look at the dispatch differently: where it cannot be cut so, it is cut in
     another way, or stays whole.
     """
-    said, tile = wish.gpu or GpuTile(), wish.tile
+    said, tile = request.gpu or GpuTile(), request.tile
     if said.kernel != "fallback":
-        tiles = [wish.tile if any(wish.tile) else (), choose_tile(problem.function, target)]
-        tile = next((own for own in tiles if any(own) and _can_be_cut(problem, own)), ())
+        tiles = [request.tile if any(request.tile) else (), choose_tile(problem.function, target)]
+        tile = next((own for own in tiles if any(own) and can_be_cut(problem, own)), ())
     threads = said.threads or choose_threads(problem.function, tile, target)
     return Schedule(tile, gpu=GpuTile("fallback", threads))
 
 
-def _can_be_cut(problem: Prepared, tile: tuple[int, ...]) -> bool:
-    try:
-        cut(problem, tile)
-    except TilewrightError as error:
-        debug.log(1, f"{problem.function.attributes['sym_name']} is not cut by {list(tile)}: {error}")
-        return False
-    return True
-
-
 def choose_tile(function: ir.Operation, target: Target) -> tuple[int, ...]:
     """A tile of the sink's loops that gives every multiprocessor a few rTasks; () where nothing can be cut."""
-    sink = sink_of(function)
-    structured = None if sink is None else Structured.read(sink)
-    if sink is None or structured is None:
+    extents, loops = loops_of(function)
+    if not loops:
         return ()
-    group = _group(function)
-    loops = [i for i in tileable_loops(structured, group) if structured.extents[i] > 1]
-    work = max(s.points for s in group)
+    work = max(s.points for s in group_of(function))
     wanted = min(_BLOCKS_PER_CORE * target.num_cores, max(1, work // target.warp_size))
-    tile, tasks = [0] * len(structured.extents), 1
+    tile, tasks = [0] * len(extents), 1
     for loop in loops:
         needed = -(-wanted // tasks)
         if needed <= 1:
             break
-        extent = structured.extents[loop]
+        extent = extents[loop]
         parts = next(d for d in range(min(needed, extent), extent + 1) if extent % d == 0)
         tile[loop] = extent // parts
         tasks *= parts
@@ -81,8 +66,3 @@ def choose_threads(function: ir.Operation, tile: tuple[int, ...], target: Target
     points = max((math.prod(shape) for shape in shapes), default=1) // tasks
     most = 1024 if tasks < target.num_cores else 256
     return min(most, max(target.warp_size, 1 << max(0, points - 1).bit_length()))
-
-
-def _group(function: ir.Operation) -> list[Structured]:
-    operations = function.regions[0].blocks[0].operations
-    return [s for view in operations if (s := Structured.read(view.operation)) is not None]

@@ -15,9 +15,10 @@ from tilewright.compiler import debug
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.families.contract import Chooser, Declined, Family, broken, inexact
+from tilewright.compiler.families.contract import Chooser, Declined, Family, Spaces, broken, inexact
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.targets.target import Target
 
 FAMILIES = {
@@ -50,22 +51,22 @@ class Completed:
         return self.schedule.gpu.kernel
 
 
-def complete(function: ir.Operation, wish: Schedule, target: Target) -> Completed:
-    """The first family that takes a dispatch, among those that have the kernel that a wish names, with every choice made.
+def complete(function: ir.Operation, request: Schedule, target: Target) -> Completed:
+    """The first family that takes a dispatch, among those that have the kernel that a request names, with every choice made.
 
-    What the wish says stays as it is. Raises ScheduleError for a schedule that no kernel has, PassError for what no
+    What the request says stays as it is. Raises ScheduleError for a schedule that no kernel has, PassError for what no
     kernel can compute.
     """
-    wanted = wish.gpu.kernel if wish.gpu is not None else ""
+    wanted = request.gpu.kernel if request.gpu is not None else ""
     order = [name for name, kernels in FAMILIES.items() if not wanted or wanted in kernels]
-    found, reasons = _first(function, wish, target, order)
+    found, reasons = _first(function, request, target, order)
     if found is None:
         raise ScheduleError(
             f"{_place(function, target)}: gpu.kernel is `{wanted}`, which does not compute it: "
             f"{'; '.join(reasons)}; name another kernel, or none",
             function.location,
         )
-    if (rule := broken(wish, found.schedule)) is not None:
+    if (rule := broken(request, found.schedule)) is not None:
         raise ScheduleError(f"{_place(function, target)}: {rule}", function.location)
     return found
 
@@ -91,39 +92,46 @@ def emit(completed: Completed, target: Target) -> ir.Module:
     return module
 
 
-def constructed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
-    """The complete schedule that comes nearest to a wish: the first family that takes the dispatch has the last word.
+def space_of(completed: Completed, target: Target) -> Space:
+    """All schedules of a dispatch's kernel; the complete one is what to use without a search."""
+    function = completed.function
+    with function.context, function.location:
+        return _spaces(completed.family).space(completed.problem, completed.schedule, target)
+
+
+def constructed(function: ir.Operation, request: Schedule, target: Target) -> Schedule:
+    """The complete schedule that comes nearest to a request: the first family that takes the dispatch has the last word.
 
     Raises PassError for what no kernel can compute.
     """
-    wanted = wish.gpu.kernel if wish.gpu is not None else ""
+    wanted = request.gpu.kernel if request.gpu is not None else ""
     order = [name for name in FAMILIES if not wanted or wanted in FAMILIES[name] or name not in _PRODUCTS]
-    if wish.gpu is not None and wanted in FAMILIES["elementwise"]:
+    if request.gpu is not None and wanted in FAMILIES["elementwise"]:
         # That family knows best which of its kernels it is.
-        wish = replace(wish, gpu=replace(wish.gpu, kernel=""))
+        request = replace(request, gpu=replace(request.gpu, kernel=""))
         order.sort(key=lambda family: family != "elementwise")
     try:
-        found, _ = _first(function, wish, target, order)
+        found, _ = _first(function, request, target, order)
     except ScheduleError as refusal:
         debug.log(1, f"{_name(function)}: {refusal}")
         found, _ = _first(function, Schedule(), target, list(FAMILIES))
     assert found is not None  # the last family takes every dispatch
-    return replace(found.schedule, levels=wish.levels)
+    return replace(found.schedule, levels=request.levels)
 
 
 def _first(
-    function: ir.Operation, wish: Schedule, target: Target, order: Sequence[str]
+    function: ir.Operation, request: Schedule, target: Target, order: Sequence[str]
 ) -> tuple[Completed | None, list[str]]:
     """The first family to take the dispatch, and why those before it did not take it.
 
-    A family that has not the kernel that a wish names is asked for any of its own.
+    A family that has not the kernel that a request names is asked for any of its own.
     """
-    wanted = wish.gpu.kernel if wish.gpu is not None else ""
+    wanted = request.gpu.kernel if request.gpu is not None else ""
     reasons = []
     for name in order:
-        own = wish
-        if wish.gpu is not None and wanted not in FAMILIES[name]:
-            own = replace(wish, gpu=replace(wish.gpu, kernel=""))
+        own = request
+        if request.gpu is not None and wanted not in FAMILIES[name]:
+            own = replace(request, gpu=replace(request.gpu, kernel=""))
         try:
             with function.context, function.location:
                 problem = _family(name).match(function, target)
@@ -141,6 +149,10 @@ def _family(name: str) -> Family:
 
 def _chooser(name: str) -> Chooser:
     return import_module(f"tilewright.compiler.families.{name}.choice")  # type: ignore[return-value]
+
+
+def _spaces(name: str) -> Spaces:
+    return import_module(f"tilewright.compiler.families.{name}.space")  # type: ignore[return-value]
 
 
 def _name(function: ir.Operation) -> str:

@@ -32,12 +32,12 @@ _LONG = 8192
 _LARGEST = 1024
 
 
-def complete(rows: RowDispatch, wish: Schedule, target: Target) -> Schedule:
+def complete(rows: RowDispatch, request: Schedule, target: Target) -> Schedule:
     """The schedule of the kernel for a dispatch, every field of it.
 
     Raises ScheduleError for sizes that no kernel has, NotRows for a sort that fits nowhere.
     """
-    said = wish.gpu or GpuTile()
+    said = request.gpu or GpuTile()
     if isinstance(rows.problem, SortProblem):
         own = said if said.kernel == "sort" else GpuTile(threads=said.threads)
         return Schedule(gpu=_sort(rows, rows.problem, own, target))
@@ -45,7 +45,7 @@ def complete(rows: RowDispatch, wish: Schedule, target: Target) -> Schedule:
         own = said if said.kernel == "scan" else GpuTile(threads=said.threads)
         return Schedule(gpu=_scan(rows, rows.problem, own))
     assert rows.shape is not None
-    layout = choose_layout(rows.shape, wish, target, block_rows(rows.problem, wish))
+    layout = choose_layout(rows.shape, request, target, block_rows(rows.problem, request))
     return Schedule(gpu=layout.gpu)
 
 
@@ -110,7 +110,7 @@ def choose_layout(shape: RowShape, schedule: Schedule, target: Target, block_row
     asked = schedule.gpu
     if asked is not None and asked.block:
         whole = replace(asked, kernel="rows", vector=asked.vector or 1, split_k=asked.split_k or 1)
-        return layout_of(shape, whole)
+        return layout_of(shape, whole, target.num_cores)
     vector = shape.vector
     while asked is not None and asked.vector and vector > asked.vector:
         vector //= 2

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.placement import buffer_types
-from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.rows import scans, sorts
 from tilewright.compiler.families.rows.access import Access
@@ -24,7 +23,7 @@ from tilewright.compiler.families.rows.split import counter_bytes, row_blocks, w
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import kernel
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import BLOCK_THREADS, WARP, GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
 
 
@@ -66,16 +65,12 @@ def emit(rows: RowDispatch, schedule: Schedule, target: Target) -> ir.Module:
     """The kernel that a complete schedule describes; raises ScheduleError for one that no kernel has."""
     said, problem, types = schedule.gpu or GpuTile(), rows.problem, rows.types
     require(said, "kernel", "threads")
-    if said.threads % WARP or said.threads > BLOCK_THREADS:
-        raise ScheduleError(
-            f"gpu.threads is a multiple of {WARP} up to {BLOCK_THREADS}, found {said.threads}"
-        )
     if isinstance(problem, SortProblem):
         return sorts.emit(rows.name, problem, types, said, target)
     if isinstance(problem, ScanProblem):
         return scans.emit(rows.name, problem, types, said, rows.vector)
     assert rows.shape is not None and rows.order is not None
-    layout = layout_of(rows.shape, said)
+    layout = layout_of(rows.shape, said, target.num_cores)
     with kernel(
         rows.name,
         types,

@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contract import require
+from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.nouns.schedule import GpuTile
+from tilewright.compiler.nouns.space import Columns, Constraint, rule
 
 KEPT_BYTES = 128
 """What a thread keeps of its rows: 32 registers, so that three values per element still leave 1,024 threads enough."""
@@ -84,36 +88,74 @@ class RowShape:
     splittable: bool
 
 
-def layout_of(shape: RowShape, asked: GpuTile) -> RowLayout:
+def layout_of(shape: RowShape, asked: GpuTile, cores: int) -> RowLayout:
     """The layout that a schedule describes; raises ScheduleError for one that no threads can have."""
     require(asked, "kernel", "threads", "block", "vector", "split_k")
-    vector, split = asked.vector, asked.split_k
+    if len(asked.block) != 2:
+        raise ScheduleError(f"rows: gpu.block is (rows, columns), found {list(asked.block)}")
+    refuse_broken(layout_rules(shape, cores), asked, "rows")
+    vector, split, (rows, columns) = asked.vector, asked.split_k, asked.block
     lanes, group = (1, vector) if shape.contiguous else (vector, 1)
-    rows, columns = asked.block if len(asked.block) == 2 else (0, 0)
     beside = rows // lanes
-    across = asked.threads // beside if beside else 0
-    slots = columns // (across * group) if across else 0
-    powers = (vector, beside, across)
-    if any(n < 1 or n & (n - 1) for n in powers) or vector > shape.vector:
-        raise ScheduleError(
-            f"rows: {asked.threads} threads of {vector} elements per access for blocks of {list(asked.block)}: threads, "
-            f"rows and elements are powers of two, up to {shape.vector} elements here"
-        )
-    if slots < 1 or (rows, columns) != (beside * lanes, across * slots * group):
-        raise ScheduleError(
-            f"rows: gpu.block is {list(asked.block)}, expected whole vectors of all threads: multiples of "
-            f"[{beside * lanes}, {across * group}]"
-        )
-    whole = columns * split >= shape.columns
+    across = asked.threads // beside
     meets = split > 1 and not shape.splittable
-    looped = not whole or (split > 1 and not meets)
-    if split > shape.columns:
-        raise ScheduleError(
-            f"rows: gpu.split_k is {split}, expected at most the {shape.columns} columns of a row"
-        )
-    if lanes * slots * group > KEPT_BYTES // shape.bytes:
-        raise ScheduleError(
-            f"rows: a thread keeps {lanes * slots * group} elements of {shape.bytes} B, the most are "
-            f"{KEPT_BYTES // shape.bytes}; use more threads or fewer columns"
-        )
+    looped = columns * split < shape.columns or (split > 1 and not meets)
+    slots = columns // (across * group)
     return RowLayout(shape.contiguous, across, beside, vector, slots, looped, split, meets)
+
+
+def layout_rules(shape: RowShape, cores: int) -> tuple[Constraint, ...]:
+    """What schedules of rows keep to, on a device of `cores` multiprocessors."""
+    kept = KEPT_BYTES // shape.bytes
+
+    def beside(c: Columns) -> np.ndarray:
+        return c["block[0]"] // (1 if shape.contiguous else c["vector"])
+
+    def across(c: Columns) -> np.ndarray:
+        return c["threads"] // beside(c)
+
+    def step(c: Columns) -> np.ndarray:
+        return across(c) * (c["vector"] if shape.contiguous else 1)
+
+    def blocks(c: Columns) -> np.ndarray:
+        return -(-shape.rows // c["block[0]"]) * c["split_k"]
+
+    return (
+        rule(
+            "vector",
+            f"elements per access are powers of two up to {shape.vector}",
+            lambda c: ~is_power(c["vector"]) | (c["vector"] > shape.vector),
+        ),
+        rule(
+            "block[0]",
+            "rows are powers of two" + ("" if shape.contiguous else ", and whole vectors"),
+            lambda c: ~is_power(c["block[0]"]) | ~is_power(beside(c)),
+        ),
+        *whole_warps("threads", lambda c: c["threads"]),
+        rule(
+            "threads",
+            "those of each row are powers of two",
+            lambda c: (c["threads"] % beside(c) != 0) | ~is_power(across(c)),
+        ),
+        rule(
+            "block[1]",
+            "columns are whole vectors of all threads of a row",
+            lambda c: (c["block[1]"] % step(c) != 0) | (c["block[1]"] < 1),
+        ),
+        rule(
+            "block[1]",
+            f"a thread keeps more than {kept} elements of {shape.bytes} B; use more threads or fewer columns",
+            lambda c: c["block[1]"] // across(c) * (1 if shape.contiguous else c["vector"]) > kept,
+        ),
+        rule("split_k", "there are fewer columns", lambda c: c["split_k"] > shape.columns),
+        rule(
+            "split_k",
+            f"blocks that wait for each other have to run at once, and there are {cores} multiprocessors",
+            lambda c: (c["split_k"] > 1) & (blocks(c) > cores) & (not shape.splittable),
+        ),
+    )
+
+
+def is_power(number: np.ndarray) -> np.ndarray:
+    """Which numbers are powers of two."""
+    return (number >= 1) & (number & (number - 1) == 0)

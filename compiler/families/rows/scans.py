@@ -17,6 +17,8 @@ from tilewright.compiler.families.cpu.reduction import is_regroupable, neutral_a
 from tilewright.compiler.families.rows.access import delinearized
 from tilewright.compiler.families.rows.bodies import compute
 from tilewright.compiler.families.rows.exchange import moved_up, taken_from
+from tilewright.compiler.families.rows.layout import is_power
+from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import (
     Operand,
@@ -39,6 +41,7 @@ from tilewright.compiler.gpu.builder import (
 )
 from tilewright.compiler.ir import element_bytes, ir, static_shape
 from tilewright.compiler.nouns.schedule import WARP, GpuTile
+from tilewright.compiler.nouns.space import Constraint, rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,18 +133,32 @@ def columns_of(said: GpuTile) -> int:
 def rows_of(said: GpuTile, most: int) -> tuple[int, int, int]:
     """(threads of a row, rows of a block, elements of an access) that a schedule describes; raises ScheduleError."""
     require(said, "threads", "block", "vector")
-    beside, columns = said.block if len(said.block) == 2 else (0, 0)
+    if len(said.block) != 2:
+        raise ScheduleError(f"gpu.block is {list(said.block)}; expected rows, and elements of each at a time")
+    refuse_broken(rules(most), said, "scan")
+    beside, columns = said.block
     across = columns // said.vector
-    if most % said.vector or across < 2 or across & (across - 1):
-        raise ScheduleError(
-            f"gpu.block is {list(said.block)} with {said.vector} elements per access: expected rows and elements of each "
-            f"at a time, a power of two of threads by a divisor of {most}"
-        )
-    if columns % said.vector or across * beside != said.threads:
+    if across * beside != said.threads:
         raise ScheduleError(
             f"gpu.threads is {said.threads}; gpu.block {list(said.block)} has {across} for each of {beside} rows"
         )
     return across, beside, said.vector
+
+
+def rules(most: int) -> tuple[Constraint, ...]:
+    """What schedules keep to: of rows by several threads that access up to `most` elements, or of a row by each thread."""
+    if not most:
+        return whole_warps("threads", lambda c: c["threads"])
+    across = lambda c: c["block[1]"] // c["vector"]  # noqa: E731
+    return (
+        rule("vector", f"elements per access divide {most}", lambda c: most % c["vector"] != 0),
+        rule(
+            "block[1]",
+            "it is a power of two of threads, 2 or more, by the elements of each",
+            lambda c: (c["block[1]"] % c["vector"] != 0) | (across(c) < 2) | ~is_power(across(c)),
+        ),
+        *whole_warps("block[0]", lambda c: across(c) * c["block[0]"]),
+    )
 
 
 def widest(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefType]) -> int:

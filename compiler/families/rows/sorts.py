@@ -16,6 +16,7 @@ from tilewright.compiler.families.block_loops import Threads, deal
 from tilewright.compiler.families.block_sequences import network, out_of_order
 from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.rows.access import delinearized
+from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
@@ -33,6 +34,7 @@ from tilewright.compiler.gpu.builder import (
 )
 from tilewright.compiler.ir import element_bytes, gpu, ir, memref, static_shape
 from tilewright.compiler.nouns.schedule import GpuTile
+from tilewright.compiler.nouns.space import Constraint, rule
 from tilewright.compiler.targets.target import Target
 
 _POSITION_BYTES = 4
@@ -122,17 +124,35 @@ def check(problem: SortProblem, types: list[ir.MemRefType], said: GpuTile, targe
         )
     if len(said.block) == 1:
         return
-    rows, width = said.block if len(said.block) == 2 else (0, 0)
-    needed = rows * width * element_bytes_of(problem, types)
-    if not needed or (width != problem.length and not problem.kept < width < problem.length):
+    if len(said.block) != 2:
         raise ScheduleError(
-            f"gpu.block is {list(said.block)}; expected rows, and {problem.length} elements of each, or fewer that are "
-            f"more than the {problem.kept} kept"
+            f"gpu.block is {list(said.block)}; expected rows, and elements of each in shared memory"
         )
-    if needed > (room := target.level("shared").capacity_bytes):
-        raise ScheduleError(
-            f"gpu.block is {list(said.block)}: {needed:,} B of shared memory, the limit is {room:,} B"
-        )
+    refuse_broken(rules(problem, types, said, target), said, "sort")
+
+
+def rules(
+    problem: SortProblem, types: list[ir.MemRefType], said: GpuTile, target: Target
+) -> tuple[Constraint, ...]:
+    """What schedules keep to, of sorts in shared memory, or where results lie: `said` tells which."""
+    threads = whole_warps("threads", lambda c: c["threads"])
+    if len(said.block) == 1:
+        return threads
+    room, item = target.level("shared").capacity_bytes, element_bytes_of(problem, types)
+    length, kept = problem.length, problem.kept
+    return (
+        *threads,
+        rule(
+            "block[1]",
+            f"it is the {length} elements of a row, or fewer that are more than the {kept} kept",
+            lambda c: (c["block[1]"] != length) & ((c["block[1]"] <= kept) | (c["block[1]"] > length)),
+        ),
+        rule(
+            "block[0]",
+            f"so many rows take more than the {room:,} B of shared memory of a block",
+            lambda c: c["block[0]"] * c["block[1]"] * item > room,
+        ),
+    )
 
 
 def element_bytes_of(problem: SortProblem, types: list[ir.MemRefType]) -> int:

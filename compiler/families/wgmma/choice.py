@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.compiler.families.contraction.problem import Contraction
-from tilewright.compiler.families.wgmma.family import effective_split, most_raster, operand_type, sized
+from tilewright.compiler.families.tile_space import broken_rules
+from tilewright.compiler.families.wgmma.family import operand_type, sized
 from tilewright.compiler.families.wgmma.maps import NotHopper
 from tilewright.compiler.families.wgmma.plan import (
     STORED_COLUMNS,
@@ -20,6 +21,7 @@ from tilewright.compiler.families.wgmma.plan import (
     make_plan,
     staged_panels,
 )
+from tilewright.compiler.families.wgmma.rules import effective_split, most_raster, tile_rules
 from tilewright.compiler.families.wgmma.schedule import TileSchedule
 from tilewright.compiler.families.wgmma.tile import (
     ITEM_BYTES,
@@ -29,6 +31,7 @@ from tilewright.compiler.families.wgmma.tile import (
     HopperTile,
 )
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.targets.target import Target
 
 FMA_BYTES = 4096
@@ -55,13 +58,13 @@ LEAST_USE = 0.25
 """By default, at least so much of what the tensor cores do must be wanted."""
 
 
-def complete(contraction: Contraction, wish: Schedule, target: Target) -> Schedule:
+def complete(contraction: Contraction, request: Schedule, target: Target) -> Schedule:
     """The schedule of a wgmma kernel, every field of it.
 
-    Raises ScheduleError for sizes that no kernel has; NotHopper for f32 that the wish does not have rounded to tf32, for
-    what TMA takes in no tile, and where the wish names no kernel and much of what tensor cores do would be wasted.
+    Raises ScheduleError for sizes that no kernel has; NotHopper for f32 that the request does not have rounded to tf32, for
+    what TMA takes in no tile, and where the request names no kernel and much of what tensor cores do would be wasted.
     """
-    said = wish.gpu or GpuTile()
+    said = request.gpu or GpuTile()
     type_ = operand_type(contraction)
     if type_ == "tf32" and "tf32" not in said.instruction:
         raise NotHopper("f32 is rounded to tf32 only when the schedule asks for it")
@@ -73,7 +76,7 @@ def complete(contraction: Contraction, wish: Schedule, target: Target) -> Schedu
         chosen = choose(contraction, type_, b_major, target.num_cores)
     if said.kernel != "wgmma" and chosen and (use := share_of_use(contraction, chosen, type_)) < LEAST_USE:
         raise NotHopper(f"{use:.0%} of what the tensor cores would do is wanted")
-    made = sized(contraction, filled(contraction, said, chosen))
+    made = sized(contraction, filled(contraction, said, chosen), target.num_cores)
     # There may be fewer parts of K, or rows of blocks, than were wanted.
     split = effective_split(made, target.num_cores)
     tile = replace(made.tile, split=split, raster=min(made.tile.raster, most_raster(made)))
@@ -116,7 +119,16 @@ def choose(contraction: Contraction, type_: str, b_major: str, cores: int) -> Ho
     return best[1]
 
 
-def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[HopperTile]:
+def _candidates(contraction: Contraction, type_: str, b_major: str) -> list[HopperTile]:
+    """Tiles that keep the rules of tiles, with as many stages as shared memory holds."""
+    tiles = list(_proposed(contraction, type_, b_major))
+    sizes = [GpuTile("wgmma", block=(t.rows, t.columns), stages=t.stages, cluster=t.cluster) for t in tiles]
+    broken = broken_rules(tile_rules(type_, b_major), sizes)
+    return [tile for tile, rule in zip(tiles, broken) if rule == KEPT]
+
+
+def _proposed(contraction: Contraction, type_: str, b_major: str) -> Iterator[HopperTile]:
+    """Tiles near the shapes that are tried, whether they keep the rules or not."""
     step = column_step(type_, contraction.extent("n")) if b_major == "k" else PANEL
     wanted = -(-contraction.extent("n") // step) * step
     for warpgroups, columns in _SHAPES:
@@ -129,9 +141,7 @@ def _candidates(contraction: Contraction, type_: str, b_major: str) -> Iterator[
                 continue
             for split in _SPLITS:
                 tile = HopperTile(warpgroups, columns, 2, cluster, split)
-                tile = replace(tile, stages=tile.most_stages(_panels(columns)))
-                if tile.broken_rule(b_major, _panels(columns)) is None:
-                    yield tile
+                yield replace(tile, stages=tile.most_stages(_panels(columns)))
 
 
 def _panels(columns: int) -> int:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.contraction.problem import Contraction, read_contraction
+from tilewright.compiler.families.tile_space import refuse_broken
 from tilewright.compiler.families.wgmma.kernel import build
 from tilewright.compiler.families.wgmma.maps import NotHopper
-from tilewright.compiler.families.wgmma.plan import Plan, column_step, majors, make_plan
-from tilewright.compiler.families.wgmma.schedule import TileSchedule
-from tilewright.compiler.families.wgmma.tile import MOST_COLUMNS, WARPGROUP_ROWS, HopperTile
+from tilewright.compiler.families.wgmma.plan import Plan, majors, make_plan
+from tilewright.compiler.families.wgmma.rules import hopper_tile, plan_rules, tile_rules
+from tilewright.compiler.families.wgmma.tile import ITEM_BYTES, ROW_BYTES, WARPGROUP_ROWS
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.space import Constraint
 from tilewright.compiler.targets.target import Target
 
 ARCH = "sm_90a"
@@ -40,59 +42,48 @@ def emit(contraction: Contraction, schedule: Schedule, target: Target) -> ir.Mod
 def plan(contraction: Contraction, said: GpuTile, cores: int) -> Plan:
     """Everything that the sizes of a schedule make of the kernel, for a device of `cores` multiprocessors.
 
-    Raises ScheduleError for sizes that no kernel has, NotHopper where TMA does not take the contraction in any.
+    Raises ScheduleError for sizes that no kernel has.
     """
-    found = sized(contraction, said)
-    tile, parts, rows = found.tile, effective_split(found, cores), most_raster(found)
-    if tile.split != parts:
-        _refuse(
-            contraction,
-            f"gpu.split_k is {tile.split}: tiles of the last wave come in {parts} parts; say {parts}",
-        )
-    if tile.raster > rows:
-        _refuse(
-            contraction,
-            f"gpu.raster is {tile.raster}, but there are {rows} rows of blocks to walk; say {rows}",
-        )
-    return found
-
-
-def sized(contraction: Contraction, said: GpuTile) -> Plan:
-    """The plan of a kernel's sizes, whose parts of K and rows of blocks may be more than there are; raises as `plan`."""
     type_ = operand_type(contraction)
-    if said.block[0] % WARPGROUP_ROWS or len(said.block) != 3:
-        _refuse(contraction, f"block is [a multiple of {WARPGROUP_ROWS}, n, k], found {list(said.block)}")
-    tile = HopperTile(
-        said.block[0] // WARPGROUP_ROWS, said.block[1], said.stages, said.cluster, said.split_k, said.raster
-    )
-    step = column_step(type_, tile.columns)
-    if tile.columns % step or tile.columns > MOST_COLUMNS:
-        _refuse(
-            contraction,
-            f"block_n of {type_} is 8 to {MOST_COLUMNS} in steps of {step}, found {tile.columns}",
-        )
-    found = make_plan(contraction, tile, type_)
-    rule = tile.broken_rule(found.b_major, found.panels)
-    if not rule and said.block[2] != found.depth:
-        rule = f"block is [a multiple of 64, n, {found.depth}] for {type_}, found {list(said.block)}"
-    if rule:
-        _refuse(contraction, rule)
+    check_depth(contraction, said)
+    refuse_broken(rules(contraction, cores), said, who(contraction))
+    return make_plan(contraction, hopper_tile(said), type_)
+
+
+def sized(contraction: Contraction, said: GpuTile, cores: int) -> Plan:
+    """The plan of a kernel's sizes, whose parts of K and rows of blocks may be more than there are.
+
+    Raises ScheduleError for sizes that no kernel has, NotHopper where TMA does not take the contraction in them.
+    """
+    type_ = operand_type(contraction)
+    check_depth(contraction, said)
+    refuse_broken(tile_rules(type_, majors(contraction, type_)[1]), said, who(contraction))
+    found = make_plan(contraction, hopper_tile(said), type_)
+    refuse_broken(plan_rules(contraction, type_, cores)[:2], said, who(contraction))
     return found
 
 
-def effective_split(plan: Plan, cores: int) -> int:
-    """Parts of K that a kernel has: no more than steps of K, and 1 where whole tiles fill all waves."""
-    schedule = TileSchedule(plan, cores)
-    return schedule.split if schedule.divided else 1
+def check_depth(contraction: Contraction, said: GpuTile) -> None:
+    """Raises ScheduleError for a block of other than three sizes, and for stages that are no 128 bytes along k."""
+    type_ = operand_type(contraction)
+    depth = ROW_BYTES // ITEM_BYTES[type_]
+    if len(said.block) != 3 or said.block[2] != depth:
+        raise ScheduleError(
+            f"{who(contraction)}: gpu.block is {list(said.block)}: it is [a multiple of {WARPGROUP_ROWS}, n, {depth}] "
+            f"for {type_}"
+        )
 
 
-def most_raster(plan: Plan) -> int:
-    """Rows of blocks that can be walked column by column: 1 where there is one column."""
-    return plan.row_blocks if plan.columns.total > 1 else 1
+def rules(contraction: Contraction, cores: int) -> tuple[Constraint, ...]:
+    """All rules of the kernels of a contraction."""
+    type_ = operand_type(contraction)
+    own = tile_rules(type_, majors(contraction, type_)[1])
+    return (*own, *plan_rules(contraction, type_, cores))
 
 
-def _refuse(contraction: Contraction, rule: str) -> None:
-    raise ScheduleError(f"dispatch @{contraction.name} as wgmma kernel on {ARCH}: {rule}")
+def who(contraction: Contraction) -> str:
+    """Whose schedule a refusal is about."""
+    return f"dispatch @{contraction.name} as wgmma kernel on {ARCH}"
 
 
 def operand_type(contraction: Contraction) -> str:

@@ -83,30 +83,6 @@ class HopperTile:
         free = SHARED_BYTES - self.staging_bytes(panels) - 16 * self.warpgroups
         return min(8, free // (self.a_bytes + self.b_bytes + 16))
 
-    def broken_rule(self, b_major: str, panels: int) -> str | None:
-        """The first rule that the tile breaks: found, expected, remedy; None when it keeps all."""
-        if not 1 <= self.warpgroups <= 4:
-            return f"block_m is 64 to 256 in steps of 64, found {self.rows}"
-        if self.columns % 8 or not 8 <= self.columns <= MOST_COLUMNS:
-            return f"block_n is 8 to 256 in steps of 8, found {self.columns}"
-        if b_major == "n" and self.columns % PANEL:
-            return f"block_n is a multiple of {PANEL} where b is contiguous along n, found {self.columns}"
-        if self.accumulators > 128 or (self.warpgroups > 2 and self.accumulators > 256 // self.warpgroups):
-            return (
-                f"a tile of {self.rows}x{self.columns} keeps {self.accumulators} sums per thread in registers; "
-                "use fewer columns"
-            )
-        if self.cluster not in (1, 2, 4) or self.columns % (8 * self.cluster):
-            return f"clusters are of 1, 2 or 4 blocks that share {self.columns} columns evenly, found {self.cluster}"
-        if self.split < 1 or self.raster < 1:
-            return f"split_k and raster are at least 1, found {self.split} and {self.raster}"
-        if self.stages < 2:
-            return f"a pipeline has at least 2 stages, found {self.stages}"
-        found = self.shared_bytes(panels)
-        if found > SHARED_BYTES:
-            return f"{self.stages} stages need {found:,} B of shared memory, a block has {SHARED_BYTES:,}; use fewer"
-        return None
-
     @property
     def accumulators(self) -> int:
         """Sums that one consumer thread keeps."""

@@ -220,10 +220,16 @@ class TestExplain:
         assert "reductions[0]" in result.output and "products, scalar" in result.output
         assert "its own schedule is not one of them" not in result.output
 
+    def test_spaces_of_a_gpu_are_listed_by_kernel(self, tool) -> None:
+        result = tool("explain", MODEL, "--space", "--target", "cuda:sm_80")
+        assert result.exit_code == 0, result.output
+        assert "by simt: " in result.output and "split_k" in result.output
+        assert "its own schedule is not one of them" not in result.output
+
     @pytest.mark.parametrize(
         ("options", "says"),
         [
-            (["--target", "cuda:sm_80"], "--space is of CPUs"),
+            (["--target", "mi50"], "--space is of CPUs and NVIDIA GPUs"),
             (["--json", "spaces.json"], "leave out --html"),
             (["--opt", "O1"], "leave out --html"),
         ],

@@ -150,8 +150,14 @@ def test_matrix_instructions_where_types_and_targets_have_them() -> None:
 def test_a_schedule_that_does_not_fit_is_refused() -> None:
     target = resolve("a100")
     _module, dispatch = dispatch_of(torch.float16, "a100")
-    for tile in (GpuTile("attention", 128, (24, 64)), GpuTile("attention", 128, (1024, 1024))):
-        with pytest.raises(ScheduleError, match="does not fit"):
+    for block, threads, rule in (
+        ((24, 64), 128, "multiple of 16"),
+        ((1024, 1024), 128, "does not fit 166,912 B of shared memory"),
+        ((16, 64), 512, "do not divide the queries"),
+        ((128, 128), 32, "does not fit the registers"),
+    ):
+        tile = GpuTile("attention", threads, block)
+        with pytest.raises(ScheduleError, match=rule):
             emitter("attention")(dispatch, Schedule(gpu=tile), target)
 
 

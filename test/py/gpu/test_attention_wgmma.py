@@ -217,8 +217,8 @@ def test_instructions() -> None:
 @pytest.mark.parametrize(
     ("block", "stages", "rule"),
     [
-        ((96, 64), 2, "block_q is 64, 128 or 192, found 96"),
-        ((128, 40), 2, "block_k is 16 to 256 in steps of 16, found 40"),
+        ((96, 64), 2, "block.0. is 96: queries are multiples of 64 up to 192"),
+        ((128, 40), 2, "block.1. is 40: keys are 16 to 256 in steps of 16"),
         ((128, 64), 1, "at least 2 stages"),
         ((192, 160), 2, "use fewer"),
         ((128, 128), 6, "of shared memory"),

@@ -11,9 +11,9 @@ from tilewright.compiler.families.contract import Declined
 from tilewright.compiler.families.contraction.choice import complete
 from tilewright.compiler.families.contraction.mma_gemm import MmaTile
 from tilewright.compiler.families.contraction.problem import read_contraction
+from tilewright.compiler.families.contraction.rules import tile_of
 from tilewright.compiler.families.contraction.simt_gemm import SimtTile
 from tilewright.compiler.families.contraction.skinny_gemm import SkinnyTile
-from tilewright.compiler.families.contraction.tiles import tile_of
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
 from tilewright.compiler.ir import functions
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
@@ -75,11 +75,12 @@ def test_f32_is_rounded_to_tf32_only_when_asked() -> None:
     ("asked", "message"),
     [
         (GpuTile("simt", block=(64, 64)), "a contraction's block has 3 sizes"),
-        (GpuTile("simt", block=(64, 64, 8), thread=(5, 4)), "a thread's tile divides the block's, found 5x4 of 64x64"),
-        (GpuTile("simt", block=(16, 16, 8), thread=(4, 4)), "its sizes give 16"),
+        (GpuTile("simt", block=(64, 64, 8), thread=(5, 4)), r"gpu.thread\[0\] is 5: a thread's tile divides the block's"),
+        (GpuTile("simt", block=(16, 16, 8), thread=(4, 4)), "threads are no multiple of 32"),
         (GpuTile("simt", block=(64, 64, 8), thread=(4, 4), threads=128), "its sizes give 256 threads, it says 128"),
         (GpuTile("simt", block=(64, 64, 8), thread=(4, 4), stages=1), "2 stages or more"),
-        (GpuTile("simt", block=(256, 256, 32), thread=(16, 16), stages=8), r"the limit is 166,912 B; use fewer stages"),
+        (GpuTile("simt", block=(256, 256, 32), thread=(16, 16), stages=8), r"the 255 registers of a thread"),
+        (GpuTile("simt", block=(256, 128, 32), thread=(8, 16), stages=8), r"the 166,912 B of shared memory.*use fewer stages"),
     ],
 )  # fmt: skip
 def test_illegal_schedules_are_refused(asked: GpuTile, message: str) -> None:
@@ -90,14 +91,18 @@ def test_illegal_schedules_are_refused(asked: GpuTile, message: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "target", "message"),
     [
-        (GpuTile("mma", block=(64, 64, 32), warp=(24, 32)), "a100", "warps take multiples of 16x8"),
-        (GpuTile("mma", block=(64, 64, 24), warp=(32, 32)), "a100", "block_k is a multiple of 16"),
+        (GpuTile("mma", block=(64, 64, 32), warp=(24, 32)), "a100", "warps take multiples of 16 rows"),
+        (
+            GpuTile("mma", block=(64, 64, 24), warp=(32, 32)),
+            "a100",
+            r"block\[2\] is 24: the instruction takes multiples of 16",
+        ),
         (GpuTile("mma", instruction="mma.m16n8k32"), "a100", "no instruction `mma.m16n8k32`"),
-        (GpuTile("mma", block=(64, 64, 32), warp=(32, 8)), "v100", "warps take multiples of 16x16"),
+        (GpuTile("mma", block=(64, 64, 32), warp=(32, 8)), "v100", "warps take multiples of 16 columns"),
         (
             GpuTile("mma", block=(64, 64, 30), warp=(32, 32)),
             "v100",
-            "block_k is a multiple of 4 for mma.m8n8k4",
+            r"block\[2\] is 30: the instruction takes multiples of 4",
         ),
         (GpuTile("mma", instruction="mma.m16n8k16"), "v100", "no instruction `mma.m16n8k16`"),
     ],

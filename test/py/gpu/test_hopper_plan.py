@@ -10,14 +10,17 @@ import pytest
 from tilewright.compiler.analysis.placement import dense_strides
 from tilewright.compiler.families.contraction.element_values import Summed
 from tilewright.compiler.families.contraction.problem import Access, Buffer, Contraction, Loop, Store
+from tilewright.compiler.families.tile_space import broken_rules
 from tilewright.compiler.families.wgmma import choice as hopper_choice
 from tilewright.compiler.families.wgmma.maps import NotHopper
 from tilewright.compiler.families.wgmma.plan import Grid, Plan, make_plan, row_major_boxes
 from tilewright.compiler.families.wgmma.producer import b_pieces
+from tilewright.compiler.families.wgmma.rules import tile_rules
 from tilewright.compiler.families.wgmma.schedule import TileSchedule
 from tilewright.compiler.families.wgmma.split import Workspace
 from tilewright.compiler.families.wgmma.tile import REGISTERS, SHARED_BYTES, HopperTile
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.launch_rules import broken_map_rule
 from tilewright.runtime.program import TensorMap
@@ -386,7 +389,7 @@ def test_chosen_tiles_are_legal(seed):
     problem = matmul(m, n, k, b=b_major)
     tile = hopper_choice.choose(problem, "f16", b_major, 132)
     plan = make_plan(problem, tile, "f16")
-    assert tile.broken_rule(b_major, plan.panels) is None
+    assert rule_of(tile, b_major) is None
     assert tile.shared_bytes(plan.panels) <= SHARED_BYTES
 
 
@@ -418,26 +421,34 @@ def test_a_schedule_overrides_what_is_chosen():
     assert (made.block, made.cluster, made.split_k, made.raster, made.stages) == ((64, 128, 64), 1, 1, 3, 8)
 
 
+def rule_of(tile: HopperTile, b_major: str) -> str | None:
+    """The first rule of tiles of f16 that a tile breaks."""
+    rules = tile_rules("f16", b_major)
+    said = GpuTile("wgmma", block=(tile.rows, tile.columns), stages=tile.stages, cluster=tile.cluster)
+    (number,) = broken_rules(rules, [said])
+    found = [rule for constraint in rules for rule in constraint.rules]
+    return None if number == KEPT else f"{found[number].field}: {found[number].text}"
+
+
 @pytest.mark.parametrize(
     ("tile", "rule"),
     [
-        (HopperTile(5, 64, 2), "block_m"),
-        (HopperTile(1, 12, 2), "block_n"),
-        (HopperTile(4, 256, 2), "sums per thread"),
-        (HopperTile(1, 64, 2, cluster=3), "clusters"),
-        (HopperTile(1, 8, 2, cluster=2), "clusters"),
-        (HopperTile(1, 64, 1), "2 stages"),
-        (HopperTile(2, 256, 5), "use fewer"),
+        (HopperTile(5, 64, 2), "block[0]: it is a multiple of 64 up to 256"),
+        (HopperTile(1, 12, 2), "block[1]: columns of f16 are 8 to 256"),
+        (HopperTile(4, 256, 2), "block[1]: so many sums"),
+        (HopperTile(1, 64, 2, cluster=3), "cluster: clusters"),
+        (HopperTile(1, 8, 2, cluster=2), "cluster: clusters"),
+        (HopperTile(1, 64, 1), "stages: a pipeline has at least 2"),
     ],
 )
 def test_broken_rules_are_named(tile, rule):
     """Every rule of a tile is found broken, and said."""
-    assert rule in tile.broken_rule("k", 2)
+    assert rule in str(rule_of(tile, "k"))
 
 
 def test_columns_that_are_contiguous_come_in_whole_panels():
     """wgmma's layouts of such a factor have 64 columns side by side, and no fewer."""
-    assert "multiple of 64" in HopperTile(1, 72, 2).broken_rule("n", 2)
-    assert HopperTile(1, 72, 2).broken_rule("k", 2) is None
+    assert "multiple of 64" in str(rule_of(HopperTile(1, 72, 2), "n"))
+    assert rule_of(HopperTile(1, 72, 2), "k") is None
     problem = matmul(128, 72, 128)
     assert hopper_choice.choose(problem, "f16", "n", 132).columns % 64 == 0

@@ -110,7 +110,7 @@ def test_windows_take_the_dimensions_of_the_tensor():
         (GpuTile("wgmma", block=(96, 128, 64)), "multiple of 64"),
         (GpuTile("wgmma", block=(128, 128, 32)), "multiple of 64, n, 64"),
         (GpuTile("wgmma", block=(128, 256, 64), stages=5), "use fewer"),
-        (GpuTile("wgmma", block=(128, 100, 64)), "block_n of f16 is 8 to 256"),
+        (GpuTile("wgmma", block=(128, 100, 64)), "columns of f16 are 8 to 256"),
         (GpuTile("wgmma", block=(128, 128, 64), cluster=3), "clusters are of"),
     ],
 )
