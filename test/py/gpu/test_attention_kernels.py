@@ -154,7 +154,7 @@ def test_a_schedule_that_does_not_fit_is_refused() -> None:
         ((24, 64), 128, "multiple of 16"),
         ((1024, 1024), 128, "does not fit 166,912 B of shared memory"),
         ((16, 64), 512, "do not divide the queries"),
-        ((128, 128), 32, "does not fit the registers"),
+        ((64, 64), 32, "does not fit the registers"),
     ):
         tile = GpuTile("attention", threads, block)
         with pytest.raises(ScheduleError, match=rule):
