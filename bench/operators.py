@@ -73,6 +73,18 @@ def matmul(m: int, k: int, n: int, weight: bool = True, dtype: str = "f32") -> B
     return Matmul().eval(), (normal(m, k).to(kind), normal(k, n).to(kind))
 
 
+class Attention(nn.Module):
+    """Attention of as many queries as keys, fused."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def attention(heads: int, length: int, size: int) -> Built:
+    """Fused attention of `heads` heads at batch 1."""
+    return Attention().eval(), tuple(normal(1, heads, length, size) for _ in range(3))
+
+
 def attention_scores(heads: int, queries: int, keys: int, size: int, batch: int = 1) -> Built:
     """`q k^T` of `batch * heads` heads."""
     return Scores().eval(), (normal(batch * heads, queries, size), normal(batch * heads, keys, size))

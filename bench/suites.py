@@ -139,7 +139,7 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
     return [case for case in cases if case.name in only] if only else cases
 
 
-def _operator(name: str, *arguments) -> tuple:
+def operator(name: str, *arguments) -> tuple:
     """Makes an operator; torch is imported only now, after the threads were set."""
     from tilewright.bench import operators
 
@@ -179,7 +179,7 @@ def _convs(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     for number, (size, inputs, filters, kernel, stride) in enumerate(RESNET18_CONVS, 1):
         if only or not quick or number in _QUICK_CONVS:
             shape = (batch, inputs, size, size)
-            make = partial(_operator, "conv2d", shape, filters, kernel, stride, kernel // 2)
+            make = partial(operator, "conv2d", shape, filters, kernel, stride, kernel // 2)
             cases.append(Case(f"C{number}", make))
     return cases
 
@@ -188,18 +188,18 @@ def _gemms(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     cases = []
     for m, k, n, weight, dtype in GEMMS:
         name = f"{m}x{k}x{n}{'' if weight else '-inputs'}{'' if dtype == 'f32' else f'-{dtype}'}"
-        cases.append(Case(name, partial(_operator, "matmul", m, k, n, weight, dtype)))
+        cases.append(Case(name, partial(operator, "matmul", m, k, n, weight, dtype)))
     for name, shape in ATTENTIONS.items():
         for part in ("scores", "values"):
             cases.append(
-                Case(f"attention-{name}-{part}", partial(_operator, f"attention_{part}", *shape, batch))
+                Case(f"attention-{name}-{part}", partial(operator, f"attention_{part}", *shape, batch))
             )
     return [case for case in cases if only or not quick or case.name in _QUICK_GEMMS]
 
 
 def _memory(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     return [
-        Case(name, partial(_operator, *row))
+        Case(name, partial(operator, *row))
         for name, row in MEMORY.items()
         if only or not quick or name in _QUICK_MEMORY
     ]
@@ -212,7 +212,7 @@ def roller_rows() -> list[dict]:
 
 def _roller(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     return [
-        Case(row["name"], partial(_operator, "from_row", row, batch), {"v100_ms": row["v100_ms"]})
+        Case(row["name"], partial(operator, "from_row", row, batch), {"v100_ms": row["v100_ms"]})
         for row in roller_rows()
         if only or not quick or row["name"] in _QUICK_ROLLER
     ]

@@ -33,7 +33,8 @@ def _names(text: str | None) -> list[str]:
     "suite_names",
     default="models",
     show_default=True,
-    help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own.",
+    help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own. Or model-accuracy: how well "
+    "the micro-performance model ranks schedules.",
 )
 @click.option(
     "--against",
@@ -83,6 +84,11 @@ def _names(text: str | None) -> list[str]:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="With --construct-only: a folder of measured programs, DEVICE.jsonl.xz, to compare the model with.",
 )
+@click.option(
+    "--records",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Of model-accuracy: the file that measurements are kept in, and not taken again from.  [default: beside -o]",
+)
 def command(
     suite_names: str,
     against: str,
@@ -100,6 +106,7 @@ def command(
     construct_only: bool,
     target: str,
     measured: Path | None,
+    records: Path | None,
 ) -> None:
     """Time suites beside other compilers in one process, in interleaved rounds, and check every result.
 
@@ -117,6 +124,15 @@ def command(
         return
     if measured:
         raise click.UsageError("--measured needs --construct-only")
+    if names == ["model-accuracy"]:
+        from tilewright.bench.harness import pin_threads
+        from tilewright.bench.model_accuracy import run
+
+        pin_threads(threads)
+        run(_names(only), quick, threads, records, output)
+        return
+    if records:
+        raise click.UsageError("--records is for --suite model-accuracy")
     if output and len(names) > 1:
         raise click.UsageError("-o names one file; leave it out for several suites")
     if only and len(names) > 1:
