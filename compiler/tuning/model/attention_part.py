@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.compiler.nouns.attention_cut import rows_in_flight
 from tilewright.compiler.targets.target import MemoryLevel
-from tilewright.compiler.tuning.model.loop_nests import COUNTS, IN_FLIGHT, Cut
+from tilewright.compiler.tuning.model.arithmetic import IN_FLIGHT
+from tilewright.compiler.tuning.model.loop_nests import COUNTS, Cut
 from tilewright.compiler.tuning.model.roles import attention_loops
 from tilewright.compiler.tuning.model.statements import Statement
 

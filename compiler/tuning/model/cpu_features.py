@@ -237,7 +237,7 @@ class _Cuts:
     def _nest(self, number: int, kind: str, cut: Cut, extents: tuple[int, ...]) -> Nest:
         s, roles = cut.statement, self._roles(number, kind, extents)
         if kind == "element":
-            return loop_nests.elementwise(cut)
+            return loop_nests.part(cut) if s.is_part else loop_nests.elementwise(cut)
         if kind == "scalar":
             return loop_nests.scalar(cut)
         if roles is None:

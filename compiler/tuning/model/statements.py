@@ -37,7 +37,8 @@ class Statement:
 
     `reads` and `result` are tensors with their index maps: `in0` of the workload by number, `%1` of another statement.
     `gathers` are the reads of which every point takes an element from anywhere. `arithmetic` are the operations on
-    one point, in order; `label` names an operation that is no loop nest over scalars.
+    one point, in order; `label` names an operation that is no loop nest over scalars. `is_part` is a statement that computes
+    the part of a padded tensor which its reader's windows slide over: its index map is how that reads it.
     """
 
     loops: tuple[int, ...]
@@ -49,6 +50,7 @@ class Statement:
     gathers: frozenset[str] = frozenset()
     places: tuple[str, ...] = ()
     text: str = ""
+    is_part: bool = False
 
     @cached_property
     def parallel(self) -> tuple[int, ...]:
@@ -90,8 +92,14 @@ def read_statements(workload: Workload) -> tuple[Statement, ...]:
         found.append(_statement(line, workload, found))
     if not found:
         return (whole_statement(workload),)
-    result = replace(workload.output, name=RESULT)
-    return (*found[:-1], replace(found[-1], result=result))
+    found[-1] = replace(found[-1], result=replace(workload.output, name=RESULT))
+    for number, statement in enumerate(found[:-1]):
+        result = statement.result
+        read = [o for s in found[number + 1 :] for o in s.reads if o.name == result.name]
+        if result.shape and not result.index_map and read:
+            loops = tuple(a for a in axes_of(read[0]) if workload.axes[a].kind == "parallel")
+            found[number] = replace(statement, result=read[0], loops=loops, is_part=True)
+    return tuple(found)
 
 
 def whole_statement(workload: Workload) -> Statement:
@@ -119,8 +127,6 @@ def _statement(line: str, workload: Workload, before: list[Statement]) -> Statem
     reads += [o for n, o in enumerate(workload.operands) if f"in{n}" in gathers - known and not o.output]
     shape, dtype = _tensor(types)
     result = Operand(f"%{where[1]}", shape, dtype, index if len(index) == len(shape) else ())
-    if len(index) != len(shape):
-        result = replace(result, shape=())
     reduction = tuple(int(part[2:]) for part in summed)
     named = [*axes_of(result), *(a for o in reads for a in axes_of(o))]
     own = [axis for axis in named if axis not in reduction and workload.axes[axis].kind == "parallel"]

@@ -14,7 +14,8 @@ import numpy as np
 from tilewright.compiler.nouns.register_tiles import register_count
 from tilewright.compiler.nouns.winograd_transforms import straight_line, transforms
 from tilewright.compiler.targets.target import MemoryLevel
-from tilewright.compiler.tuning.model.loop_nests import COUNTS, IN_FLIGHT, Cut
+from tilewright.compiler.tuning.model.arithmetic import IN_FLIGHT
+from tilewright.compiler.tuning.model.loop_nests import COUNTS, Cut
 from tilewright.compiler.tuning.model.roles import slid_axes
 
 
