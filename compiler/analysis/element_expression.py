@@ -176,13 +176,25 @@ def _constant(value: ir.Value) -> Constant | None:
     return Constant(attribute) if isinstance(attribute, (ir.FloatAttr, ir.IntegerAttr)) else None
 
 
-def leaves(node: Node, found: Callable[[Node], None]) -> None:
-    """Calls `found` with every leaf of a tree."""
-    if isinstance(node, Apply):
-        for operand in node.operands:
-            leaves(operand, found)
-    else:
-        found(node)
+def nodes(node: Node, within: Callable[[Node], bool] = lambda node: True) -> list[Node]:
+    """Every node of a tree once, whatever number of others it is an operand of; below those that are `within` only."""
+    seen: dict[int, Node] = {}
+
+    def visit(node: Node) -> None:
+        if id(node) in seen:
+            return
+        seen[id(node)] = node
+        if isinstance(node, Apply) and within(node):
+            for operand in node.operands:
+                visit(operand)
+
+    visit(node)
+    return list(seen.values())
+
+
+def leaves(node: Node) -> list[Node]:
+    """Every leaf of a tree, once."""
+    return [found for found in nodes(node) if not isinstance(found, Apply)]
 
 
 def number(node: Node) -> float | None:

@@ -187,15 +187,27 @@ def is_number(element: Element, number: float) -> bool:
     return element.attribute.value == number
 
 
+def parts(element: Element) -> list[Element]:
+    """Every element of a tree once, whatever number of others it is an operand of."""
+    found: dict[Element, None] = {}
+
+    def visit(part: Element) -> None:
+        if part in found:
+            return
+        found[part] = None
+        if isinstance(part, Applied):
+            for operand in part.operands:
+                visit(operand)
+
+    visit(element)
+    return list(found)
+
+
 def accesses(element: Element) -> set[int]:
     """Numbers of the accesses in a tree."""
-    if isinstance(element, Applied):
-        return set[int]().union(*map(accesses, element.operands))
-    return {element.access} if isinstance(element, (Loaded, Place)) else set()
+    return {part.access for part in parts(element) if isinstance(part, (Loaded, Place))}
 
 
 def reads_sum(element: Element) -> bool:
     """Whether the tree contains the sum."""
-    if isinstance(element, Applied):
-        return any(map(reads_sum, element.operands))
-    return isinstance(element, Summed)
+    return any(isinstance(part, Summed) for part in parts(element))

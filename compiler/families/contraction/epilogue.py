@@ -122,6 +122,7 @@ class Piece:
         self.contraction = epilogue.contraction
         self.at = {i: epilogue.base[i] + row.offsets[i] + column.offsets[i] for i in epilogue.numbers}
         self.known: dict[tuple[Element, int], Value] = {}
+        self.varying: dict[Element, bool] = {}
         self.loads: dict[int, list[Value]] = {}
         sum_type = ir.Type.parse(self.contraction.sum_dtype)
         self.sums = [total.to(sum_type) for total in sums]
@@ -153,6 +154,11 @@ class Piece:
         return self.known[key]
 
     def varies(self, element: Element) -> bool:
+        if element not in self.varying:
+            self.varying[element] = self.find_varying(element)
+        return self.varying[element]
+
+    def find_varying(self, element: Element) -> bool:
         if isinstance(element, Applied):
             return any(map(self.varies, element.operands))
         if isinstance(element, (Loaded, Place)):
@@ -218,7 +224,14 @@ def converted(element: Element | None, loaded: Value, dtype: str) -> Value:
     if element is None:
         return widened(loaded, dtype)
 
+    known: dict[Element, Value] = {}
+
     def value(node: Element) -> Value:
+        if node not in known:
+            known[node] = compute(node)
+        return known[node]
+
+    def compute(node: Element) -> Value:
         if isinstance(node, Summed):
             return loaded
         if isinstance(node, Scalar):

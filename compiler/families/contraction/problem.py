@@ -385,8 +385,14 @@ def _converted(value: ir.Value, arguments: list[ir.Value]) -> tuple[int, Element
     """Which argument of the body a factor is computed from, and how: None where it is only widened exactly."""
     used: set[int] = set()
     exact = True
+    known: dict[ir.Value, Element] = {}
 
     def tree(value: ir.Value) -> Element:
+        if value not in known:
+            known[value] = computed(value)
+        return known[value]
+
+    def computed(value: ir.Value) -> Element:
         nonlocal exact
         if value in arguments:
             used.add(arguments.index(value))

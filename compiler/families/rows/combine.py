@@ -176,7 +176,11 @@ def _owner(value: ir.Value, body: ir.Block) -> ir.Operation | None:
 
 
 def _depends(value: ir.Value, on: ir.Value, body: ir.Block) -> bool:
-    if value == on:
-        return True
-    op = _owner(value, body)
-    return op is not None and any(_depends(operand, on, body) for operand in op.operands)
+    """Whether `value` is computed from `on`; every operation is looked at once, however many ways lead to it."""
+    seen, left = {value}, [value]
+    while left:
+        op = _owner(left.pop(), body)
+        operands = set(op.operands) - seen if op is not None else set()
+        seen |= operands
+        left.extend(operands)
+    return on in seen

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.families.contraction.element_values import Applied, Element, Loaded
+from tilewright.compiler.families.contraction.element_values import Element, Loaded, parts
 from tilewright.compiler.families.contraction.problem import Contraction, element_bytes
 from tilewright.compiler.families.wgmma.maps import MapPlan, NotHopper, Strided, with_own_dimension
 from tilewright.compiler.families.wgmma.tile import (
@@ -220,9 +220,7 @@ def panel_swizzle(width: int) -> int:
 
 def loaded(element: Element) -> set[int]:
     """Numbers of the accesses that an element loads."""
-    if isinstance(element, Applied):
-        return set[int]().union(*map(loaded, element.operands))
-    return {element.access} if isinstance(element, Loaded) else set()
+    return {part.access for part in parts(element) if isinstance(part, Loaded)}
 
 
 def row_major_boxes(extents: Sequence[int], size: int, strides: Sequence[int]) -> tuple[int, ...]:

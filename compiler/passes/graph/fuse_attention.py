@@ -26,6 +26,7 @@ from tilewright.compiler.analysis.element_expression import (
     Position,
     Read,
     leaves,
+    nodes,
     number,
 )
 from tilewright.compiler.analysis.element_movement import destination, farthest, narrowed
@@ -274,15 +275,12 @@ def _moves_along(element: Element, loop: int, loops: Loops) -> bool:
 def _scores(softmax: Softmax, loops: Loops) -> tuple[Read, Product, dict[int, Linear]] | None:
     """The one element of a matrix product in the scores' tree that moves along rows and columns, and its loops."""
     found: list[Read] = []
-
-    def look(node: Node) -> None:
+    for node in leaves(softmax.scores):
         if isinstance(node, Read) and node not in found:
             op = producer(node.element.value)
             moving = all(_moves_along(node.element, loop, loops) for loop in (_ROW, _COLUMN))
             if op is not None and moving and Product.read(op) is not None:
                 found.append(node)
-
-    leaves(softmax.scores, look)
     if len(found) != 1:
         return None
     product = Product.read(found[0].element.value.owner.operation)
@@ -334,21 +332,37 @@ def _unscaled(element: Element, expressions: Expressions) -> tuple[Element, floa
 
 
 def _factored(tree: Node, scores: Read, scale: float) -> tuple[Node, float]:
-    """Takes the constant factor of the scores, if they are multiplied first of all, out of their tree."""
-    if not isinstance(tree, Apply):
+    """Takes the constant factor of the scores, if nothing reads them but multiplied by it, out of their tree."""
+    readers = [
+        node
+        for node in nodes(tree)
+        if isinstance(node, Apply) and any(_is_read_of(operand, scores) for operand in node.operands)
+    ]
+    factors = {_factor(reader, scores) for reader in readers}
+    if len(factors) != 1 or (only := factors.pop()) is None:
         return tree, scale
-    if tree.name in ("arith.mulf", "arith.divf"):
-        left, right = tree.operands
-        if _is_read_of(right, scores) and tree.name == "arith.mulf":
-            left, right = right, left
-        factor = number(right)
-        if factor and _is_read_of(left, scores):
-            return scores, scale * factor if tree.name == "arith.mulf" else scale / factor
-    parts = [_factored(operand, scores, scale) for operand in tree.operands]
-    changed = [factor for _, factor in parts if factor != scale]
-    if len(changed) != 1:
-        return tree, scale
-    return Apply(tree.op, tuple(part for part, _ in parts)), changed[0]
+    known: dict[int, Node] = {id(reader): scores for reader in readers}
+
+    def without(node: Node) -> Node:
+        if id(node) not in known:
+            operands = tuple(map(without, node.operands)) if isinstance(node, Apply) else ()
+            changed = isinstance(node, Apply) and any(a is not b for a, b in zip(operands, node.operands))
+            known[id(node)] = Apply(node.op, operands) if changed else node
+        return known[id(node)]
+
+    kind, factor = only
+    return without(tree), scale * factor if kind == "arith.mulf" else scale / factor
+
+
+def _factor(node: Apply, scores: Read) -> tuple[str, float] | None:
+    """How the scores are multiplied or divided by a number; None where something else is computed from them."""
+    if node.name not in ("arith.mulf", "arith.divf"):
+        return None
+    left, right = node.operands
+    if _is_read_of(right, scores) and node.name == "arith.mulf":
+        left, right = right, left
+    factor = number(right)
+    return (node.name, factor) if factor and _is_read_of(left, scores) else None
 
 
 def _is_read_of(node: Node, scores: Read) -> bool:
@@ -361,31 +375,25 @@ class _Body:
     def __init__(self, tree: Node, scores: Read, loops: Loops, element: ir.Type):
         self.tree, self.scores, self.loops, self.element = tree, scores, loops, element
         self.extra: list[Element] = []
-        self.collect(tree)
+        self.read: dict[int, Element | None] = {}
+        self.values: dict[int, ir.Value] = {}
+        self.collect()
 
     @property
     def is_writable(self) -> bool:
         """Whether few enough other tensors are read, and no bare position of a batch loop, a head's number say, is."""
-        found: list[Node] = []
-
-        def look(node: Node) -> None:
-            if isinstance(node, Apply) and self.as_read(node) is None:
-                for operand in node.operands:
-                    look(operand)
-            elif isinstance(node, Position):
-                found.append(node)
-
-        look(self.tree)
+        found = [node for node in self.computed() if isinstance(node, Position)]
         return len(self.extra) <= MOST_EXTRA and all(map(self.is_placed, found))
 
-    def collect(self, node: Node) -> None:
-        element = self.as_read(node)
-        if element is not None:
-            if not any(self.is_same(element, other) for other in self.extra):
+    def computed(self) -> list[Node]:
+        """The nodes of the tree down to those that are read."""
+        return nodes(self.tree, lambda node: self.as_read(node) is None)
+
+    def collect(self) -> None:
+        for node in self.computed():
+            element = self.as_read(node)
+            if element is not None and not any(self.is_same(element, other) for other in self.extra):
                 self.extra.append(element)
-        elif isinstance(node, Apply):
-            for operand in node.operands:
-                self.collect(operand)
 
     def is_same(self, one: Element, other: Element) -> bool:
         resolved = self.loops.resolved
@@ -393,10 +401,14 @@ class _Body:
 
     def as_read(self, node: Node) -> Element | None:
         """The element to read for a tree that the scores are not part of, unless positions alone decide it."""
+        if id(node) not in self.read:
+            self.read[id(node)] = self.find_read(node)
+        return self.read[id(node)]
+
+    def find_read(self, node: Node) -> Element | None:
         if not isinstance(node, (Read, Apply)) or node.element is None:
             return None
-        found: list[Node] = []
-        leaves(node, found.append)
+        found = leaves(node)
         if any(_is_read_of(leaf, self.scores) for leaf in found):
             return None
         decided = all(isinstance(leaf, Constant) or self.is_placed(leaf) for leaf in found)
@@ -417,6 +429,11 @@ class _Body:
             ir.Operation.create(YIELD, operands=[self.value(self.tree, list(block.arguments))])
 
     def value(self, node: Node, arguments: list[ir.Value]) -> ir.Value:
+        if id(node) not in self.values:
+            self.values[id(node)] = self.compute(node, arguments)
+        return self.values[id(node)]
+
+    def compute(self, node: Node, arguments: list[ir.Value]) -> ir.Value:
         if _is_read_of(node, self.scores):
             return arguments[0]
         element = self.as_read(node)

@@ -152,6 +152,23 @@ def test_large_scores_neither_overflow_nor_vanish():
     check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v), q, k, v, tolerance=1e-4)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda s: s * 0.3 + s,
+        lambda s: s + (s * 0.3).tanh(),
+        lambda s: s * 0.3 + s * 0.5,
+        lambda s: s / 2 + (s / 2).tanh(),
+        lambda s: s * 2 - s / 2,
+        lambda s: torch.where(s > 0, s * 0.25, s),
+    ],
+    ids=["beside", "under", "two", "one", "both", "chosen"],
+)
+def test_scores_read_in_several_ways_keep_their_factors(changed):
+    q = heads(1, 2, 16, 32)
+    check(lambda q: torch.softmax(changed(q @ q.transpose(-1, -2)), -1) @ q, q)
+
+
 def test_grouped_queries_read_keys_where_they_lie():
     q, k, v = heads(2, 6, 33, 16), heads(2, 2, 45, 16, seed=1), heads(2, 2, 45, 16, seed=2)
     compiled = check_grouped(q, k, v)
