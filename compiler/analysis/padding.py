@@ -47,7 +47,7 @@ class Padding:
     @classmethod
     def read(cls, op: ir.Operation) -> Padding | None:
         """The padding that a generic without inputs writes; None for anything else."""
-        if op.name != "linalg.generic" or len(op.operands) != 1:
+        if op.name != "linalg.generic" or list(op.attributes["operandSegmentSizes"]) != [0, 1]:
             return None
         body, kinds = op.regions[0].blocks[0], op.attributes["iterator_types"]
         map_ = ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value

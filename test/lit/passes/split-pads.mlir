@@ -100,3 +100,18 @@ func.func @edges(%x: memref<6xf32>, %p: memref<8xf32>) {
   }
   return
 }
+
+// What checks its one input, and writes nothing, pads nothing.
+// CHECK-LABEL: func.func @checked(
+// CHECK: linalg.generic {{.*}} ins(%{{.+}} : memref<4xi64>)
+// CHECK: cf.assert
+func.func @checked(%at: memref<4xi64>) {
+  %c9 = arith.constant 9 : i64
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%at : memref<4xi64>) {
+  ^bb0(%in: i64):
+    %valid = arith.cmpi slt, %in, %c9 : i64
+    cf.assert %valid, "index"
+    linalg.yield
+  }
+  return
+}
