@@ -98,7 +98,7 @@ def read_statements(workload: Workload) -> tuple[Statement, ...]:
         read = [o for s in found[number + 1 :] for o in s.reads if o.name == result.name]
         if result.shape and not result.index_map and read:
             loops = tuple(a for a in axes_of(read[0]) if workload.axes[a].kind == "parallel")
-            found[number] = replace(statement, result=read[0], loops=loops, is_part=True)
+            found[number] = replace(statement, result=read[0], loops=loops, gathers=frozenset(), is_part=True)
     return tuple(found)
 
 
