@@ -6,7 +6,7 @@ from functools import partial
 
 from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside, sink_of
-from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
+from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
 from tilewright.compiler.families.cpu.complete_schedule import complete, others
 from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
@@ -35,6 +35,7 @@ def read_dispatch(function: ir.Operation, target: Target, task_us: float = TASK_
         partial(_registers, function, dispatch, target),
         lambda schedule: complete(function, schedule, target),
         partial(others, function, target=target),
+        partial(workload_of, function),
         task_us,
     )
 

@@ -49,7 +49,7 @@ class CpuDispatch:
 
     `read_space` is asked when it is needed; `read_registers(tile)` says what the registers of an rTask hold, None where
     sizes say nothing of that. `complete` fills in what a schedule leaves open, and raises ScheduleError for one that no kernel has;
-    `others` lists what its reductions can be beside the best under a tile.
+    `others` lists what its reductions can be beside the best under a tile, `describe` gives the workload with its body.
     """
 
     workload: Workload
@@ -59,7 +59,13 @@ class CpuDispatch:
     read_registers: Callable[[Tile], RegisterSizes | None]
     complete: Callable[[Schedule], Schedule]
     others: Others
+    describe: Callable[[], Workload]
     task_us: float = TASK_US
+
+    @cached_property
+    def described(self) -> Workload:
+        """The workload with what it computes."""
+        return self.describe()
 
     @cached_property
     def space(self) -> Space:

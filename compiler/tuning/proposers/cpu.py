@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
-from tilewright.compiler.tuning.proposers import aligned_cpu, roller_cpu
+from tilewright.compiler.tuning.proposers import aligned_cpu, modelled_cpu, roller_cpu
 from tilewright.compiler.tuning.proposers.proposer import UNGUIDED, Proposer
 
 CPU_PROPOSERS: dict[str, Proposer[CpuDispatch]] = {
     "roller": roller_cpu.propose,
     "aligned": aligned_cpu.propose,
+    "modelled": modelled_cpu.propose,
     **UNGUIDED,
 }
 """By the name that `construct-schedules` knows them by."""

@@ -3,7 +3,8 @@
 propose(subject, count, options) -> [Candidate]      legal points of `subject.space`, at most `count`
 
 roller     constructed by the recursion of OSDI'22, Figure 8, through the knobs of the space
-aligned    all tiles that conform to the alignment rules, by predicted time
+aligned    all tiles that conform to the alignment rules, by predicted time of their rTasks
+modelled   the first of these in the order of the model of complete schedules
 default    what each family of loops takes where nobody chooses
 random     legal points, each as likely as any other
 """
