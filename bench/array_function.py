@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.ir import ir, llvm, parse, run_upstream
+from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.runtime import native
 
@@ -57,9 +58,9 @@ def host_machine() -> llvm_binding.TargetMachine:
 class ArrayFunction:
     """`body` applied to numpy arrays element by element; `assembly` is what LLVM made of it."""
 
-    def __init__(self, body: str, operands: list[str], result: str, lowering: str = ""):
+    def __init__(self, body: str, operands: list[str], result: str, lowering: str = "", scales: bool = False):
         module = loop_over(body, operands, result)
-        run_pipeline(module.operation, "builtin.module(func.func(approximate-math))")
+        run_pipeline(module.operation, f"builtin.module(func.func({ApproximateMath(scales=scales).spec()}))")
         run_upstream(module.operation, LOWERING.format(extra=f"{lowering}," if lowering else ""))
         text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
         attributes = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
@@ -87,9 +88,9 @@ class ArrayFunction:
 
 
 @cache
-def unary(name: str) -> ArrayFunction:
-    """`math.<name>` on f32 arrays."""
-    return ArrayFunction(f"%r = math.{name} %a : f32", ["f32"], "f32")
+def unary(name: str, scales: bool = False) -> ArrayFunction:
+    """`math.<name>` on f32 arrays; `scales` as the pass takes it."""
+    return ArrayFunction(f"%r = math.{name} %a : f32", ["f32"], "f32", scales=scales)
 
 
 @cache

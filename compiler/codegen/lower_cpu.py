@@ -16,6 +16,7 @@ from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
+from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.lower_cpu.stream_stores import StreamStores
@@ -65,7 +66,7 @@ def pipeline(target: Target) -> str:
         expand-strided-metadata,
         lower-affine,
         convert-vector-to-llvm{{enable-x86=true}},
-        convert-complex-to-libm,convert-complex-to-standard,func.func(approximate-math),
+        convert-complex-to-libm,convert-complex-to-standard,func.func({ApproximateMath.for_target(target).spec()}),
         convert-math-to-llvm,convert-math-to-libm,convert-vector-to-llvm,
         convert-complex-to-llvm,
         finalize-memref-to-llvm,

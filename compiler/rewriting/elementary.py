@@ -10,6 +10,7 @@ the Elementary Functions", 1980, and J.-M. Muller, "Elementary Functions", 3rd e
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tilewright.compiler.ir import ir
 from tilewright.compiler.ir import math as math_dialect
@@ -106,6 +107,10 @@ _SQRT_HALF_BITS, _SQRT_HALF_BITS_WIDE = 0x3F3504F3, 0x3FE6A09E667F3BCD
 _LOG2_E, _LOG10_E = math.log2(math.e), math.log10(math.e)
 
 
+Scaled = Callable[[Number, Number], Number]
+"""x 2^n for |n| <= 252, right in the denormal range."""
+
+
 def _power_of_two(n: Number) -> Number:
     """2^n for an integer -126 <= n <= 127, by its exponent field."""
     return ((n + 127) << 23).float_of_bits()
@@ -130,19 +135,19 @@ def _exp_reduced(x: Number, coefficients: tuple[float, ...]) -> tuple[Number, Nu
     return integer, r, r * r * polynomial(r, coefficients)
 
 
-def exp(x: Number) -> Number:
+def exp(x: Number, scaled: Scaled = _times_power_of_two) -> Number:
     """e^x within 1.1 ulp; below -104 it is 0, above 88.73 infinity."""
     clamped = at_least(at_most(x, 89.0), -104.0)
     n, r, tail = _exp_reduced(clamped, EXP)
-    return _times_power_of_two(1.0 + (r + tail), n)
+    return scaled(1.0 + (r + tail), n)
 
 
-def exp2(x: Number) -> Number:
+def exp2(x: Number, scaled: Scaled = _times_power_of_two) -> Number:
     """2^x within 1.1 ulp."""
     clamped = at_least(at_most(x, 129.0), -151.0)
     n, integer = _nearest(clamped, 1.0)
     r = (clamped - n) * math.log(2.0)
-    return _times_power_of_two(1.0 + fma(r * r, polynomial(r, EXP), r), integer)
+    return scaled(1.0 + fma(r * r, polynomial(r, EXP), r), integer)
 
 
 def exp2_weight(x: Number) -> Number:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.ir import arith, ir
+from tilewright.compiler.ir import arith, ir, llvm
 from tilewright.compiler.ir import math as math_dialect
 
 _ORDERED = {"<": 4, "<=": 5, ">": 2, ">=": 3, "==": 1}
@@ -164,6 +164,11 @@ def with_element(type_: ir.Type, element: ir.Type) -> ir.Type:
 def fma(a: Number, b: Number | float, c: Number | float) -> Number:
     """`a * b + c`, rounded once."""
     return Number(math_dialect.fma(a.value, a.lift(b), a.lift(c)))
+
+
+def scaled(x: Number, n: Number) -> Number:
+    """x 2^n by LLVM's `ldexp`, for targets that have an instruction for it: others call libm for every lane."""
+    return Number(llvm.call_intrinsic(x.type, "llvm.ldexp", [x.value, n.value], [], []))
 
 
 def select(condition: Number, yes: Number | float, no: Number | float) -> Number:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import Combination, Structure, vectorize_values
+from tilewright.compiler.families.cpu.vector_prologue import Prologue
 from tilewright.compiler.ir import arith, ir, memref, vector
 from tilewright.compiler.nouns.register_tiles import DotTile
 
@@ -116,9 +117,10 @@ class ContiguousLoops(LoopNest):
         plan: Contiguous,
         tile: DotTile,
         fill: ir.Value | None,
+        prologue: Prologue | None = None,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
+        self.r, self.plan, self.tile, self.fill, self.prologue = reduction, plan, tile, fill, prologue
         self.operands = list(reduction.op.operands)
         element = ir.ShapedType(self.operands[-1].type).element_type
         self.type = ir.VectorType.get([plan.lanes], element)
@@ -205,7 +207,9 @@ class ContiguousLoops(LoopNest):
         if key not in loaded:
             type_ = ir.VectorType.get([plan.lanes], ir.ShapedType(self.operands[operand].type).element_type)
             place = self.address(operand, moved)
-            if plan.inner in used:
+            if self.prologue is not None and operand == self.prologue.operand:
+                loaded[key] = self.prologue.load(place, plan.lanes)
+            elif plan.inner in used:
                 loaded[key] = vector.load(type_, self.operands[operand], place)
             else:
                 loaded[key] = vector.broadcast(type_, memref.load(self.operands[operand], place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims
@@ -13,7 +13,7 @@ from tilewright.compiler.ir import affine, ir, memref, vector
 Store = Callable[[ir.Value, list[ir.Value]], None]
 """Takes a vector of results and its place in the output."""
 
-_IN_BETWEEN = ("arith.", "affine.", "memref.subview", "memref.alloc", "memref.cast")
+IN_BETWEEN = ("arith.", "affine.", "memref.subview", "memref.alloc", "memref.cast")
 
 _SHORT_MATH = {
     "math.absf",
@@ -67,23 +67,10 @@ class Epilogue:
             "reduction" in str(k) for k in op.attributes["iterator_types"]
         ):
             return None
-        if not all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types):
+        if len(list(body.arguments[inputs].uses)) or not is_plain(body):
             return None
-        if len(list(body.arguments[inputs].uses)) or not _is_plain(body):
+        if loops[-1] not in map_dims(maps[-1]) or not reads_along(maps, types, loops[-1]):
             return None
-        if loops[-1] not in map_dims(maps[-1]):
-            return None
-        for map_, type_ in zip(maps, types):
-            if not _is_float(ir.ShapedType(type_).element_type):
-                return None
-            if loops[-1] in map_dims(map_):
-                unit = ir.MemRefType(type_).get_strides_and_offset()[0][-1] == 1
-                if (
-                    not unit
-                    or not is_contiguous_along(map_, loops[-1])
-                    or loops[-1] not in dims(map_.results[-1])
-                ):
-                    return None
         return cls(op, position, loops)
 
     @property
@@ -98,19 +85,47 @@ class Epilogue:
         at = dict(zip(self.loops, place))
         maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
         body = self.op.regions[0].blocks[0]
-        values = {body.arguments[self.position]: value}
-        for i, map_ in enumerate(maps[:-1]):
-            if i == self.position:
-                continue
-            operand = self.op.operands[i]
-            type_ = ir.VectorType.get([lanes], ir.ShapedType(operand.type).element_type)
-            where = _address(map_, at)
-            if self.loops[-1] in map_dims(map_):
-                values[body.arguments[i]] = vector.load(type_, operand, where)
-            else:
-                values[body.arguments[i]] = vector.broadcast(type_, memref.load(operand, where))
+        values = values_at(self.op, at, self.loops[-1], lanes, {body.arguments[self.position]: value})
         (result,) = vectorize_body(body, values, lanes)
         vector.store(result, self.op.operands[len(maps) - 1], _address(maps[-1], at))
+
+
+def reads_along(maps: Sequence[ir.AffineMap], types: Sequence[ir.Type], loop: int) -> bool:
+    """Whether all operands are static floats that vectors along `loop` follow, or that stay the same along it."""
+    if not all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types):
+        return False
+    if not all(isinstance(ir.ShapedType(t).element_type, ir.FloatType) for t in types):
+        return False
+    return all(
+        ir.MemRefType(type_).get_strides_and_offset()[0][-1] == 1
+        and is_contiguous_along(map_, loop)
+        and loop in dims(map_.results[-1])
+        for map_, type_ in zip(maps, types)
+        if loop in map_dims(map_)
+    )
+
+
+def values_at(
+    op: ir.Operation,
+    at: dict[int, ir.Value],
+    inner: int,
+    lanes: int,
+    known: Mapping[ir.Value, ir.Value] | None = None,
+) -> dict[ir.Value, ir.Value]:
+    """What the body of a generic reads for `lanes` steps of loop `inner` from loops at `at`, beside what is `known`."""
+    body, values = op.regions[0].blocks[0], dict(known or {})
+    maps = [ir.AffineMapAttr(a).value for a in op.attributes["indexing_maps"]]
+    for i, map_ in enumerate(maps[:-1]):
+        if body.arguments[i] in values:
+            continue
+        operand = op.operands[i]
+        type_ = ir.VectorType.get([lanes], ir.ShapedType(operand.type).element_type)
+        where = _address(map_, at)
+        if inner in map_dims(map_):
+            values[body.arguments[i]] = vector.load(type_, operand, where)
+        else:
+            values[body.arguments[i]] = vector.broadcast(type_, memref.load(operand, where))
+    return values
 
 
 def _next(producer: ir.Operation) -> ir.Operation | None:
@@ -118,7 +133,7 @@ def _next(producer: ir.Operation) -> ir.Operation | None:
     behind = False
     for view in producer.block.operations:
         op = view.operation
-        if behind and not op.name.startswith(_IN_BETWEEN):
+        if behind and not op.name.startswith(IN_BETWEEN):
             return op
         behind = behind or op == producer
     return None
@@ -133,7 +148,7 @@ def _address(map_: ir.AffineMap, at: dict[int, ir.Value]) -> list[ir.Value]:
     ]
 
 
-def _is_plain(body: ir.Block) -> bool:
+def is_plain(body: ir.Block) -> bool:
     """Whether the body only computes: no indices, loads or checks."""
     names = [view.operation.name for view in body.operations]
     return all(
@@ -141,7 +156,3 @@ def _is_plain(body: ir.Block) -> bool:
     ) and not any(
         isinstance(value.type, ir.IndexType) for view in body.operations for value in view.operation.results
     )
-
-
-def _is_float(type_: ir.Type) -> bool:
-    return isinstance(type_, ir.FloatType)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting import elementary
-from tilewright.compiler.rewriting.expression import Number, element_of
+from tilewright.compiler.rewriting.expression import Number, element_of, scaled
+from tilewright.compiler.targets.target import Target
 
 EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.acos": elementary.acos,
@@ -37,6 +39,11 @@ WIDE: dict[str, Callable[..., Number]] = {
     "math.fpowi": elementary.pow_integer_wide,
     "math.log1p": elementary.log1p_wide,
 }
+_SCALED: dict[str, Callable[..., Number]] = {
+    "math.exp": partial(elementary.exp, scaled=scaled),
+    "math.exp2": partial(elementary.exp2, scaled=scaled),
+}
+"""Expansions for targets that multiply by a power of two in one instruction: it replaces eight."""
 _CORRECTED = ("math.expm1", "math.log1p")
 """What `convert-math-to-llvm` computes from exp and log, without the digits of small numbers."""
 LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "sinh"))
@@ -65,18 +72,25 @@ class ApproximateMath(Pass):
     six instructions instead of three.
 
     Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too. With
-    `only_corrected` nothing but `expm1` and `log1p` is replaced.
+    `only_corrected` nothing but `expm1` and `log1p` is replaced. `scales`: the target has an instruction for x 2^n
+    (AVX-512's `vscalefps`), which LLVM makes of `llvm.ldexp`.
     """
 
     anchor: ClassVar[str] = "func.func"
     only_corrected: bool = False
+    scales: bool = False
+
+    @classmethod
+    def for_target(cls, target: Target) -> ApproximateMath:
+        """The pass for a CPU."""
+        return cls(scales="avx512f" in target.cpu_features)
 
     def run(self, op: ir.Operation) -> None:
         for inner in walk(op):
             if self.only_corrected and inner.name not in _CORRECTED:
                 continue
             if inner.name in EXPANSIONS or inner.name in LIBM_ONLY:
-                _expand(inner)
+                _expand(inner, self.scales)
             elif inner.name in ("arith.maximumf", "arith.minimumf"):
                 _ignore_sign_of_zero(inner)
 
@@ -88,7 +102,7 @@ def _ignore_sign_of_zero(op: ir.Operation) -> None:
         op.attributes["fastmath"] = ir.Attribute.parse(f"#arith.fastmath<{','.join([*kept, 'nsz'])}>")
 
 
-def _expand(op: ir.Operation) -> None:
+def _expand(op: ir.Operation, scales: bool) -> None:
     element = element_of(op.results[0].type)
     with op.location, ir.InsertionPoint(op):
         operands = [Number(operand) for operand in op.operands]
@@ -102,7 +116,8 @@ def _expand(op: ir.Operation) -> None:
             f32 = ir.F32Type.get()
             wide = [number.to(f32) if number.is_float else number for number in operands]
             if op.name in EXPANSIONS:
-                result = EXPANSIONS[op.name](*wide).to(element)
+                expansion = (_SCALED if scales and op.name in _SCALED else EXPANSIONS)[op.name]
+                result = expansion(*wide).to(element)
             elif isinstance(element, ir.F32Type):
                 return
             else:

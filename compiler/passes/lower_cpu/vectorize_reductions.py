@@ -45,6 +45,7 @@ from tilewright.compiler.families.cpu.contiguous_loops import Contiguous, Contig
 from tilewright.compiler.families.cpu.grouped_loops import Grouped, GroupedLoops
 from tilewright.compiler.families.cpu.reduction import Structure, allow_reassociation, take_fill
 from tilewright.compiler.families.cpu.vector_epilogue import Epilogue
+from tilewright.compiler.families.cpu.vector_prologue import Prologue
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -89,7 +90,10 @@ class VectorizeReductions(Pass):
             if isinstance(plan, Grouped):
                 GroupedLoops(reduction, plan, sizes[0], take_fill(op)).emit()
             elif isinstance(plan, Contiguous):
-                ContiguousLoops(reduction, plan, DotTile(*sizes), take_fill(op)).emit()
+                prologue = Prologue.before(reduction, plan.inner)
+                ContiguousLoops(reduction, plan, DotTile(*sizes), take_fill(op), prologue).emit()
+                if prologue is not None:
+                    prologue.op.erase()
         op.erase()
 
 

@@ -23,6 +23,7 @@ from typing import ClassVar
 from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
 from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
+from tilewright.compiler.families.cpu.vector_memory import memory_of
 from tilewright.compiler.ir import ir, memref, vector, walk
 from tilewright.compiler.nouns.register_tiles import power_below
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -100,20 +101,7 @@ def _reads_result(structure: Structure) -> bool:
     """Whether a block computed twice could differ: the body reads the result, or an input shares its memory."""
     *inputs, output = list(structure.op.operands)
     *_, accumulator = structure.body.arguments
-    return bool(list(accumulator.uses)) or any(_memory(value) == _memory(output) for value in inputs)
-
-
-def _memory(value: ir.Value) -> ir.Value:
-    """The buffer that a memref is a view of."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in (
-        "memref.subview",
-        "memref.cast",
-        "memref.collapse_shape",
-        "memref.expand_shape",
-        "memref.reinterpret_cast",
-    ):
-        value = value.owner.operands[0]
-    return value
+    return bool(list(accumulator.uses)) or any(memory_of(value) == memory_of(output) for value in inputs)
 
 
 class _Blocks(LoopNest):

@@ -74,6 +74,17 @@ def every_exponent(stride: int = 20011) -> np.ndarray:
     return np.arange(0, 2**32, stride, dtype=np.uint64).astype(np.uint32).view(np.float32)
 
 
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_an_instruction_for_powers_of_two_gives_the_same_bits(name: str):
+    x = np.concatenate([every_exponent(), np.linspace(-155, 130, 200_001, dtype=np.float32), SPECIAL])
+    if "avx512f" in _host_features():
+        assert "vscalefps" in unary(name, scales=True).assembly
+    else:
+        x = x[::37]  # libm's, one by one
+    found, wanted = unary(name, scales=True)(x), unary(name)(x)
+    np.testing.assert_array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_error_is_within_its_bound(name: str):
     reference, (low, high), bound = UNARY[name]

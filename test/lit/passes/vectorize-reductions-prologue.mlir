@@ -1,0 +1,71 @@
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(vectorize-reductions))' | filecheck %s
+
+// What is summed right after it was computed, element by element, is computed as it is summed, and stored once.
+// CHECK-LABEL: func.func @exponentials(
+// CHECK-SAME: %[[X:.+]]: memref<4x64xf32>, %[[M:.+]]: memref<4xf32>, %[[E:.+]]: memref<4x64xf32>
+// CHECK: scf.for
+// CHECK: vector.load %[[X]]
+// CHECK: memref.load %[[M]]
+// CHECK: %[[V:.+]] = math.exp %{{.+}} : vector<16xf32>
+// CHECK: vector.store %[[V]], %[[E]]
+// CHECK-NOT: vector.load %[[E]]
+// CHECK-NOT: linalg.generic
+func.func @exponentials(%x: memref<4x64xf32>, %m: memref<4xf32>, %e: memref<4x64xf32>, %s: memref<4xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x, %m : memref<4x64xf32>, memref<4xf32>) outs(%e : memref<4x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %d = arith.subf %a, %b : f32
+    %r = math.exp %d : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<4xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%e : memref<4x64xf32>) outs(%s : memref<4xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %out: f32):
+    %r = arith.addf %a, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// In place: a last vector that overlaps the one before would compute it twice.
+// CHECK-LABEL: func.func @in_place(
+// CHECK: linalg.generic
+// CHECK: math.exp %{{.+}} : f32
+// CHECK: vector.load
+func.func @in_place(%e: memref<4x70xf32>, %s: memref<4xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%e : memref<4x70xf32>) outs(%e : memref<4x70xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %r = math.exp %a : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<4xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%e : memref<4x70xf32>) outs(%s : memref<4xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %out: f32):
+    %r = arith.addf %a, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// Read for every column of another operand: computing it each time would cost more than storing it once.
+// CHECK-LABEL: func.func @read_again(
+// CHECK: linalg.generic
+// CHECK: math.exp %{{.+}} : f32
+// CHECK: vector.load
+func.func @read_again(%x: memref<4x64xf32>, %w: memref<8x64xf32>, %e: memref<4x64xf32>, %s: memref<4x8xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : memref<4x64xf32>) outs(%e : memref<4x64xf32>) {
+  ^bb0(%a: f32, %out: f32):
+    %r = math.exp %a : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<4x8xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, k, j) -> (i, j)>, affine_map<(i, k, j) -> (k, j)>, affine_map<(i, k, j) -> (i, k)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%e, %w : memref<4x64xf32>, memref<8x64xf32>) outs(%s : memref<4x8xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %p = arith.mulf %a, %b : f32
+    %r = arith.addf %p, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
