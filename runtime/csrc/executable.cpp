@@ -24,7 +24,8 @@ namespace {
 // a microsecond.
 constexpr double kTinyStep_us = 2;
 // While the helpers sleep, this much work that could have been shared must pass before they are woken: waking
-// costs a few microseconds of the caller and tens until the helper runs.
+// costs a few microseconds of the caller and tens until the helper runs. Work of calls that follow each other while a
+// helper would still be looking for more counts together.
 constexpr double kWorthWaking_us = 20;
 constexpr uint32_t kChunksPerThread = 4;
 constexpr uint64_t kUnknown = ~0ull;
@@ -205,6 +206,7 @@ int64_t Executable::execute(Program &program, int threads, double *step_us) {
     uint64_t begin = step_us ? ticks() : 0;
     bool is_shared = threads > 1 && step.tasks > 1 && step.serial_ticks > tiny;
     if (is_shared && step.serial_ticks != kUnknown && unshared < worth_waking && pool.is_asleep(threads)) {
+      if (!unshared) unshared = pool.unshared_lately();
       unshared += step.serial_ticks;
       is_shared = unshared >= worth_waking;
     }
@@ -233,6 +235,7 @@ int64_t Executable::execute(Program &program, int threads, double *step_us) {
       break;
     }
   }
+  if (unshared) pool.remember_unshared(unshared < worth_waking ? unshared : 0);
   if (is_owner) pool.owner.unlock();
   return result;
 }

@@ -141,6 +141,13 @@ bool Pool::is_asleep(int threads) const {
   return true;
 }
 
+uint64_t Pool::unshared_lately() const { return unshared_ && ticks() < unshared_until_ ? unshared_ : 0; }
+
+void Pool::remember_unshared(uint64_t ticks_of_work) {
+  unshared_ = ticks_of_work;
+  unshared_until_ = ticks() + uint64_t(kHelperSpin_us * ticks_per_us());
+}
+
 void Pool::wait_for_helpers() {
   uint64_t deadline = 0;
   while (uint32_t left = pending_.load(std::memory_order_acquire)) {

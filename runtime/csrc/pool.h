@@ -42,6 +42,11 @@ class Pool {
   // True when all helpers of a run on `threads` threads sleep, so that publishing work costs system calls.
   bool is_asleep(int threads) const;
 
+  // Ticks of work that runs kept to their callers while helpers slept, if the last of them ended so lately that a woken
+  // helper would still look for work; and what a run adds to it. Call with `owner` held.
+  uint64_t unshared_lately() const;
+  void remember_unshared(uint64_t ticks_of_work);
+
   void worker(int id);
 
  private:
@@ -61,6 +66,7 @@ class Pool {
   std::atomic<int32_t> status_{0};
   int helpers_ = 0;
   uint32_t generation_ = 0;
+  uint64_t unshared_ = 0, unshared_until_ = 0;
 };
 
 }  // namespace tw

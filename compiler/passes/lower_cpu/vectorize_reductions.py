@@ -90,11 +90,16 @@ class VectorizeReductions(Pass):
             if isinstance(plan, Grouped):
                 GroupedLoops(reduction, plan, sizes[0], take_fill(op)).emit()
             elif isinstance(plan, Contiguous):
-                prologue = Prologue.before(reduction, plan.inner)
-                ContiguousLoops(reduction, plan, DotTile(*sizes), take_fill(op), prologue).emit()
-                if prologue is not None:
-                    prologue.op.erase()
+                _emit_along(reduction, plan, DotTile(*sizes))
         op.erase()
+
+
+def _emit_along(reduction: Structure, plan: Contiguous, tile: DotTile) -> None:
+    """Writes the loops in front of the reduction, in place of what computes its rows element by element."""
+    prologue = Prologue.before(reduction, plan.inner)
+    ContiguousLoops(reduction, plan, tile, take_fill(reduction.op), prologue).emit()
+    if prologue is not None:
+        prologue.op.erase()
 
 
 def _emit(reduction: Structure, plan: Broadcast, tile: RegisterTile) -> None:

@@ -109,6 +109,34 @@ def test_work_is_spread_and_helpers_block_signals(compile_c):
     assert {identity & 1 for identity in seen} == {0, 1}  # the caller takes SIGINT, the helper does not
 
 
+def test_short_runs_that_follow_each_other_wake_sleeping_helpers(compile_c):
+    source = IDENTITY.replace("100000", "100")  # about 5 us in all: alone, not worth it
+    built = package([kernel(compile_c(source))], [step(0, 64, "output")], inputs=(), outputs=("i64[64]",))
+    run = Executable(built, num_threads=2)
+    deadline = time.monotonic() + 20
+    seen: set[int] = set()
+    while len(seen) < 2 and time.monotonic() < deadline:
+        run()
+        time.sleep(0.005)  # the helper falls asleep
+        seen = set()
+        for _ in range(300):
+            seen |= set(run()[0].tolist())
+    assert len(seen) == 2
+
+
+def test_short_runs_far_apart_leave_helpers_asleep(compile_c):
+    source = IDENTITY.replace("100000", "100")
+    built = package([kernel(compile_c(source))], [step(0, 64, "output")], inputs=(), outputs=("i64[64]",))
+    run = Executable(built, num_threads=2)
+    for _ in range(20):  # until what it takes is known, busy machines included
+        run()
+    alone = 0
+    for _ in range(40):
+        time.sleep(0.005)
+        alone += len(set(run()[0].tolist())) == 1
+    assert alone >= 30
+
+
 def test_helpers_follow_the_callers_floating_point_mode(compile_c):
     built = package([kernel(compile_c(MXCSR))], [step(0, 64, "output")], inputs=(), outputs=("i32[64]",))
     run = Executable(built, num_threads=2)
