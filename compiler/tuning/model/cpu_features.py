@@ -2,7 +2,7 @@
 
     found = cpu_features(workload, schedules, target)
     found["traffic.L2"]                  // bytes that one rTask loads into L2: [n]
-    FEATURES["traffic.L2"].unit          // "B"
+    found.unit("traffic.L2")             // "bytes into a cache"
 
 Counts are those of one rTask. The dispatch's statements run one after the other in it; `found.parts` has the columns of each.
 """
@@ -31,6 +31,32 @@ from tilewright.compiler.tuning.model.roles import (
     is_contiguous,
 )
 from tilewright.compiler.tuning.model.statements import RESULT, Statement, read_statements, whole_statement
+
+UNITS = {
+    "tasks": "rTasks",
+    "rounds": "rTasks of the busiest core",
+    "balance": "part of all cores' time that has rTasks",
+    "computed": "points computed, of those that are needed",
+    "arithmetic": "vector instructions, in multiply-adds",
+    "stalled": "multiply-adds that could have been started",
+    "loads": "instructions",
+    "stores": "instructions",
+    "spilled": "sums that are stored and loaded, each time",
+    "shuffles": "instructions",
+    "starts": "innermost loops begun",
+    "registers": "vector registers",
+    "useful": "vector instructions that are needed, in multiply-adds",
+    "utilisation": "useful of all arithmetic",
+    "loads_per_multiply_add": "instructions per multiply-add",
+    "traffic": "bytes into a cache",
+    "footprint": "bytes",
+    "run": "bytes side by side",
+    "line_use": "bytes used of those of its cache lines",
+    "packed": "0 or 1",
+    "strided": "0 or 1",
+    "streamed": "bytes stored past the caches",
+}
+"""What columns count, by their names up to the first dot: `traffic.L2.in0` is that of one level and one operand."""
 
 WALKED_SHARE = 0.75
 """The part of a cache that keeps what several statements walk in turn: measured on Zen 5, 4096 rows of a softmax that take
@@ -63,6 +89,11 @@ class CpuFeatures:
 
     def __len__(self) -> int:
         return len(self.columns["tasks"])
+
+    @staticmethod
+    def unit(name: str) -> str:
+        """What a column counts."""
+        return UNITS[name.partition(".")[0]]
 
     def matrix(self) -> np.ndarray:
         """All columns side by side: [n, columns]."""

@@ -114,8 +114,10 @@ class Footprints:
 
     def _lines(self, runs: Runs) -> np.ndarray:
         item, line, run, count = self.geometry.element_bytes, self.line_bytes, runs.nbytes, runs.count
-        # A run that begins anywhere lies in a line more than it fills, less what the first of it takes.
-        begun = np.where(self._aligned & (run % line == 0), run, np.ceil((run + line - item) / line) * line)
+        # Tiles start at multiples of themselves: where rows are aligned so are they. A run that begins anywhere lies in a line
+        # more than it fills, less what the first of it takes.
+        even = self._aligned & ((run % line == 0) | (line % np.maximum(run, 1) == 0))
+        begun = np.where(even, np.ceil(run / line), np.ceil((run + line - item) / line)) * line
         whole = np.asarray([self._extent_bytes(o) for o in self.operands])
         return np.minimum(begun * count, np.maximum(whole + line, run))
 
