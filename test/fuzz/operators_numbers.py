@@ -94,7 +94,7 @@ _FUNCTIONS = {
         "F.leaky_relu({float}, <-0.3|0.0|1.5>)",
         "F.hardtanh({number}, <-2|0>, <1|3>)",
         "F.glu({float22}[:, :1].repeat(1, 2), dim=<1|-1>)",
-        "torch.logit({float}.sigmoid(), eps=<1e-3|0.1>)",
+        "torch.logit({float}, eps=<1e-3|0.1>)",
         "torch.nan_to_num({any}, nan=<0.5|-1>, posinf=<2|1e3>, neginf=<-2|None>)",
         "torch.frexp({float}.float())[0]",
         "torch.ldexp({float}, torch.tensor([<2|-3|0>]))",

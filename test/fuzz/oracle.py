@@ -29,8 +29,8 @@ AMPLITUDE = 4.0
 _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
 _MEDIANS = (torch.median, torch.nanmedian, torch.Tensor.median, torch.Tensor.nanmedian)
-_CANCELS = re.compile(r"logaddexp")
-"""A sum of the larger operand and of a number up to ln 2, which may cancel."""
+_CANCELS = re.compile(r"logaddexp|logit")
+"""A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
 _SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _EXACTLY: dict[Any, Any] = {F.hardsigmoid: lambda x, inplace=False: F.relu6(x + 3) / 6}
 """Functions by their definition, where eager PyTorch has a number of it in single precision for all types."""

@@ -228,13 +228,15 @@ class OwnFunctions(TorchFunctionMode):
     """Calls our forms of FUNCTIONS.
 
     A slice that was looked up is a copy where eager PyTorch has a view. Writing to either of the two afterwards is
-    refused, since the other would not see it.
+    refused, since the other would not see it. So is writing to a tensor whose elements share memory, as those of
+    `expand` and of windows do, or to a view of one: PyTorch's tracer adds what is written to each, or ends.
     """
 
     def __init__(self, place: Place):
         super().__init__()
         self._place = place
         self._copied: list[torch.Tensor] = []
+        self._overlapping: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
@@ -244,14 +246,47 @@ class OwnFunctions(TorchFunctionMode):
                     "changes a tensor of which x[n] with a tensor n took a copy, or that copy; clone it first"
                 )
                 raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
+        if self._overlapping:
+            written = [*args[:1]] if writes(func) else []
+            if any(self._shares(tensor) for tensor in [*written, (kwargs or {}).get("out")]):
+                reason = (
+                    "changes a tensor whose elements share memory, as `expand` and `unfold` make them, or a "
+                    "view of one; clone it first"
+                )
+                raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
         found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+        self._follow(found, args)
         if func is torch.Tensor.__getitem__ and _numbered(*args) is not None:
             self._copied += [args[0], found]
         return found
 
+    def _shares(self, tensor: Any) -> bool:
+        return any(tensor is other for other in self._overlapping)
+
+    def _follow(self, found: Any, args: tuple[Any, ...]) -> None:
+        """Takes note of results whose elements share memory, and of views of such tensors."""
+        source = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        for made in found if isinstance(found, (tuple, list)) else [found]:
+            if source is None or not isinstance(made, torch.Tensor) or made.layout != torch.strided:
+                continue
+            viewed = self._shares(source) and _storage(made) == _storage(source)
+            if viewed or overlaps(made):
+                self._overlapping.append(made)
+
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
+
+
+def overlaps(tensor: torch.Tensor) -> bool:
+    """Whether steps along some dimension end inside of what others span: elements share memory, or interleave."""
+    reach = 0
+    for step, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and tensor.numel():
+            if step <= reach and (reach or not step):
+                return True
+            reach += step * (size - 1)
+    return False
 
 
 def replace_functions(module: GraphModule) -> None:

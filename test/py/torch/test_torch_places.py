@@ -93,6 +93,57 @@ def test_a_copy_in_place_of_a_view_is_not_written_to():
         torch.testing.assert_close(compiled(*args), function(*args))
 
 
+SHARED = {
+    "expand": lambda z: z.expand(3, 4),
+    "broadcast": lambda z: torch.broadcast_to(z, (2, 3, 4))[1],
+    "unfold": lambda z: z.unfold(0, 2, 1),
+    "strides": lambda z: z.as_strided((3, 2), (1, 1)),
+}
+INTO = {
+    "one copy": lambda y: y[1].mul_(2),
+    "an element": lambda y: y.__setitem__((0, 1), 5),
+    "views of views": lambda y: y.t().narrow(1, 0, 1).squeeze(1)[1:].zero_(),
+    "detached": lambda y: y.detach().select(0, 1).add_(1),
+    "results": lambda y: torch.add(y[0], 1, out=y[1]),
+}
+
+
+@pytest.mark.parametrize("into", INTO.values(), ids=INTO)
+@pytest.mark.parametrize("shared", SHARED.values(), ids=SHARED)
+def test_elements_that_share_memory_are_not_written_to(shared, into):
+    def written(x):
+        z = x * 2
+        into(shared(z))
+        return z
+
+    with pytest.raises(UnsupportedError, match="elements share memory"):
+        tilewright.compile(written, (torch.randn(4),))
+
+
+APART = {
+    "copies": lambda z: (z.expand(3, 4).clone(), z.unfold(0, 2, 1).contiguous()),
+    "windows beside each other": lambda z: (z.unfold(0, 2, 2), z.unfold(0, 1, 1)),
+    "expanded to one": lambda z: (z.expand(1, 4), z[:, None].expand(4, 1).t()),
+    "turned": lambda z: (z.view(2, 2).t(), z.view(2, 2)[:, ::2]),
+    "strides": lambda z: (z.as_strided((2, 2), (1, 2)), z.as_strided((2, 1), (3, 0))),
+}
+
+
+@pytest.mark.parametrize("apart", APART.values(), ids=APART)
+def test_elements_apart_are_written_to_beside_those_that_share_memory(apart):
+    def written(x):
+        z = x * 2
+        for y in apart(z):
+            y[:1].add_(1)
+        repeated = z.expand(3, 4)
+        z.mul_(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+        return z, repeated * 1
+
+    x = torch.randn(4)
+    for ours, eager in zip(tilewright.compile(written, (x,))(x), written(x)):
+        torch.testing.assert_close(ours, eager)
+
+
 OF_NUMBERS = {
     "quotient": lambda: torch.div(64, 8, rounding_mode="trunc"),
     "floored quotient": lambda: torch.div(-7, 2, rounding_mode="floor"),
