@@ -81,7 +81,12 @@ def tile_space(
 
     def read(schedule: Schedule) -> Mapping[str, Value]:
         own = sizes_of(schedule.gpu or GpuTile())
+        if own["kernel"] != usual["kernel"]:
+            raise ScheduleError(f"gpu.kernel is {own['kernel']}, not {usual['kernel']}")
         found = {name: own.get(name, 0) for name in domains}
+        for knob in knobs:
+            if found[knob.name] not in knob.domain:
+                return found
         if (broken := inexact(schedule, write(found))) is not None:
             raise ScheduleError(broken)
         return found

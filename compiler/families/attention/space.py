@@ -24,7 +24,7 @@ def space(problem: AttentionProblem, constructed: Schedule, target: Target) -> S
     if said.kernel == "wgmma":
         domains = {
             "block[0]": up_to(shape.rows, range(WARPGROUP_ROWS, WARPGROUP_ROWS * MOST_GROUPS + 1, WARPGROUP_ROWS)),
-            "block[1]": up_to(shape.columns, range(STEP, MOST_KEYS + 1, STEP)),
+            "block[1]": range(STEP, MOST_KEYS + 1, STEP),
             "stages": range(2, 7),
         }  # fmt: skip
 

@@ -14,7 +14,8 @@ from tilewright.compiler.targets.target import Target
 
 _POWERS = tuple(1 << n for n in range(15))
 _THREADS = (32, 64, 128, 256, 512, 1024)
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_WAVES = 4
+"""Blocks of a divided row for every multiprocessor, at most."""
 
 
 def space(problem: RowDispatch, constructed: Schedule, target: Target) -> Space:
@@ -51,6 +52,6 @@ def space(problem: RowDispatch, constructed: Schedule, target: Target) -> Space:
         "block[1]": up_to(shape.columns, columns),
         "threads": _THREADS,
         "vector": [n for n in _POWERS if n <= shape.vector],
-        "split_k": up_to(shape.columns, _SPLITS),
+        "split_k": range(1, 1 + min(shape.columns, _WAVES * target.num_cores)),
     }
     return tile_space(domains, layout_rules(shape, target.num_cores), constructed, lambda sizes: {})

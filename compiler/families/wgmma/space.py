@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tilewright.compiler.families.contraction.problem import Contraction
 from tilewright.compiler.families.tile_space import Said, tile_space, up_to
-from tilewright.compiler.families.wgmma.family import operand_type, rules
-from tilewright.compiler.families.wgmma.plan import column_step
+from tilewright.compiler.families.wgmma.family import rules
 from tilewright.compiler.families.wgmma.rules import CLUSTERS, MOST_WARPGROUPS
 from tilewright.compiler.families.wgmma.tile import MOST_COLUMNS, WARPGROUP_ROWS, WARPGROUP_THREADS
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
@@ -14,13 +13,13 @@ from tilewright.compiler.targets.target import Target
 
 _STAGES = range(2, 9)
 _SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-_RASTERS = (1, 2, 4, 8, 16, 32)
+_RASTERS = (*range(1, 17), 32, 64)
 
 
 def space(problem: Contraction, constructed: Schedule, target: Target) -> Space:
     """The schedules of a contraction's wgmma kernels; the constructed one is among them."""
-    said, type_ = constructed.gpu or GpuTile(), operand_type(problem)
-    columns = sorted({8, 16, 24, *range(column_step(type_, MOST_COLUMNS), MOST_COLUMNS + 1, 16)})
+    said = constructed.gpu or GpuTile()
+    columns = sorted({8, 24, *range(16, MOST_COLUMNS + 1, 16)})
     rows = range(WARPGROUP_ROWS, WARPGROUP_ROWS * MOST_WARPGROUPS + 1, WARPGROUP_ROWS)
     domains = {
         "block[0]": up_to(problem.extent("m"), rows),

@@ -20,6 +20,7 @@ from tilewright.compiler.families.gpu.families import Completed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
+from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
 from tilewright.compiler.targets.target import resolve
 
 TARGETS = ("cuda:sm_70", "cuda:sm_80", "cuda:sm_90a")
@@ -69,6 +70,23 @@ def test_constructed_schedules_are_the_defaults(case: str, target: str) -> None:
     assert first.schedule in whole and whole.default() == first.schedule
     labels = whole.columns(whole.draw(64 * len(found), np.random.default_rng(0)))["kernel"]
     assert set(labels.tolist()) == set(found), "every kernel is drawn from"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", CASES)
+def test_candidates_are_members(case: str, target: str) -> None:
+    """What models propose for measurements, once families have completed it."""
+    _module, found = kernels(case, target)
+    (first, _), described = next(iter(found.values())), resolve(target)
+    construct = replace(ConstructSchedules.for_target(described), top_k=10)
+    with first.function.context, first.function.location:
+        offered = construct.candidates_or_none(first.function) or []
+    for candidate in offered:
+        made = families.constructed(first.function, candidate.schedule, described)
+        assert made.gpu is not None
+        _, space = found[made.gpu.kernel]
+        point = space.point(replace(made, levels=()))
+        assert space.legal(point[None])[0] == KEPT
 
 
 @pytest.mark.parametrize("target", TARGETS)
