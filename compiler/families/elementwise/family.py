@@ -404,11 +404,9 @@ def _write_part(
         with builder.if_(among(first_block + main, first_block + own.blocks)):
             elements = _elements(dispatch, buffers, 1, messages, status)
             point = (number - main) * own.threads + builder.thread_id()
-            alive = [point < own.rest]
-            elements.bases[0] = builder.raw(builder.minimum(point, own.rest - 1) + (part.points - own.rest))
-            _stores(
-                dispatch, part, elements, buffers, own.tile.loops(Flat(0, own.points, 1), part.extents), alive
-            )
+            elements.bases[0] = builder.raw(builder.minimum(point, own.rest - 1) + (own.points - own.rest))
+            tiles = own.tile.loops(Flat(0, own.points, 1), part.extents)
+            _stores(dispatch, part, elements, buffers, tiles, [point < own.rest] * len(tiles))
 
 
 def _stores(
@@ -430,7 +428,7 @@ def _stores(
             buffer = buffers[len(dispatch.inputs) + result]
             own.append((buffer, loops, elements.all_lanes(elements.of(tensor, loops), buffer.element)))
         pending.append(own)
-    for own, holds in zip(pending, alive):
+    for own, holds in zip(pending, alive, strict=True):
         if not own:
             continue
         condition = builder.Value(holds.value) if isinstance(holds, builder.Value) else holds

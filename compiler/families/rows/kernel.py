@@ -89,13 +89,13 @@ class RowKernel:
         self.piece = piece
         first = (group * layout.beside + beside) * layout.lanes
         extents = [problem.extents[axis] for axis in self.order.rows]
+        ragged = bool(problem.num_rows % layout.block_rows)
+        # Past the last rows, a thread has the last ones again: as many as one access takes, which are whole.
+        inside = minimum(first, problem.num_rows - layout.lanes) if ragged else first
         self.rows, self.present = [], []
         for lane in range(layout.lanes):
-            number = first + lane
-            ragged = bool(problem.num_rows % layout.block_rows)
-            self.present.append(number < problem.num_rows if ragged else True)
-            inside = minimum(number, problem.num_rows - 1) if ragged else number
-            self.rows.append(dict(zip(self.order.rows, delinearized(inside, extents))))
+            self.present.append(first + lane < problem.num_rows if ragged else True)
+            self.rows.append(dict(zip(self.order.rows, delinearized(inside + lane, extents))))
         for rank in range(problem.rounds):
             partial = self.folded(problem.reductions(rank))
             if layout.meets:

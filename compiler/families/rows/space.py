@@ -23,7 +23,7 @@ def space(problem: RowDispatch, constructed: Schedule, target: Target) -> Space:
     said, shape, rows = constructed.gpu or GpuTile(), problem.shape, problem.problem
     if isinstance(rows, SortProblem):
         own = sorts.rules(rows, problem.types, said, target)
-        domains: dict[str, tuple[int, ...] | list[int]] = {"threads": _THREADS}
+        domains: dict[str, tuple[int, ...] | list[int] | range] = {"threads": _THREADS}
         if len(said.block) == 2:
             widths = [n for n in _POWERS if rows.kept < n < rows.length]
             domains |= {"block[0]": up_to(rows.rows, _POWERS[:9]), "block[1]": [*widths, rows.length]}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 
 import numpy as np
 import pytest
 import torch
-from dispatch_runs import dispatches, dtype_of, launched
+from dispatch_runs import dispatches, dtype_of, launched, run
 from test_schedules_obeyed import CASES, asked_of, r, schedule_of
 
 from tilewright.compiler.dialects import schedule_attribute
@@ -178,3 +179,26 @@ def test_parts_of_k_are_summed_column_by_column(thread: tuple[int, int]) -> None
     tile = GpuTile("simt", block=(16, 32, 16), thread=thread, stages=2, split_k=3, raster=1, resident=1)
     schedule = families.complete(completed.function, Schedule(gpu=tile), resolve("cuda:sm_80")).schedule
     assert schedule_of(emitted(completed, schedule, "cuda:sm_80")) == schedule
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "tile"),
+    [
+        (lambda x: x.sum(0), (7, 20), GpuTile("rows", 32, (32, 4), vector=4, split_k=1)),
+        (lambda x: x.sum(0), (70, 20), GpuTile("rows", 64, (8, 32), vector=2, split_k=3)),
+        (lambda x: x.var(1), (2, 30, 12), GpuTile("rows", 32, (16, 16), vector=4, split_k=1)),
+        (lambda x: torch.softmax(x, 0), (9, 52), GpuTile("rows", 64, (32, 16), vector=4, split_k=1)),
+        (lambda x: torch.nn.functional.max_pool2d(x, 2), (1, 4, 12, 12), GpuTile("windows", 96, (9216,), thread=(6, 16), vector=16)),
+        (lambda x: torch.nn.functional.avg_pool2d(x, 3, 1), (1, 1, 6, 8), GpuTile("windows", 32, (512,), thread=(4, 4), vector=4)),
+        (lambda x: torch.tanh(x), (7, 5), GpuTile("elementwise", 32, (64,), vector=2)),
+    ],
+)  # fmt: skip
+def test_vectors_past_the_end_lie_inside(function, shape: tuple[int, ...], tile: GpuTile) -> None:
+    """Where blocks, threads or vectors do not come out even, those that have nothing to do read what others read."""
+    x = torch.arange(prod(shape)).reshape(shape).mul(0.37).sin()
+
+    def emit(dispatch: ir.Operation, schedule: Schedule, target) -> ir.Module:
+        return families.emit(families.complete(dispatch, Schedule(gpu=tile), target), target)
+
+    (found,) = run(function, (x,), emit, target="a100")
+    torch.testing.assert_close(found, function(x), rtol=1e-5, atol=1e-5)
