@@ -30,7 +30,13 @@ from tilewright.compiler.tuning.model.roles import (
     column_operand,
     is_contiguous,
 )
-from tilewright.compiler.tuning.model.statements import RESULT, Statement, read_statements, whole_statement
+from tilewright.compiler.tuning.model.statements import (
+    RESULT,
+    Statement,
+    axes_of,
+    read_statements,
+    whole_statement,
+)
 
 UNITS = {
     "tasks": "rTasks",
@@ -158,6 +164,7 @@ class _Cuts:
         self.seen: set[str] = set()
         self.held = self._held()
         self.fused = self._fused()
+        self.met = self._met()
 
     def _held(self) -> np.ndarray:
         """Bytes of all tensors that one rTask touches: [n]."""
@@ -187,6 +194,17 @@ class _Cuts:
             last = next((a for a in reversed(plain) if a is not None), None)
             if last is not None and is_contiguous(s.result, last):
                 found[number] = np.isin(self.kinds[number - 1], ("products", "windows", "dots", "winograd"))
+        return found
+
+    def _met(self) -> dict[int, np.ndarray]:
+        """By reduction: where what it reads of the one before is computed as it is met, on the same vectors [n]."""
+        found = {}
+        for number, s in enumerate(self.statements[1:], 1):
+            before = self.statements[number - 1]
+            read = [o for o in s.reads if o.name == before.result.name]
+            plain = not before.reduction and all(op.name != "index" for op in before.arithmetic)
+            if s.reduction and plain and len(read) == 1 and set(axes_of(read[0])) == set(s.loops):
+                found[number] = self.kinds[number] == "along"
         return found
 
     def _footprints(self, statement: Statement) -> Footprints:
@@ -229,6 +247,8 @@ class _Cuts:
             kept = ~self.fused[number]
             part.counts["loads"] *= np.where(kept, 1.0, (len(s.reads) - 1) / max(1, len(s.reads)))
             part.counts["starts"] *= kept
+        if number in self.met:
+            part.counts["loads"] *= np.where(self.met[number], (len(s.reads) - 1) / len(s.reads), 1.0)
         return part
 
     def _alike(self, number: int) -> list[tuple[np.ndarray, str, tuple[int, ...]]]:
@@ -292,7 +312,7 @@ class _Cuts:
         touched = [footprints.touched(part) for part in parts]
         found: dict[str, dict[str, np.ndarray]] = {}
         none = np.zeros(len(rows), dtype=bool)
-        given = self.fused.get(number, np.zeros(len(self.task), dtype=bool))[rows]
+        given = self.fused.get(number, self.met.get(number, np.zeros(len(self.task), dtype=bool)))[rows]
         taken = self.fused[number + 1][rows] if number + 1 in self.fused else none
         before = self.statements[number - 1].result.name
         for level in self.caches:

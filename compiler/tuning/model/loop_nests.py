@@ -250,7 +250,8 @@ def windows(cut: Cut, roles: Windows) -> Nest:
     _add_tiles(nest, count, outer, work, sums, loads, held, cut.target, IN_FLIGHT * float(taps))
     nest.spilled = count * outer * np.clip(held - cut.target.registers_per_thread, 0, None)
     nest.shuffles = count * outer * nest_shuffles
-    nest.useful = cut.product(s.loops) * each / cut.lanes
+    # Rows of windows that are combined once are needed once.
+    nest.useful = np.minimum(cut.product(s.loops) * each / cut.lanes, nest.arithmetic)
     return nest
 
 
@@ -411,7 +412,7 @@ def elementwise(cut: Cut) -> Nest:
     ):
         setattr(nest, name, np.where(plain, value, getattr(nest, name)))
     nest.registers = np.where(square, 2.0 * lanes, float(len(s.reads) + 2))
-    nest.useful = points * max(each, 1.0) / lanes
+    nest.useful = points * each / lanes
     return nest
 
 
