@@ -11,9 +11,11 @@ from typing import Any
 
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
+from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
+from tilewright.compiler.nouns.choices import Choices
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
@@ -38,7 +40,8 @@ def compile(
     `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
     `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
     may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
-    a CUDA graph. With `denormals="flush"` calls on a CPU take denormal numbers for zeros. Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
+    a CUDA graph. With `denormals="flush"` calls on a CPU take denormal numbers for zeros. `choices` is a mapping of what is
+    to be chosen to values, or the path of a JSON file (see docs/choices.md). Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
     prepare()
@@ -120,6 +123,8 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
     ask_precision(module, options.get("precision", "f32"))
+    if options.get("choices") is not None:
+        ask_choices(module, options["choices"])
     if not options.get("winograd", True):
         keep_direct(module)
     package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
@@ -156,12 +161,14 @@ def profiler_options(target: Target) -> ProfilerOptions | None:
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
     given = {"opt": "O0", "precision": "f32", "winograd": True, "denormals": "keep", **(options or {})}
-    unknown = sorted(set(given) - {"cuda_graph", "denormals", "opt", "precision", "winograd"})
+    unknown = sorted(set(given) - {"choices", "cuda_graph", "denormals", "opt", "precision", "winograd"})
     if unknown:
         raise TilewrightError(
-            f"unknown option `{unknown[0]}`; the options are: cuda_graph, denormals, opt, precision, target, winograd, "
-            "and strict under torch.compile"
+            f"unknown option `{unknown[0]}`; the options are: choices, cuda_graph, denormals, opt, precision, target, "
+            "winograd, and strict under torch.compile"
         )
+    if given.get("choices") is not None:
+        given["choices"] = dict(Choices.of(given["choices"]).values)
     if given.get("cuda_graph") not in (None, True, False, "auto"):
         raise TilewrightError(f"cuda_graph: expected True, False or auto, found `{given['cuda_graph']}`")
     if not isinstance(given["winograd"], bool):

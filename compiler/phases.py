@@ -22,6 +22,7 @@ from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED
 from tilewright.compiler.package import plan
 from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
+from tilewright.compiler.passes.dispatch.choose_fusion import ChooseFusion
 from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
 from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
 from tilewright.compiler.passes.graph.choose_winograd import ChooseWinograd
@@ -85,9 +86,11 @@ def _graph(target: Target) -> list[str]:
 
 
 def _layout(target: Target) -> list[str]:
-    choices = [
+    orienting = [
         PackDots.for_target(target).spec(),
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
+    ]
+    choices = [
         ChoosePacking(target.vector_bits, target.registers_per_thread).spec(),
         ChooseWinograd.for_target(target).spec(),
     ]
@@ -107,6 +110,8 @@ def _layout(target: Target) -> list[str]:
         "sink-reshapes",
         _TIDY,
         # GPUs stage operands in shared memory as they need them; blocks as wide as a CPU's vectors would only hinder.
+        *(orienting if target.kind == "cpu" else ()),
+        "name-operations",
         *(choices if target.kind == "cpu" else ()),
     ]
 
@@ -121,6 +126,7 @@ def _packing(target: Target) -> list[str]:
         _TIDY,
         "limit-sorts",
         "materialize-returns",
+        ChooseFusion(under_windows=target.kind == "cpu", where_asked=True).spec(),
     ]
 
 

@@ -47,6 +47,7 @@ def phase_names() -> list[str]:
 @click.option("--to", "last", help="Last phase to run; prints the IR instead of making an artifact.")
 @click.option("--weights", metavar="MODEL", help="With --from: the model whose weights the artifact takes.")
 @click.option("--inputs", type=click.Path(path_type=Path, exists=True), help="Example inputs, an .npz file.")
+@click.option("--choices", metavar="FILE", help="What is to be chosen, as JSON; see `explain --space`.")
 @click.option("--timing", is_flag=True, help="Print the seconds that every phase took.")
 def command(
     model: str,
@@ -58,6 +59,7 @@ def command(
     last: str | None,
     weights: str | None,
     inputs: Path | None,
+    choices: str | None,
     timing: bool,
 ) -> None:
     """Compile MODEL; write an artifact that `tilewright run` and `tilewright.load` take.
@@ -68,7 +70,7 @@ def command(
     """
     console = new_console(stderr=True)
     if last or first not in (None, IMPORT):
-        _phases(model, output, target, precision, first, last, weights, inputs, timing, console)
+        _phases(model, output, target, precision, first, last, weights, inputs, choices, timing, console)
         return
     from tilewright.compiler import driver
 
@@ -85,7 +87,8 @@ def command(
         return
     with console.status(f"compiling {loaded.name} for {target}"):
         start = time.perf_counter()
-        compiled = driver.compile_imported(imported, target, {"opt": opt, "precision": precision})
+        options = {"opt": opt, "precision": precision, "choices": choices}
+        compiled = driver.compile_imported(imported, target, options)
         compile_s = time.perf_counter() - start
     package = compiled.executable.package
     kernels = sum(len(kernel.object) for kernel in package.kernels)
@@ -126,12 +129,15 @@ def _phases(
     last: str | None,
     weights: str | None,
     inputs: Path | None,
+    choices: str | None,
     timing: bool,
     console: Console,
 ) -> None:
     """Runs a stretch of the phases and prints the IR, or the kernels' sizes when it runs to the end."""
     from tilewright.compiler import driver, phases
+    from tilewright.compiler.dialects.choice_attribute import ask_choices
     from tilewright.compiler.ir import parse
+    from tilewright.compiler.nouns.choices import Choices
     from tilewright.compiler.passes.graph.lower_precision import ask_precision
     from tilewright.compiler.targets.target import resolve
 
@@ -158,6 +164,12 @@ def _phases(
         module = driver.import_model(loaded.model, example_inputs(loaded, inputs)).module
         first = names[1]
     ask_precision(module, precision)
+    if choices is not None:
+        if first not in names[: names.index("layout") + 1]:
+            raise click.UsageError(
+                f"--choices are obeyed from `layout` on, and --from {first} comes after it"
+            )
+        ask_choices(module, Choices.of(choices).values)
     report.add(IMPORT, time.perf_counter() - start)
     if last is None:
         package = phases.compile_module(module, resolve(target), report, first)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import click
+from rich.console import Console
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model
@@ -30,8 +31,11 @@ from tilewright.compiler.terminal import console as new_console
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="Dispatches in the table.")
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(1), help="Calls measured.")
 @click.option(
-    "--space", is_flag=True, help="Show the schedules that every dispatch could have; measure nothing."
+    "--space",
+    is_flag=True,
+    help="Show what could be chosen, and the schedules that every dispatch could have; measure nothing.",
 )
+@click.option("--choices", metavar="FILE", help="What is to be chosen, as JSON; see --space.")
 @click.option("--target", default="cpu", show_default=True)
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
 @click.option(
@@ -48,6 +52,7 @@ def command(
     top: int,
     repeats: int,
     space: bool,
+    choices: str | None,
     target: str,
     opt: str,
     precision: str,
@@ -55,14 +60,14 @@ def command(
     """Show per dispatch: operator, source line, schedule, time, roofline bound and share of the total."""
     console = new_console()
     if space:
-        if html or json_path or opt != "O0":
+        if html or choices or opt != "O0":
             raise click.UsageError(
-                "--space prints a table of what could be chosen; leave out --html, --json and --opt"
+                "--space prints tables of what could be chosen; leave out --html, --choices and --opt"
             )
-        console.print(space_table(model, target, precision))
+        print_spaces(console, model, target, precision, json_path)
         return
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
-        report = measured_report(model, target, opt, repeats, precision)
+        report = measured_report(model, target, opt, repeats, precision, choices)
     console.print(report_table(report, top))
     slowest = report.slowest(top)
     rows = [(d.number, d.operator, d.plan) for d in slowest]
@@ -85,10 +90,12 @@ def command(
         console.print(f"{json_path}: the report")
 
 
-def space_table(model: str, target: str, precision: str) -> Table:
-    """The spaces of MODEL's dispatches, as they are once schedules are constructed."""
+def print_spaces(console: Console, model: str, target: str, precision: str, json_path: Path | None) -> None:
+    """The space of MODEL's choices, then those of its dispatches; the default choices go to `json_path`."""
     from tilewright.compiler import driver, phases
+    from tilewright.compiler.choice_space import choice_space
     from tilewright.compiler.cli.compile import example_inputs
+    from tilewright.compiler.explain.choices import choices_table
     from tilewright.compiler.explain.spaces import spaces, spaces_table
     from tilewright.compiler.passes.graph.lower_precision import ask_precision
 
@@ -102,8 +109,14 @@ def space_table(model: str, target: str, precision: str) -> Table:
     loaded = load_model(model)
     imported = driver.import_model(loaded.model, example_inputs(loaded, None))
     ask_precision(imported.module, precision)
+    chosen = choice_space(imported.module, machine)
+    console.print(choices_table(f"choices of {loaded.name} on {machine.name}", chosen))
+    if json_path:
+        json_path.write_text(chosen.default().text())
+        console.print(f"{json_path}: the choices by default, for `tilewright compile --choices`")
     phases.run_phases(imported.module, machine)
-    return spaces_table(f"schedules of {loaded.name} on {machine.name}", spaces(imported.module, machine))
+    title = f"schedules of {loaded.name} on {machine.name}"
+    console.print(spaces_table(title, spaces(imported.module, machine)))
 
 
 def _by_kernel(dispatches: list[DispatchReport]) -> list[DispatchReport]:
@@ -111,7 +124,9 @@ def _by_kernel(dispatches: list[DispatchReport]) -> list[DispatchReport]:
     return list({d.kernel: d for d in reversed(dispatches)}.values())[::-1]
 
 
-def measured_report(model: str, target: str, opt: str, repeats: int, precision: str = "f32") -> Report:
+def measured_report(
+    model: str, target: str, opt: str, repeats: int, precision: str = "f32", choices: str | None = None
+) -> Report:
     """Compiles MODEL, or loads an artifact, and measures every step on its example inputs."""
     import tilewright
 
@@ -123,7 +138,8 @@ def measured_report(model: str, target: str, opt: str, repeats: int, precision: 
 
         loaded = load_model(model)
         examples = example_inputs(loaded, None)
-        compiled = tilewright.compile(loaded.model, examples, target=target, opt=opt, precision=precision)
+        options = {"opt": opt, "precision": precision, "choices": choices}
+        compiled = tilewright.compile(loaded.model, examples, target, **options)
         inputs = loaded.inputs or ()
     return report_of(model, compiled, resolve(target), inputs, repeats)
 

@@ -8,6 +8,7 @@
 | `algorithm` | convolutions | "direct", "winograd2" or "winograd4" |
 | `block` | contractions | elements per block that one operand is stored in, 0 for no blocks |
 | `copy` | contractions of no weight | whether that operand is copied into blocks at every call |
+| `joins` | whatever others read | whether it is computed in the dispatch of those that read its result |
 
 The pass that chooses a field writes it where it is missing; the pass that carries it out takes it away again, or refuses
 it with the operation, the field and the rule.
@@ -16,15 +17,21 @@ it with the operation, the field and the rule.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir
 
 ATTRIBUTE = "tilewright.choice"
+ASKED = "tilewright.choices"
+"""On a module: values by `name.field` that are to be written on its operations."""
 DIRECT, WINOGRAD = "direct", "winograd"
 
 Value = str | int | bool
+
+
+def _is_flag(attribute: ir.Attribute) -> bool:
+    return isinstance(attribute, ir.BoolAttr)
 
 
 def _is_block(attribute: ir.Attribute) -> bool:
@@ -41,9 +48,13 @@ def _is_algorithm(attribute: ir.Attribute) -> bool:
 _FIELDS: dict[str, tuple[Callable[[ir.Attribute], bool], str]] = {
     "algorithm": (_is_algorithm, f'"{DIRECT}", or "{WINOGRAD}" with the outputs of a tile'),
     "block": (_is_block, "an integer of at least 0"),
-    "copy": (lambda attribute: isinstance(attribute, ir.BoolAttr), "true or false"),
+    "copy": (_is_flag, "true or false"),
+    "joins": (_is_flag, "true or false"),
     "name": (lambda attribute: isinstance(attribute, ir.StringAttr), "a string"),
 }
+
+CHOSEN = tuple(name for name in _FIELDS if name != "name")
+"""The fields that are chosen."""
 
 
 def read(op: ir.Operation) -> dict[str, Value]:
@@ -83,6 +94,40 @@ def refused(op: ir.Operation, field: str, rule: str) -> str:
     found = read(op)
     value = str(found[field]).lower() if isinstance(found[field], bool) else found[field]
     return f"{found.get('name', op.name)}.{field} = {value}: {rule}"
+
+
+def ask_choices(module: ir.Module, values: Mapping[str, int | str]) -> None:
+    """Writes down what is asked for by name; with no values, that operations are named."""
+    with module.context:
+        module.operation.attributes[ASKED] = ir.DictAttr.get({n: _attribute(v) for n, v in values.items()})
+
+
+def asked(module: ir.Operation) -> dict[str, int | str]:
+    """What a module asks for; raises PassError where the attribute is malformed."""
+    if ASKED not in module.attributes:
+        return {}
+    attribute = module.attributes[ASKED]
+    named = list(attribute) if isinstance(attribute, ir.DictAttr) else None
+    if named is None or not all(
+        isinstance(n.attr, (ir.IntegerAttr, ir.BoolAttr, ir.StringAttr)) for n in named
+    ):
+        raise PassError(
+            f"`{ASKED}`: expected a dictionary of numbers and words, found {attribute}", module.location
+        )
+    return {n.name: n.attr.value for n in named}
+
+
+def ask(op: ir.Operation, field: str, value: int | str) -> None:
+    """Writes one field that was asked for by name; raises PassError where it holds no such value."""
+    is_flag = _FIELDS[field][0] is _is_flag
+    with op.context:
+        attribute = _attribute(bool(value) if is_flag and value in (0, 1) else value)
+        name = read(op)["name"]
+    holds, expected = _FIELDS[field]
+    if not holds(attribute):
+        wanted = "0 or 1" if is_flag else expected
+        raise PassError(f"{name}.{field} = {value}: expected {wanted}", op.location)
+    write(op, **{field: value if not is_flag else bool(value)})
 
 
 def _replace(op: ir.Operation, fields: dict[str, Value]) -> None:

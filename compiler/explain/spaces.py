@@ -41,10 +41,12 @@ class SpaceReport:
     kernel: str = ""
 
     @classmethod
-    def of(cls, dispatches: Sequence[str], space: Space, kernel: str = "") -> SpaceReport:
+    def of(
+        cls, dispatches: Sequence[str], space: Space, kernel: str = "", drawn: int = _DRAWN
+    ) -> SpaceReport:
         """Looks at all points of a small space, and at some drawn from a large one."""
         few = space.size <= ENUMERATED
-        points = space.every() if few else space.draw(_DRAWN, np.random.default_rng(0))
+        points = space.every() if few else space.draw(drawn, np.random.default_rng(0))
         rules, counts = np.unique(space.legal(points), return_counts=True)
         removed = {
             (space.rules[rule].field, space.rules[rule].text): int(count)
@@ -72,7 +74,8 @@ class SpaceReport:
             return f"all {self.space.size} legal"
         if self.is_exact:
             return f"{self.kept} of {self.space.size} legal"
-        return f"about {self.kept / self.examined:.1%} of {self.space.size} legal"
+        size = str(self.space.size) if self.space.size < 10**12 else f"{float(self.space.size):.1e}"
+        return f"about {self.kept / self.examined:.1%} of {size} legal"
 
 
 def spaces(module: ir.Module, target: Target) -> list[SpaceReport]:
@@ -127,10 +130,10 @@ def _rows(report: SpaceReport) -> Iterator[tuple[str, str, str, str]]:
         name = knob.name
         if knob.when is not None:
             name = f"  {name.removeprefix(f'{knob.when[0]}.')}"
-        yield name, _domain(knob.domain), default, "; ".join(removed)
+        yield name, domain_text(knob.domain), default, "; ".join(removed)
 
 
-def _domain(values: Sequence[Value]) -> str:
+def domain_text(values: Sequence[Value]) -> str:
     """`1 .. 31`, `along, scalar`, or `1, 2, 3, 4, .. 100, 200 (27)`."""
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):

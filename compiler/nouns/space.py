@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ _ROUNDS, _FEWEST_DRAWN = 32, 2048
 """Batches drawn for a sample before it stays smaller than was asked for, and what each has at least: of spaces of GPU
 kernels a hundredth is legal."""
 
+Made = TypeVar("Made")
+"""What the points of a space are of: schedules, or choices of a graph."""
 Value = int | str
 Columns = Mapping[str, np.ndarray]
 """By knob, the values of many points: 0 or "" where a knob has no meaning."""
@@ -105,7 +107,7 @@ def by_values(function: Callable[..., int | bool], *columns: np.ndarray) -> np.n
 
 
 @dataclass(frozen=True)
-class Space:
+class Space(Generic[Made]):
     """All schedules that `knobs` can make and `constraints` keep.
 
     A knob stands behind the one that it depends on. `write` makes a schedule of values by knob and `read` is its
@@ -116,9 +118,9 @@ class Space:
 
     knobs: tuple[Knob, ...]
     constraints: tuple[Constraint, ...]
-    write: Callable[[Mapping[str, Value]], Schedule]
-    read: Callable[[Schedule], Mapping[str, Value]]
-    constructed: Schedule
+    write: Callable[[Mapping[str, Value]], Made]
+    read: Callable[[Made], Mapping[str, Value]]
+    constructed: Made
     balanced: bool = False
 
     @cached_property
@@ -131,17 +133,17 @@ class Space:
         """Points, legal and illegal."""
         return math.prod(self._counts[number] for number in self._free)
 
-    def default(self) -> Schedule:
+    def default(self) -> Made:
         """The schedule to use without a search."""
         return self.constructed
 
     # Points and schedules.
 
-    def schedule(self, point: np.ndarray) -> Schedule:
+    def schedule(self, point: np.ndarray) -> Made:
         """The schedule of one point."""
         return self.write({k.name: k.domain[place] for k, place in zip(self.knobs, point) if place >= 0})
 
-    def point(self, schedule: Schedule) -> np.ndarray:
+    def point(self, schedule: Made) -> np.ndarray:
         """The point of a schedule; raises ScheduleError where it is none of the space, with the field."""
         values = self.read(schedule)
         point = np.full(len(self.knobs), -1, dtype=np.int64)
@@ -158,7 +160,7 @@ class Space:
             raise ScheduleError(f"the fields {', '.join(values)} do not go together")
         return point
 
-    def points(self, schedules: Sequence[Schedule]) -> np.ndarray:
+    def points(self, schedules: Sequence[Made]) -> np.ndarray:
         """The points of many schedules: [n, knobs]."""
         found = [self.point(schedule) for schedule in schedules]
         return np.asarray(found, dtype=np.int64).reshape(len(found), len(self.knobs))
@@ -176,7 +178,7 @@ class Space:
         """The number of the first rule that each point breaks, `KEPT` where it keeps all: [n]."""
         return first_broken(self.constraints, self.columns(points), len(points))
 
-    def __contains__(self, schedule: Schedule) -> bool:
+    def __contains__(self, schedule: Made) -> bool:
         try:
             point = self.point(schedule)
         except ScheduleError:
@@ -186,7 +188,10 @@ class Space:
     # Walking.
 
     def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """At most `count` distinct legal points, each as likely as any other: fewer where there are no more to find."""
+        """At most `count` distinct legal points, each as likely as any other: fewer where there are no more to find.
+
+        Where hardly any point of a large space is legal, those near the points that were drawn fill it up.
+        """
         if self.size <= ENUMERATED and not self.balanced:
             every = self.every()
             legal = every[self.legal(every) == KEPT]
@@ -198,6 +203,9 @@ class Space:
                 found.setdefault(point.tobytes(), point)
             if len(found) >= count:
                 break
+        if len(found) < count:
+            for point in self.repaired(self.draw(2 * count, rng)):
+                found.setdefault(point.tobytes(), point)
         return self._stacked(list(found.values())[:count])
 
     def neighbours(self, point: np.ndarray) -> np.ndarray:

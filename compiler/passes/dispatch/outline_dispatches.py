@@ -14,6 +14,8 @@ rTasks still costs no recomputation:
   - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
     could, one that follows a product with the same weight goes before one that does not: a recurrent product waits
     for the step before anyway, while all steps' products of inputs can run at once while they are on their own.
+An operation that carries `joins` in its `tilewright.choice` does as that says, or is refused with the rule that it breaks;
+that few rows would remain, or which of several contractions goes first, is no rule.
 Edges that stay cut are recorded on the dispatch as `tilewright.unfused`. Reshapes and contiguous slices stay
 outside as views of buffers, insertions in place do too (see `join-in-place`). Identical groups become one
 function, called several times.
@@ -24,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
@@ -34,6 +37,8 @@ from tilewright.compiler.analysis.placement import chain_of, is_inserted
 from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.weight_flow import argument_roles
+from tilewright.compiler.dialects import choice_attribute
+from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import func, functions, ir, walk
 from tilewright.compiler.passes.graph.join_in_place import root_of
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -43,7 +48,22 @@ OPERATOR = "tilewright.operator"
 UNFUSED = "tilewright.unfused"
 _CLONED = {"arith.constant", "tensor.empty", "linalg.fill"}
 _SMALL_ELEMENTS = 4096
-_ANOTHER = "the group holds a reduction already"
+RULES = (
+    "not a structured operation",
+    "it has several results",
+    "its elements are gathered by index",
+    "its result is used elsewhere",
+    "its run-time checks would be repeated",
+    "a contraction would recompute it",
+    "an indexed reduction is not cut",
+    "a windowed reduction would recompute it",
+    "the group holds a reduction already",
+    "the consumer does not cover its output",
+    "nothing that reads it has loops",
+)
+"""Why a producer cannot join those that read it."""
+_ANOTHER, _NO_READER = RULES[8], RULES[10]
+_FEW_ROWS = re.compile("only [0-9]+ rows would remain")
 
 
 @dataclass(frozen=True)
@@ -57,25 +77,48 @@ class OutlineDispatches(Pass):
         module = op.opview
         outlined: dict[str, str] = {}
         for function in list(functions(module)):
-            _Outliner(module, function, outlined, self).run()
+            outliner = Outliner(module, function, self, outlined)
+            try:
+                outliner.run()
+            except IllegalChoiceError as broken:
+                raise self.refusal(broken.op, str(broken)) from None
+
+
+class IllegalChoiceError(PassError):
+    """An operation cannot join those that read it, as its choice says: `op`, and the `rule`."""
+
+    def __init__(self, op: ir.Operation, rule: str):
+        super().__init__(choice_attribute.refused(op, "joins", f"{rule}; write false"), op.location)
+        self.op, self.rule = op, rule
 
 
 @dataclass
-class _Group:
+class Group:
     """Positions of the operations in one dispatch, the sink first, and why others stayed out."""
 
     members: list[int]
     reasons: list[str]
+    refused: dict[int, str] = field(default_factory=dict)
+    """The reasons by the operation that stayed out."""
     passed_over: list[int] = field(default_factory=list)
     """Contractions that stayed out because another one was there first."""
 
 
-class _Outliner:
-    """Outlines one function. Operations are named by their position in the block."""
+class Outliner:
+    """Outlines one function. Operations are named by their position in the block.
 
-    def __init__(self, module, function: ir.Operation, outlined: dict[str, str], options: OutlineDispatches):
-        self.module, self.outlined = module, outlined
-        self.min_rows, self.under_windows = options.min_rows, options.under_windows
+    `joins` says of some whether they join those that read them; about others the group decides.
+    """
+
+    def __init__(
+        self,
+        module,
+        function: ir.Operation,
+        options: OutlineDispatches,
+        outlined: dict[str, str] | None = None,
+    ):
+        self.module, self.min_rows, self.under_windows = module, options.min_rows, options.under_windows
+        self.outlined = {} if outlined is None else outlined
         self.fixed = {
             argument
             for argument, role in zip(function.regions[0].blocks[0].arguments, argument_roles(function))
@@ -94,29 +137,48 @@ class _Outliner:
         for number, values in enumerate(self.operands):
             for value in values:
                 self.users[value].append(number)
+        self.joins = {
+            number: bool(choice["joins"])
+            for number, op in enumerate(self.ops)
+            if choice_attribute.ATTRIBUTE in op.attributes
+            and "joins" in (choice := choice_attribute.read(op))
+        }
         *_, terminator = function.regions[0].blocks[0].operations
         for value in terminator.operation.operands:
             self.users[value].append(len(self.ops))
 
     def run(self) -> None:
-        taken: set[int] = set()
-        groups = []
-        kept = {
-            n
-            for n, op in enumerate(self.ops)
-            if is_view(op) or n in self.cloned or op.name == "arith.constant" or self.stays(op)
-        }
-        for number in range(len(self.ops) - 1, -1, -1):
-            if number not in taken and number not in kept:
-                group = self.recurrent_first(self.grow(number, taken), taken)
-                taken.update(group.members)
-                groups.append(group)
+        groups = self.groups(range(len(self.ops)))
         for group in reversed(groups):
             self.outline(group)
+        taken = {number for group in groups for number in group.members}
         for number in range(len(self.ops) - 1, -1, -1):
             op = self.ops[number]
             if number in taken or not any(len(list(result.uses)) for result in op.results):
                 op.erase()
+
+    def groups(self, numbers: Sequence[int]) -> list[Group]:
+        """The groups of some operations, the last one's first; raises IllegalChoiceError for choices against a rule."""
+        taken: set[int] = set()
+        groups = []
+        for number in reversed(numbers):
+            if number not in taken and not self.is_kept(number):
+                group = self.preferred_first(self.grow(number, taken), taken)
+                taken.update(group.members)
+                groups.append(group)
+        sinks = {group.members[0] for group in groups}
+        for number in numbers:
+            if self.joins.get(number) and (number in sinks or number not in taken):
+                reasons = [group.refused[number] for group in groups if number in group.refused]
+                raise IllegalChoiceError(
+                    self.ops[number], (reasons or ["nothing that reads it has loops"])[-1]
+                )
+        return groups
+
+    def is_kept(self, number: int) -> bool:
+        """Whether an operation stays outside of dispatches."""
+        op = self.ops[number]
+        return is_view(op) or number in self.cloned or op.name == "arith.constant" or self.stays(op)
 
     def stays(self, op: ir.Operation) -> bool:
         """Whether `op` moves nothing, so that `place-inserts` only has to say where tensors lie.
@@ -133,11 +195,18 @@ class _Outliner:
             self.structured[number] = Structured.read(self.ops[number])
         return self.structured[number]
 
-    def recurrent_first(self, group: _Group, taken: set[int]) -> _Group:
-        """The group, or another one of the same sink that holds a recurrent contraction where this holds none."""
+    def preferred_first(self, group: Group, taken: set[int]) -> Group:
+        """The group, or another one of the same sink that holds the contraction that goes before the one in this.
+
+        That is one that was asked for, or a recurrent one where this holds none.
+        """
         inside = [n for n in group.members if (s := self.read(n)) is not None and s.is_contraction]
-        wanted = [n for n in group.passed_over if n in self.recurrent]
-        if not wanted or not inside or any(n in self.recurrent for n in inside):
+        if not group.passed_over or not inside or any(self.joins.get(n) for n in inside):
+            return group
+        wanted = [n for n in group.passed_over if self.joins.get(n)]
+        if not wanted and not any(n in self.recurrent for n in inside):
+            wanted = [n for n in group.passed_over if n in self.recurrent and n not in self.joins]
+        if not wanted:
             return group
         other = self.grow(group.members[0], taken, left_out=frozenset(inside))
         return other if any(n in other.members for n in wanted) else group
@@ -156,8 +225,8 @@ class _Outliner:
         before = bits_before(needed, own)
         return {n for n in products if before[n] & own[n]}
 
-    def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> _Group:
-        group = _Group([sink], [])
+    def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> Group:
+        group = Group([sink], [])
         if self.read(sink) is None:
             return group
         frontier = [sink]
@@ -177,16 +246,26 @@ class _Outliner:
                     if producer in left_out
                     else self.refusal(producer, consumer, group)
                 )
-                if reason == _ANOTHER and (s := self.read(producer)) is not None and s.is_contraction:
+                asked = self.joins.get(producer)
+                is_taste = reason is None or _FEW_ROWS.match(reason) is not None or producer in left_out
+                if is_taste and asked is not None:
+                    reason = None if asked else reason or "its choice keeps it apart"
+                if (
+                    reason == _ANOTHER
+                    and asked is not False
+                    and (s := self.read(producer)) is not None
+                    and s.is_contraction
+                ):
                     group.passed_over.append(producer)
                 if reason is None:
                     group.members.append(producer)
                     frontier.append(producer)
                 else:
                     group.reasons.append(f"{_kind(self.read(producer), self.ops[producer])}: {reason}")
+                    group.refused[producer] = reason
         return group
 
-    def refusal(self, producer: int, consumer: int, group: _Group) -> str | None:
+    def refusal(self, producer: int, consumer: int, group: Group) -> str | None:
         """Why `producer` cannot join the group, None if it can."""
         structured, reader, root = self.read(producer), self.read(consumer), self.read(group.members[0])
         if structured is None or reader is None or root is None:
@@ -205,7 +284,7 @@ class _Outliner:
             return "a contraction would recompute it"
         if structured.has_index and not structured.is_elementwise:
             return "an indexed reduction is not cut"
-        if not reader.is_elementwise and not all(m.is_projected_permutation for m in reader.maps):
+        if _slides(reader):
             return "a windowed reduction would recompute it"
         others = self.in_order(group.members)
         loops = tileable_loops(root, self.in_order([*group.members, producer]))
@@ -220,6 +299,26 @@ class _Outliner:
             return None
         return f"only {rows} rows would remain to cut along"
 
+    def may_join(self, number: int) -> bool:
+        """Whether there are groups that an operation could join: whether nothing but its group speaks against it."""
+        if self.pads(number):
+            return True
+        structured = self.read(number)
+        if structured is None or len(self.ops[number].results) != 1:
+            return False
+        if structured.has_index and not structured.is_elementwise:
+            return False
+        (result,) = self.ops[number].results
+        users = self.users[result]
+        return (0 < len(users) <= (1 if structured.checks else len(self.ops))) and all(
+            user < len(self.ops)
+            and (reader := self.read(user)) is not None
+            and result in list(self.ops[user].operands)
+            and not reader.is_contraction
+            and not _slides(reader)
+            for user in users
+        )
+
     def in_order(self, members: list[int]) -> list[Structured]:
         """The group's structured operations in program order; padding under windows follows any cut of those."""
         found = [self.read(number) for number in sorted(members) if not self.pads(number)]
@@ -229,8 +328,11 @@ class _Outliner:
         """Whether the operation pads what windows of another one alone slide over."""
         return self.under_windows and slid_padding(self.ops[number]) is not None
 
-    def outline(self, group: _Group) -> None:
+    def outline(self, group: Group) -> None:
         body = sorted([*self.closure(group.members), *group.members])
+        for number in body:
+            if choice_attribute.ATTRIBUTE in self.ops[number].attributes:
+                del self.ops[number].attributes[choice_attribute.ATTRIBUTE]
         inside = set(body)
         inputs = list(
             dict.fromkeys(
@@ -286,6 +388,11 @@ class _Outliner:
                     found.add(number)
                     pending.append(number)
         return sorted(found)
+
+
+def _slides(reader: Structured) -> bool:
+    """Whether it reduces what windows, or other maps than plain ones, reach several times."""
+    return not reader.is_elementwise and not all(m.is_projected_permutation for m in reader.maps)
 
 
 def _add_reasons(dispatch: ir.Operation, reasons: list[str]) -> None:

@@ -219,6 +219,20 @@ class TestExplain:
         assert f"schedules of {MODEL}" in result.output and " legal" in result.output
         assert "reductions[0]" in result.output and "products, scalar" in result.output
         assert "its own schedule is not one of them" not in result.output
+        assert result.output.index(f"choices of {MODEL}") < result.output.index(f"schedules of {MODEL}")
+
+    def test_choices_that_are_listed_can_be_given_back(self, tool, folder: Path) -> None:
+        result = tool("explain", MODEL, "--space", "--json", folder / "choices.json")
+        assert result.exit_code == 0, result.output
+        choices = json.loads((folder / "choices.json").read_text())
+        knob = next(knob for knob, value in choices.items() if knob.endswith(".joins") and value)
+        (folder / "choices.json").write_text(json.dumps({**choices, knob: 0}))
+        result = tool("compile", MODEL, "--choices", folder / "choices.json", "--to", "packing")
+        assert result.exit_code == 0, result.output
+        assert f'joins = false, name = "{knob.partition(".")[0]}"' in result.output
+        (folder / "wrong.json").write_text(json.dumps({"matmul_99.block": 16}))
+        result = tool("compile", MODEL, "--choices", folder / "wrong.json")
+        assert result.exit_code == 1 and "there is no operation `matmul_99`" in result.output
 
     def test_spaces_of_a_gpu_are_listed_by_kernel(self, tool) -> None:
         result = tool("explain", MODEL, "--space", "--target", "cuda:sm_80")
@@ -230,7 +244,8 @@ class TestExplain:
         ("options", "says"),
         [
             (["--target", "mi50"], "--space is of CPUs and NVIDIA GPUs"),
-            (["--json", "spaces.json"], "leave out --html"),
+            (["--html", "spaces.html"], "leave out --html"),
+            (["--choices", "choices.json"], "leave out --html"),
             (["--opt", "O1"], "leave out --html"),
         ],
     )

@@ -1,0 +1,36 @@
+"""Which operations could be computed in one dispatch: those that elements travel between without passing a contraction.
+
+Padding is in one place with the windows that slide over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.compiler.analysis.padding import slid_padding
+from tilewright.compiler.analysis.structure import Structured
+
+
+def fusion_places(found: Sequence[Structured]) -> dict[int, list[int]]:
+    """By its first operation, the numbers of those in one place, ascending."""
+    root = list(range(len(found)))
+
+    def top(number: int) -> int:
+        while root[number] != number:
+            root[number] = root[root[number]]
+            number = root[number]
+        return number
+
+    given = {result: number for number, s in enumerate(found) for result in s.op.results}
+    for number, structured in enumerate(found):
+        for value in structured.op.operands:
+            source = given.get(value)
+            if source is not None and (
+                not structured.is_contraction or slid_padding(found[source].op) is not None
+            ):
+                low, high = sorted((top(source), top(number)))
+                root[high] = low
+    places: dict[int, list[int]] = {}
+    for number in range(len(found)):
+        places.setdefault(top(number), []).append(number)
+    return places
