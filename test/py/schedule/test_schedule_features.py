@@ -48,7 +48,7 @@ def test_every_legal_schedule_has_features(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_tasks_are_counted_as_they_are_started(name: str) -> None:
     dispatch, workload = read(name)
-    schedules = spread(dispatch.space, 3, seed=4)
+    schedules = spread(dispatch.space, 2, seed=4)
     found = cpu_features(workload, schedules, dispatch.target)["tasks"].tolist()
     for schedule, tasks in zip(schedules, found):
         other = dispatch.function.clone().operation
@@ -60,7 +60,7 @@ def test_tasks_are_counted_as_they_are_started(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_many_at_once_are_one_by_one(name: str) -> None:
     dispatch, workload = read(name)
-    schedules = [dispatch.space.default(), *spread(dispatch.space, 12, seed=5)]
+    schedules = [dispatch.space.default(), *spread(dispatch.space, 6, seed=5)]
     together = cpu_features(workload, schedules, dispatch.target)
     for row, schedule in enumerate(schedules):
         alone = cpu_features(workload, [schedule], dispatch.target)
