@@ -9,6 +9,7 @@ Builders of a dialect's operations come from here too, imported when first named
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -133,13 +134,27 @@ def parse(text: str, source: str = "<string>") -> ir.Module:
         raise PassError(placed or f"{source}: {error}") from None
 
 
+class _Managers(threading.local):
+    """The pass managers that a thread has run before: what a pass rewrites by is put together once for each."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, bool], passmanager.PassManager] = {}
+
+
+_managers, _MOST_MANAGERS = _Managers(), 256
+
+
 def run_upstream(op: ir.Operation, pipeline: str, verify: bool = True) -> None:
     """Runs a pipeline of upstream and torch-mlir passes on `op`; failures become PassError with the place."""
     try:
         with context():
-            manager = passmanager.PassManager.parse(pipeline)
+            key = (pipeline, verify)
+            # Taken out while it runs: a pass may run other pipelines, and one that failed is not used again.
+            manager = _managers.kept.pop(key, None) or passmanager.PassManager.parse(pipeline)
             manager.enable_verifier(verify)
             manager.run(op)
+            if len(_managers.kept) < _MOST_MANAGERS:
+                _managers.kept[key] = manager
     except ir.MLIRError as error:
         location = error.error_diagnostics[0].location if error.error_diagnostics else None
         raise PassError(str(error), location) from error

@@ -81,7 +81,7 @@ def verify(op: ir.Operation) -> None:
 def _function(function: ir.Operation) -> None:
     for name in function.attributes:
         if name == schedule_attribute.ATTRIBUTE:
-            schedule_attribute.read(function)
+            _check_schedule(function)
         elif name.startswith(PREFIX):
             _check(function, "", name, function.attributes[name], _FUNCTION, (schedule_attribute.ATTRIBUTE,))
     if "arg_attrs" in function.attributes:
@@ -89,6 +89,21 @@ def _function(function: ir.Operation) -> None:
             for named in ir.DictAttr(attributes):
                 if named.name.startswith(PREFIX):
                     _check(function, f"argument {number}: ", named.name, named.attr, _ARGUMENT)
+
+
+_read: set[ir.Attribute] = set()
+"""Schedules that were read before: the attributes stay while passes rewrite what they stand on."""
+_MOST_READ = 4096
+
+
+def _check_schedule(function: ir.Operation) -> None:
+    attribute = function.attributes[schedule_attribute.ATTRIBUTE]
+    if attribute in _read:
+        return
+    schedule_attribute.read(function)
+    if len(_read) >= _MOST_READ:
+        _read.clear()
+    _read.add(attribute)
 
 
 def _check(

@@ -264,6 +264,7 @@ def check_leaf(node: Node, anchor: str) -> None:
         raise PipelineSyntaxError(message) from None
 
 
+@lru_cache(maxsize=1024)
 def _instance(node: Node) -> Pass:
     pass_class = registry.load(node.name)
     assert pass_class is not None
