@@ -190,7 +190,8 @@ class Space(Generic[Made]):
     def sample(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """At most `count` distinct legal points, each as likely as any other: fewer where there are no more to find.
 
-        Where hardly any point of a large space is legal, those near the points that were drawn fill it up.
+        Where hardly any point of a large space is legal, those near the points that were drawn fill it up. Of a balanced
+        space, points of each value of the first knob come as often as those of any other.
         """
         if self.size <= ENUMERATED and not self.balanced:
             every = self.every()

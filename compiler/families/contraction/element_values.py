@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.structure import Structured, producer
-from tilewright.compiler.families.contraction.digit_sum import DigitSum, NotLinear, composed
+from tilewright.compiler.families.contraction.quasi_affine import NotLinear, QuasiAffine, composed
 from tilewright.compiler.ir import ir
 
 
@@ -60,20 +60,20 @@ class Unreadable(Exception):
 class Values:
     """Reads trees; `source` gives the tree of an element of a tensor that is not element-wise, None for others."""
 
-    source: Callable[[ir.Value, tuple[DigitSum, ...]], Element | None]
-    position: Callable[[DigitSum], Element]
+    source: Callable[[ir.Value, tuple[QuasiAffine, ...]], Element | None]
+    position: Callable[[QuasiAffine], Element]
 
     def __post_init__(self) -> None:
         self._known: dict[tuple, Element] = {}
 
-    def of(self, value: ir.Value, index: Sequence[DigitSum]) -> Element:
+    def of(self, value: ir.Value, index: Sequence[QuasiAffine]) -> Element:
         """The tree of `value[index]`."""
         key = (value, tuple(index))
         if key not in self._known:
             self._known[key] = self._read(value, tuple(index))
         return self._known[key]
 
-    def _read(self, value: ir.Value, index: tuple[DigitSum, ...]) -> Element:
+    def _read(self, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element:
         found = self.source(value, index)
         if found is not None:
             return found
@@ -86,12 +86,12 @@ class Values:
             raise Unreadable(f"{'an argument' if op is None else op.name} where elements are computed")
         return self._computed(structured, value, index)
 
-    def _computed(self, structured: Structured, value: ir.Value, index: tuple[DigitSum, ...]) -> Element:
+    def _computed(self, structured: Structured, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element:
         number = list(structured.op.results).index(value)
         written = structured.maps[structured.num_inputs + number]
         if not written.is_permutation:
             raise Unreadable("an element-wise operation that writes out of order")
-        loops = [DigitSum()] * written.n_dims
+        loops = [QuasiAffine()] * written.n_dims
         for expr, position in zip(written.results, index):
             loops[ir.AffineDimExpr(expr).position] = position
         arguments: dict[ir.Value, Callable[[], Element]] = {}
@@ -101,7 +101,7 @@ class Values:
             arguments[argument] = lambda operand=operand, map_=map_: self._operand(operand, map_, loops)
         return self._body(structured.body, arguments, loops, number)
 
-    def _operand(self, operand: ir.Value, map_: ir.AffineMap, loops: list[DigitSum]) -> Element:
+    def _operand(self, operand: ir.Value, map_: ir.AffineMap, loops: list[QuasiAffine]) -> Element:
         if not isinstance(operand.type, ir.RankedTensorType):
             return scalar(operand)
         try:
@@ -113,7 +113,7 @@ class Values:
         self,
         body: ir.Block,
         arguments: dict[ir.Value, Callable[[], Element]],
-        loops: list[DigitSum],
+        loops: list[QuasiAffine],
         number: int,
     ) -> Element:
         """The tree of what a body yields as its result `number`; operands that it does not use are not read."""

@@ -123,9 +123,9 @@ class FragmentBlock(ABC):
         for plan in self.plans:
             self.buffers.append(self._view(start, tile.stages * plan.elements, self.dtype))
             start += tile.stages * plan.elements * element_bytes(plan.dtype)
-        meeting = None
+        split = None
         if grid.parts > 1:
-            meeting = SplitK(grid, raw(written.workspace), place, self.thread, tile.threads)
+            split = SplitK(grid, raw(written.workspace), place, self.thread, tile.threads)
         copiers = [
             Copier(plan, addresses, buffer, self.thread, place.batch, first)
             for plan, buffer, first in zip(self.plans, self.buffers, (place.row, place.column))
@@ -142,11 +142,11 @@ class FragmentBlock(ABC):
         )
         epilogue = Epilogue(addresses, place.batch)
         staging = self._view(0, tile.warps.staging_elements, self.sum_dtype)
-        if meeting is None:
+        if split is None:
             self.results.write(epilogue, sums, staging)
             return
-        with if_(meeting.last(sums)):
-            self.results.write(epilogue, meeting.total(sums), staging)
+        with if_(split.last(sums)):
+            self.results.write(epilogue, split.total(sums), staging)
 
     def _view(self, start_bytes: int, elements: int, dtype: str) -> ir.Value:
         space = ir.MemRefType(self.memory.type).memory_space

@@ -16,14 +16,6 @@ from dataclasses import dataclass, replace
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.families.contract import Declined
-from tilewright.compiler.families.contraction.digit_sum import (
-    DigitSum,
-    NotLinear,
-    boundaries,
-    composed,
-    linear,
-    parts,
-)
 from tilewright.compiler.families.contraction.element_values import (
     Applied,
     Element,
@@ -36,6 +28,14 @@ from tilewright.compiler.families.contraction.element_values import (
     is_number,
     reads_sum,
     scalar,
+)
+from tilewright.compiler.families.contraction.quasi_affine import (
+    NotLinear,
+    QuasiAffine,
+    boundaries,
+    composed,
+    linear,
+    parts,
 )
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, static_shape
@@ -205,10 +205,10 @@ class _Reader:
         self.main = found[0]
         if min(self.main.extents, default=1) < 1:
             raise NotContraction("a loop has no steps")
-        self.reads: list[tuple[int, tuple[DigitSum, ...]]] = []
+        self.reads: list[tuple[int, tuple[QuasiAffine, ...]]] = []
         self.buffers = _buffers(function)
         self.numbers = {value: i for i, value in enumerate(self.block.arguments)}
-        self.sum_at: tuple[DigitSum, ...] | None = None
+        self.sum_at: tuple[QuasiAffine, ...] | None = None
         self.reductions: dict[int, int] = {}
         self.values = Values(self.source, self.place)
 
@@ -219,7 +219,7 @@ class _Reader:
         if sink is None:
             raise NotContraction("the results do not come from one structured operation")
         parallel = [i for i, kind in enumerate(sink.kinds) if kind == "parallel"]
-        self.loops = [DigitSum.of_loop(i) for i in range(len(parallel))]
+        self.loops = [QuasiAffine.of_loop(i) for i in range(len(parallel))]
         self.extents = [sink.extents[i] for i in parallel]
         place = {loop: i for i, loop in enumerate(parallel)}
         main_type = ir.RankedTensorType(self.main.op.results[0].type)
@@ -232,7 +232,7 @@ class _Reader:
         outputs = len(self.block.arguments)
         for number, value in enumerate(results):
             written = sink.maps[sink.num_inputs + list(sink.op.results).index(value)]
-            loops = [self.loops[place[i]] if i in place else DigitSum() for i in range(written.n_dims)]
+            loops = [self.loops[place[i]] if i in place else QuasiAffine() for i in range(written.n_dims)]
             index = tuple(composed(expr, loops) for expr in written.results)
             element = self.values.of(value, index)
             self.reads.append((outputs + number, index))
@@ -248,7 +248,7 @@ class _Reader:
             self.reads[factor] = (self.numbers[value], index)
         return self.finish(tuple(stores), str(main_type.element_type), convert_left, convert_right)
 
-    def source(self, value: ir.Value, index: tuple[DigitSum, ...]) -> Element | None:
+    def source(self, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element | None:
         """A load of an argument, or the sum; other reductions are refused by the tree."""
         if value in self.numbers:
             self.reads.append((self.numbers[value], index))
@@ -262,7 +262,7 @@ class _Reader:
             raise Unreadable("the sum is read at two places")
         return self.start
 
-    def initial(self, index: tuple[DigitSum, ...]) -> Element:
+    def initial(self, index: tuple[QuasiAffine, ...]) -> Element:
         """The sum with what the contraction starts from added, where that is not zero."""
         init = self.main.op.operands[2]
         first = self.values.of(init, index)
@@ -274,14 +274,14 @@ class _Reader:
         ]  # the body's own addition, of the type of the result
         return Applied(adder, (first, total))
 
-    def place(self, position: DigitSum) -> Element:
+    def place(self, position: QuasiAffine) -> Element:
         self.reads.append((-1, (position,)))
         return Place(len(self.reads) - 1)
 
-    def main_loops(self) -> list[DigitSum]:
+    def main_loops(self) -> list[QuasiAffine]:
         """The contraction's loops: parallel ones are loops of the sink, reductions are new ones behind them."""
         assert self.sum_at is not None
-        found: list[DigitSum | None] = [None] * len(self.main.extents)
+        found: list[QuasiAffine | None] = [None] * len(self.main.extents)
         seen = set()
         for expr, position in zip(self.main.result_map.results, self.sum_at):
             loop = ir.AffineDimExpr(expr).position if isinstance(expr, ir.AffineDimExpr) else None
@@ -301,7 +301,7 @@ class _Reader:
                 if loop not in self.reductions:
                     self.extents.append(self.main.extents[loop])
                     self.reductions[loop] = len(self.extents) - 1
-                found[loop] = DigitSum.of_loop(self.reductions[loop])
+                found[loop] = QuasiAffine.of_loop(self.reductions[loop])
         return [position for position in found if position is not None]
 
     def finish(
@@ -327,8 +327,8 @@ class _Reader:
             name, self.buffers, tuple(loops), tuple(accesses), stores, dtype, convert_a, convert_b
         )
 
-    def access(self, buffer: int, index: tuple[DigitSum, ...], cuts: list[list[int]]) -> Access:
-        total = DigitSum()
+    def access(self, buffer: int, index: tuple[QuasiAffine, ...], cuts: list[list[int]]) -> Access:
+        total = QuasiAffine()
         for position, stride in zip(index, self.buffers[buffer].strides if buffer >= 0 else (1,)):
             total += position.scaled(stride)
         strides, offset = linear(total, cuts, self.extents)

@@ -179,9 +179,9 @@ class _Block:
         place = grid.place(block_id())
         addresses = Addresses.of(contraction, self.written.buffers)
         self.buffers = [shared([plan.elements * tile.stages], self.element) for plan in self.plans]
-        meeting = None
+        split = None
         if grid.parts > 1:
-            meeting = SplitK(grid, self.written.workspace, place, self.threads.thread, tile.threads)
+            split = SplitK(grid, self.written.workspace, place, self.threads.thread, tile.threads)
         copiers = [
             Copier(plan, addresses, buffer, self.threads.thread, place.batch, first)
             for plan, buffer, first in zip(self.plans, self.buffers, (place.row, place.column))
@@ -197,11 +197,11 @@ class _Block:
             self.multiply,
         )
         epilogue = Epilogue(addresses, place.batch)
-        if meeting is None:
+        if split is None:
             self.finish(epilogue, place, sums)
             return
-        with if_(meeting.last(sums)):
-            self.finish(epilogue, place, meeting.total(sums))
+        with if_(split.last(sums)):
+            self.finish(epilogue, place, split.total(sums))
 
     def multiply(self, slot: Value, sums: list[Value]) -> list[Value]:
         """One tile's products added to the sums; elements are read one step of K before they are multiplied."""

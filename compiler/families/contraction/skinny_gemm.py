@@ -145,19 +145,19 @@ class _Block:
         self.place = place = grid.place(block_id())
         self.addresses = Addresses.of(contraction, self.written.buffers)
         self.sums_at = shared([tile.k_warps * tile.rows * tile.block_n], self.element)
-        meeting = None
+        split = None
         if grid.parts > 1:
-            meeting = SplitK(grid, raw(self.written.workspace), place, self.thread, tile.threads)
+            split = SplitK(grid, raw(self.written.workspace), place, self.thread, tile.threads)
         self.prepare()
         zero = constant(self.element, 0)
         sums = for_(0, grid.steps(place.part), 1, [zero] * (tile.rows * tile.columns), self.step)
         totals = self.across_threads(sums)
         epilogue = Epilogue(self.addresses, place.batch)
-        if meeting is None:
+        if split is None:
             self.finish(epilogue, place, totals)
             return
-        with if_(meeting.last(totals)):
-            self.finish(epilogue, place, meeting.total(totals))
+        with if_(split.last(totals)):
+            self.finish(epilogue, place, split.total(totals))
 
     def prepare(self) -> None:
         """Addresses that stay the same along K."""

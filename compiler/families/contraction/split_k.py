@@ -40,7 +40,7 @@ def workspace_bytes(grid: Grid, sums: int, threads: int) -> int:
 
 
 class SplitK:
-    """The grid barrier of one tile's blocks; make it before branching."""
+    """What the blocks of one divided tile share; make it before branching."""
 
     def __init__(self, grid: Grid, workspace: ir.Value, tile: Tile, thread: Value, threads: int):
         self.grid, self.tile, self.thread, self.threads = grid, tile, thread, threads

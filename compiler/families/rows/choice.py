@@ -118,10 +118,10 @@ def choose_layout(shape: RowShape, schedule: Schedule, target: Target, block_row
     if threads & (threads - 1):
         raise ScheduleError(f"rows: a block of {threads} threads asked for; use a power of two")
     found = (_contiguous if shape.contiguous else _strided)(shape, vector, threads, block_rows, target)
-    return _meeting(shape, found, target)
+    return _waiting(shape, found, target)
 
 
-def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
+def _waiting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
     """The layout with long rows divided among blocks that wait for each other, where most of the device would idle.
 
     Half of what the device takes: all blocks run at once even where it has half as many multiprocessors as its kind.
@@ -136,7 +136,7 @@ def _meeting(shape: RowShape, layout: RowLayout, target: Target) -> RowLayout:
     looped = slots * layout.vector > KEPT_BYTES // shape.bytes
     if looped:
         slots = max(1, min(layout.slots, slots))
-    return replace(layout, slots=slots, looped=looped, split=pieces, meets=True)
+    return replace(layout, slots=slots, looped=looped, split=pieces, waits=True)
 
 
 def _contiguous(shape: RowShape, vector: int, threads: int, block_rows: int, target: Target) -> RowLayout:

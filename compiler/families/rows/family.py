@@ -78,7 +78,7 @@ def emit(rows: RowDispatch, schedule: Schedule, target: Target) -> ir.Module:
         block=layout.threads,
         workspace_bytes=workspace_bytes(problem, layout),
         zeroed_bytes=counter_bytes(problem, layout),
-        cooperative=layout.meets,
+        cooperative=layout.waits,
         asserts=checks(rows.function),
         points=problem.num_rows * problem.num_columns,
         made=layout.gpu,

@@ -19,7 +19,7 @@ from tilewright.compiler.families.rows.combine import Combination
 from tilewright.compiler.families.rows.exchange import Exchange, folding
 from tilewright.compiler.families.rows.layout import RowLayout
 from tilewright.compiler.families.rows.problem import RowProblem, Step, stripped
-from tilewright.compiler.families.rows.split import Meeting
+from tilewright.compiler.families.rows.split import GridBarrier
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import (
     Kernel,
@@ -83,7 +83,7 @@ class RowKernel:
         if layout.split > 1:
             group, piece = group // layout.split, group % layout.split
             assert self.made.workspace is not None
-            self.meeting = Meeting(
+            self.grid_barrier = GridBarrier(
                 problem, layout, self.made.workspace, group, piece, thread, beside, self.across
             )
         self.piece = piece
@@ -98,25 +98,25 @@ class RowKernel:
             self.rows.append(dict(zip(self.order.rows, delinearized(inside + lane, extents))))
         for rank in range(problem.rounds):
             partial = self.folded(problem.reductions(rank))
-            if layout.meets:
-                self.meeting.meet(partial, rank)
+            if layout.waits:
+                self.grid_barrier.arrive_and_wait(partial, rank)
                 partial = self.collected(partial)
-            if layout.meets or layout.split == 1:
+            if layout.waits or layout.split == 1:
                 self.conclude(partial)
-        if layout.meets or layout.split == 1:
+        if layout.waits or layout.split == 1:
             self.finish()
-            if layout.meets:
-                self.meeting.leave()
+            if layout.waits:
+                self.grid_barrier.leave()
             return
-        with if_(self.meeting.last(partial)), self.scope():
-            self.meeting.forget()
+        with if_(self.grid_barrier.last(partial)), self.scope():
+            self.grid_barrier.forget()
             self.conclude(self.collected(partial))
             self.finish()
 
     def collected(self, partial: dict[Key, list[Value]]) -> dict[Key, list[Value]]:
         """Totals of all pieces of the rows, for every thread."""
         starts = {key: self.start_of(*key) for key in partial}
-        return self.exchange.all(self.meeting.collect(starts))
+        return self.exchange.all(self.grid_barrier.collect(starts))
 
     # Spots and passes over them.
 
@@ -345,7 +345,7 @@ class RowKernel:
             (full if self.problem.is_full(step) else rest).append((access, stripped(value)))
         if rest:
             first = self.across.equals(0) if self.layout.across > 1 else True
-            alone = both(first, self.piece.equals(0)) if self.layout.meets else first
+            alone = both(first, self.piece.equals(0)) if self.layout.waits else first
             with if_(alone), self.scope():
                 for access, value in rest:
                     for lane in range(self.layout.lanes):

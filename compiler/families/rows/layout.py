@@ -30,7 +30,7 @@ class RowLayout:
 
     A thread has `slots` groups of columns, each `vector` columns wide where rows are `contiguous`, else one column
     of `vector` rows; with `looped` so many per round of a loop over the row. `split` blocks share one row's columns; those
-    of a grid that `meets` wait for each other after every round of reductions.
+    of a grid that `waits` have a grid barrier after every round of reductions.
     """
 
     contiguous: bool
@@ -40,7 +40,7 @@ class RowLayout:
     slots: int
     looped: bool = False
     split: int = 1
-    meets: bool = False
+    waits: bool = False
 
     @property
     def gpu(self) -> GpuTile:
@@ -98,10 +98,10 @@ def layout_of(shape: RowShape, asked: GpuTile, cores: int) -> RowLayout:
     lanes, group = (1, vector) if shape.contiguous else (vector, 1)
     beside = rows // lanes
     across = asked.threads // beside
-    meets = split > 1 and not shape.splittable
-    looped = columns * split < shape.columns or (split > 1 and not meets)
+    waits = split > 1 and not shape.splittable
+    looped = columns * split < shape.columns or (split > 1 and not waits)
     slots = columns // (across * group)
-    return RowLayout(shape.contiguous, across, beside, vector, slots, looped, split, meets)
+    return RowLayout(shape.contiguous, across, beside, vector, slots, looped, split, waits)
 
 
 def layout_rules(shape: RowShape, cores: int) -> tuple[Constraint, ...]:

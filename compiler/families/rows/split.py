@@ -45,7 +45,7 @@ def row_blocks(problem: RowProblem, layout: RowLayout) -> int:
 
 def counters_of(problem: RowProblem, layout: RowLayout) -> int:
     """Counters of one group of rows: one, or one per round and one for the end where blocks wait for each other."""
-    return problem.rounds + 1 if layout.meets else 1
+    return problem.rounds + 1 if layout.waits else 1
 
 
 def counter_bytes(problem: RowProblem, layout: RowLayout) -> int:
@@ -64,8 +64,10 @@ def workspace_bytes(problem: RowProblem, layout: RowLayout) -> int:
     return counter_bytes(problem, layout) + sum(sizes)
 
 
-class Meeting:
-    """The blocks of one group of rows: block `piece` of `split`, `group` of all groups. Make it before branching.
+class GridBarrier:
+    """The grid barrier of the blocks of one group of rows: block `piece` of `split`, `group` of all groups.
+
+    Make it before branching.
 
     `beside` and `across` are the thread's row (or group of rows) in the block and its place along the row.
     """
@@ -87,7 +89,7 @@ class Meeting:
         i32 = ir.IntegerType.get_signless(32)
         counters = ir.MemRefType.get([counter_bytes(problem, layout) // 4], i32)
         self.counters = memref.view(counters, workspace, index(0).value, [])
-        self.flag = None if layout.meets else shared([1], i32)
+        self.flag = None if layout.waits else shared([1], i32)
         self.first = (group * layout.beside + beside) * layout.lanes
         self.memory: dict[tuple, ir.Value] = {}
         end = counter_bytes(problem, layout)
@@ -123,7 +125,7 @@ class Meeting:
         with if_(self.thread.equals(0)):
             store(constant(ir.IntegerType.get_signless(32), 0), self.counters, self.group)
 
-    def meet(self, partial: Mapping[Key, list[Value]], rank: int) -> None:
+    def arrive_and_wait(self, partial: Mapping[Key, list[Value]], rank: int) -> None:
         """Writes partial results of a round down and waits until all blocks of the rows have done so."""
         self.write(partial)
         counter = self.group * counters_of(self.problem, self.layout) + rank

@@ -207,15 +207,15 @@ def test_short_rows_share_a_block_and_long_ones_have_several_warps() -> None:
 
 
 def test_long_rows_are_divided_among_blocks() -> None:
-    """At the end, where nothing waits for the reduction; else blocks meet, and half the device must hold them all."""
+    """At the end, where nothing waits for the reduction; else blocks wait for each other, and half the device must hold them all."""
     target = resolve("v100")
     at_end = choose_layout(RowShape(1, 1 << 24, True, 4, 4, True), Schedule(), target)
-    assert (at_end.meets, at_end.split >= 2 * target.num_cores) == (False, True)
-    meeting = choose_layout(RowShape(1, 1 << 24, True, 4, 4, False), Schedule(), target)
-    assert meeting.meets
-    assert 2 <= meeting.split * meeting.threads <= target.num_cores * 1024 // 2
+    assert (at_end.waits, at_end.split >= 2 * target.num_cores) == (False, True)
+    waiting = choose_layout(RowShape(1, 1 << 24, True, 4, 4, False), Schedule(), target)
+    assert waiting.waits
+    assert 2 <= waiting.split * waiting.threads <= target.num_cores * 1024 // 2
     many = choose_layout(RowShape(200, 1 << 20, True, 4, 4, False), Schedule(), target)
-    assert (many.split, many.meets) == (1, False)
+    assert (many.split, many.waits) == (1, False)
     strided = choose_layout(RowShape(64, 100000, False, 4, 4, True), Schedule(), target)
     assert strided.split > 1
 

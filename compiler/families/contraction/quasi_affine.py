@@ -1,4 +1,4 @@
-"""Positions as sums of digits of loops, and the split of loops that makes every one of them linear.
+"""Quasi-affine indices, sums of digits of loops, and the split of loops that makes every one of them linear.
 
 d3 floordiv 32, d3 mod 32   with d3 in [0, 128)   =>   d3 = 32 * outer + inner, outer in [0, 4), inner in [0, 32)
 """
@@ -28,14 +28,14 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class DigitSum:
-    """`offset` plus a sum of digits."""
+class QuasiAffine:
+    """A quasi-affine index: `offset` plus a sum of digits."""
 
     digits: tuple[Digit, ...] = ()
     offset: int = 0
 
     @classmethod
-    def of_loop(cls, loop: int) -> DigitSum:
+    def of_loop(cls, loop: int) -> QuasiAffine:
         return cls((Digit(loop),))
 
     @property
@@ -46,30 +46,30 @@ class DigitSum:
         (digit,) = self.digits
         return digit.loop if digit == Digit(digit.loop) else None
 
-    def __add__(self, other: DigitSum) -> DigitSum:
-        return DigitSum(self.digits + other.digits, self.offset + other.offset)
+    def __add__(self, other: QuasiAffine) -> QuasiAffine:
+        return QuasiAffine(self.digits + other.digits, self.offset + other.offset)
 
-    def scaled(self, factor: int) -> DigitSum:
+    def scaled(self, factor: int) -> QuasiAffine:
         digits = tuple(Digit(d.loop, d.scale * factor, d.divisor, d.modulus) for d in self.digits)
-        return DigitSum(digits if factor else (), self.offset * factor)
+        return QuasiAffine(digits if factor else (), self.offset * factor)
 
-    def quotient(self, divisor: int) -> DigitSum:
+    def quotient(self, divisor: int) -> QuasiAffine:
         """`self floordiv divisor`, of a lone digit or a constant."""
         if not self.digits:
-            return DigitSum((), self.offset // divisor)
+            return QuasiAffine((), self.offset // divisor)
         digit = self._lone()
         if digit.modulus and digit.modulus % divisor:
             raise NotLinear(f"a quotient by {divisor} of a remainder by {digit.modulus}")
-        return DigitSum((Digit(digit.loop, 1, digit.divisor * divisor, digit.modulus // divisor),))
+        return QuasiAffine((Digit(digit.loop, 1, digit.divisor * divisor, digit.modulus // divisor),))
 
-    def remainder(self, modulus: int) -> DigitSum:
+    def remainder(self, modulus: int) -> QuasiAffine:
         """`self mod modulus`, of a lone digit or a constant."""
         if not self.digits:
-            return DigitSum((), self.offset % modulus)
+            return QuasiAffine((), self.offset % modulus)
         digit = self._lone()
         if digit.modulus and digit.modulus % modulus:
             raise NotLinear(f"a remainder by {modulus} of a remainder by {digit.modulus}")
-        return DigitSum((Digit(digit.loop, 1, digit.divisor, modulus),))
+        return QuasiAffine((Digit(digit.loop, 1, digit.divisor, modulus),))
 
     def _lone(self) -> Digit:
         if self.offset or len(self.digits) != 1 or self.digits[0].scale != 1:
@@ -77,12 +77,12 @@ class DigitSum:
         return self.digits[0]
 
 
-def composed(expr: ir.AffineExpr, loops: Sequence[DigitSum]) -> DigitSum:
+def composed(expr: ir.AffineExpr, loops: Sequence[QuasiAffine]) -> QuasiAffine:
     """`expr` with `loops[i]` for dimension i; raises NotLinear where that is no sum of digits."""
     if isinstance(expr, ir.AffineDimExpr):
         return loops[expr.position]
     if isinstance(expr, ir.AffineConstantExpr):
-        return DigitSum((), expr.value)
+        return QuasiAffine((), expr.value)
     left = composed(expr.lhs, loops)
     if isinstance(expr, ir.AffineAddExpr):
         return left + composed(expr.rhs, loops)
@@ -100,7 +100,7 @@ def composed(expr: ir.AffineExpr, loops: Sequence[DigitSum]) -> DigitSum:
     raise NotLinear(f"the index `{expr}`")
 
 
-def boundaries(sums: Sequence[DigitSum], extents: Sequence[int]) -> list[list[int]]:
+def boundaries(sums: Sequence[QuasiAffine], extents: Sequence[int]) -> list[list[int]]:
     """For every loop the sizes at which it has to be split, ascending; raises NotLinear where they do not nest."""
     found: list[set[int]] = [set() for _ in extents]
     for total in sums:
@@ -116,7 +116,9 @@ def boundaries(sums: Sequence[DigitSum], extents: Sequence[int]) -> list[list[in
     return result
 
 
-def linear(total: DigitSum, cuts: Sequence[Sequence[int]], extents: Sequence[int]) -> tuple[list[int], int]:
+def linear(
+    total: QuasiAffine, cuts: Sequence[Sequence[int]], extents: Sequence[int]
+) -> tuple[list[int], int]:
     """(stride of every part of every loop, offset) once loop l is cut at `cuts[l]`; a loop's parts are outermost first."""
     strides: list[int] = []
     for loop, (sizes, extent) in enumerate(zip(cuts, extents)):
