@@ -82,7 +82,11 @@ def command(
         import_s = time.perf_counter() - start
     if target.startswith("hip:"):
         from tilewright.compiler.cli.assembly import write_assembly
+        from tilewright.compiler.dialects.choice_attribute import ask_choices
+        from tilewright.compiler.nouns.choices import Choices
 
+        if choices is not None:
+            ask_choices(imported.module, Choices.of(choices).values)
         write_assembly(imported.module, loaded.name, target, output)
         return
     with console.status(f"compiling {loaded.name} for {target}"):

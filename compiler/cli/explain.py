@@ -66,6 +66,8 @@ def command(
             )
         print_spaces(console, model, target, precision, json_path)
         return
+    if choices and model.endswith(".twm"):
+        raise click.UsageError("--choices are of models: what an artifact holds is compiled")
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
         report = measured_report(model, target, opt, repeats, precision, choices)
     console.print(report_table(report, top))

@@ -8,6 +8,8 @@
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
 | `tilewright.predicted`, `.proposer`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; who proposed it; why there is none |
+| `tilewright.choice` | operations of a graph | what is chosen of them before dispatches, see `choice_attribute`, which checks it |
+| `tilewright.choices` | modules | what is asked for of operations by name |
 | `tilewright.tasks`, `.scratch_bytes`, `.asserts` | kernels | rTasks, bytes of scratch, messages of run-time checks |
 """
 

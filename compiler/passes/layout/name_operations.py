@@ -42,9 +42,9 @@ class NameOperations(Pass):
     def run(self, op: ir.Operation) -> None:
         if choice_attribute.ASKED not in op.attributes:
             return
-        (main,) = (f for f in functions(op.opview) if ir.StringAttr(f.attributes["sym_name"]).value == "main")
+        mains = [f for f in functions(op.opview) if ir.StringAttr(f.attributes["sym_name"]).value == "main"]
         named: dict[str, list[ir.Operation]] = {}
-        for name, operation in _names(main):
+        for name, operation in (pair for main in mains for pair in _names(main)):
             choice_attribute.write(operation, name=name)
             named.setdefault(name, []).append(operation)
         for knob, value in choice_attribute.asked(op).items():

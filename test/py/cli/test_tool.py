@@ -233,6 +233,8 @@ class TestExplain:
         (folder / "wrong.json").write_text(json.dumps({"matmul_99.block": 16}))
         result = tool("compile", MODEL, "--choices", folder / "wrong.json")
         assert result.exit_code == 1 and "there is no operation `matmul_99`" in result.output
+        result = tool("compile", MODEL, "--choices", folder / "wrong.json", "--target", "hip:gfx90a")
+        assert result.exit_code == 1 and "there is no operation `matmul_99`" in result.output
 
     def test_spaces_of_a_gpu_are_listed_by_kernel(self, tool) -> None:
         result = tool("explain", MODEL, "--space", "--target", "cuda:sm_80")
