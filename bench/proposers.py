@@ -4,7 +4,8 @@
 
 Of every case the heaviest dispatch counts. All that the proposers list for it is compiled, checked against the first and
 timed by the kernel profiler in interleaved rounds; a figure is the middle of them, in us. The file is written after
-every case: with `--resume` cases that it has are not measured again. On GPUs times are those that the model predicts.
+every case: with `--resume` cases that it has are not measured again. On GPUs the thirty products of `gemm_shapes` are
+compared by what the model predicts: how much longer the first of the recursion takes than the first of all tiles.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-PROPOSERS = ("aligned", "roller", "random")
-FIRST = 10
-"""Schedules of each proposer."""
+FIRST = {"aligned": 10, "roller": 10, "random": 3}
+"""Proposers, and the schedules of each that are measured."""
+PROPOSERS = tuple(FIRST)
 
 CASES = {
     "products": (
@@ -46,7 +47,10 @@ CASES = {
     "element-wise": (
         ("memory", "relu-1x64x112x112"), ("memory", "add-32x256x28x28"), ("memory", "gelu-128x3072"),
     ),
-    "transposes": (("turned", "1024x1024"), ("turned", "12x197x64"), ("turned", "64x56x56")),
+    "transposes": (
+        ("turned", "1024x1024"), ("turned", "12x197x64"), ("turned", "64x56x56"),
+        ("turned", "4032x1000"), ("turned", "2048x2048"), ("turned", "512x3x3x512"),
+    ),
 }  # fmt: skip
 """By family: (suite, case)."""
 
@@ -75,7 +79,7 @@ def compare(family: str, case, threads: int, seconds: float) -> Row:
     took: dict[str, dict[str, float]] = {}
 
     def listing(proposer: str):
-        named = replace(plain, proposer=proposer, top_k=FIRST)
+        named = replace(plain, proposer=proposer, top_k=FIRST[proposer])
 
         def listed(function):
             start = time.process_time()
@@ -128,6 +132,42 @@ def _turned(shape: tuple[int, ...]) -> tuple:
     return Turned(), (torch.randn(shape),)
 
 
+def gpu_rows() -> list[dict]:
+    """Per target and type, over the thirty products: the predicted time of `roller`'s first over that of `aligned`'s."""
+    from tilewright.bench.gemm_shapes import GEMM_SHAPES
+    from tilewright.compiler.targets.target import resolve
+    from tilewright.compiler.tuning.gpu.gemm_candidates import gemm_choices
+    from tilewright.compiler.tuning.gpu.gemm_shape import plain_gemm
+
+    found = []
+    for name in ("cuda:sm_70", "cuda:sm_80", "cuda:sm_90a"):
+        for dtype, precision in (("f32", "f32"), ("f32", "tf32"), ("f16", "f32")):
+            if (name, precision) == ("cuda:sm_70", "tf32"):
+                continue
+            target, compared, took = resolve(name), {}, {"aligned": 0.0, "roller": 0.0}
+            for shape in GEMM_SHAPES:
+                gemm = plain_gemm(shape.batch, shape.m, shape.n, shape.k, dtype)
+                first = {}
+                for proposer in took:
+                    start = time.process_time()
+                    first[proposer] = gemm_choices(gemm, target, precision=precision, proposer=proposer)[0].us
+                    took[proposer] += (time.process_time() - start) * 1e3
+                compared[shape.name] = first["roller"] / first["aligned"]
+            mean = math.exp(sum(map(math.log, compared.values())) / len(compared))
+            worst = max(compared, key=lambda shape: compared[shape])
+            found.append(
+                {
+                    "target": name,
+                    "dtype": precision if precision == "tf32" else dtype,
+                    "roller_over_aligned": round(mean, 4),
+                    "equal_to_a_percent": sum(abs(ratio - 1) < 0.01 for ratio in compared.values()),
+                    "worst": [worst, round(compared[worst], 3)],
+                    "propose_ms": {p: round(ms / len(compared), 1) for p, ms in took.items()},
+                }
+            )
+    return found
+
+
 def ratios(rows: Sequence[Row], family: str, proposer: str) -> tuple[float, float]:
     """Geometric means over a family of (first, best of ten) of `aligned` over that of a proposer: above 1 it is faster."""
     found = []
@@ -141,7 +181,7 @@ def ratios(rows: Sequence[Row], family: str, proposer: str) -> tuple[float, floa
     return found[0], found[1]
 
 
-def document(rows: Sequence[Row], threads: int) -> dict:
+def document(rows: Sequence[Row], threads: int, gpus: Sequence[dict]) -> dict:
     """The result as plain data."""
     from tilewright.bench.machine import machine, versions
 
@@ -150,8 +190,9 @@ def document(rows: Sequence[Row], threads: int) -> dict:
         "command": " ".join(["python -m tilewright.bench.proposers", *sys.argv[1:]]),
         "taken": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "threads": threads,
-        "first": FIRST,
+        "proposed": FIRST,
         "rows": [asdict(row) for row in rows],
+        "gpus": list(gpus),
         "aligned_over": {
             family: {p: [round(v, 3) for v in ratios(rows, family, p)] for p in PROPOSERS[1:]}
             for family in families
@@ -165,7 +206,7 @@ def table(rows: Sequence[Row]):
     """Per case what each proposer's first and best schedules take, and per family how they compare."""
     from rich.table import Table
 
-    drawn = Table(title=f"us per call: the first schedule / the best of {FIRST}")
+    drawn = Table(title="us per call: the first schedule / the best of all that are proposed")
     drawn.add_column("case")
     for proposer in PROPOSERS:
         drawn.add_column(proposer, justify="right")
@@ -208,6 +249,9 @@ def main() -> None:
         rows = [Row(**row) for row in json.loads(options.output.read_text())["rows"]]
     known = {row.case for row in rows}
     options.output.parent.mkdir(parents=True, exist_ok=True)
+    gpus = gpu_rows()
+    for row in gpus:
+        print(row, file=sys.stderr, flush=True)
     with cold_cache():
         for family in CASES:
             for case in cases_of(family):
@@ -220,7 +264,7 @@ def main() -> None:
                     print(f"{case.name}: {reason}", file=sys.stderr, flush=True)
                     continue
                 print(rows[-1].case, rows[-1].first_us, rows[-1].best_us, file=sys.stderr, flush=True)
-                options.output.write_text(json.dumps(document(rows, options.threads), indent=1) + "\n")
+                options.output.write_text(json.dumps(document(rows, options.threads, gpus), indent=1) + "\n")
     console().print(table(rows))
     console().print(str(options.output))
 

@@ -31,13 +31,13 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     main, blocks = dispatch.main, _blocks(root, group, lines)
     # A ragged last rTask accumulates in memory of its own and copies out what its one result's dimensions can place.
     placed = len(root.op.results) == 1 and all(is_dim(e) for e in root.result_map.results)
-    exact = root.accumulates and not placed
+    exact, copied = root.accumulates and not placed, root.accumulates and placed
     if main is not None and main.is_contraction and set(loops) == _parallel(root):
         line = lines[group.index(main)] or {}
         steps, registers = _contraction(root, main, line, vector_bits)
         steps = tuple(map(max, steps, _padded_rows(root, main, line)))
         passes = dispatch.passes if _pads(main) else ()
-        return CutSpace(root.extents, axes, loops, steps, exact, registers, blocks=blocks, passes=passes)
+        return CutSpace(root.extents, axes, loops, steps, exact, registers, (), blocks, passes, copied)
     steps = list(blocks)
     if main is not None:
         steps = list(map(max, steps, _padded_rows(root, main, lines[group.index(main)] or {})))
@@ -60,6 +60,7 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         transposed=_transposed(root, group, loops),
         blocks=blocks,
         passes=dispatch.passes,
+        copied=copied,
     )
 
 

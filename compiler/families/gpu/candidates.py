@@ -28,8 +28,13 @@ from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS, block_space, 
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 
-def gpu_candidates(function: ir.Operation, target: Target, options: ConstructOptions) -> list[Candidate]:
-    """At most `options.top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
+def gpu_candidates(
+    function: ir.Operation, target: Target, options: ConstructOptions, proposer: str = "aligned"
+) -> list[Candidate]:
+    """At most `options.top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload.
+
+    The `proposer` is one of `GPU_PROPOSERS`; what is no product is enumerated by either.
+    """
     attentions = walk(function, ATTENTION)
     if attentions:
         return _attention(function, Attention.read(attentions[0]), target, options)
@@ -38,7 +43,7 @@ def gpu_candidates(function: ir.Operation, target: Target, options: ConstructOpt
         product = read_product(function)
         if product is not None:
             found = product_candidates(
-                product.gemm, target, options, precision_of(function), takes(product, target)
+                product.gemm, target, options, precision_of(function), takes(product, target), proposer
             )
             if found:
                 return found
@@ -46,6 +51,10 @@ def gpu_candidates(function: ir.Operation, target: Target, options: ConstructOpt
     return block_candidates(
         dispatch.workload, block_space(dispatch.workload, space, _row(dispatch, space)), target, options
     )
+
+
+GPU_PROPOSERS = ("aligned", "roller")
+"""Proposers of a GPU's schedules, the one that is used where nobody names one first."""
 
 
 def precision_of(function: ir.Operation) -> str:

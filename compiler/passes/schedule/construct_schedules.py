@@ -23,7 +23,7 @@ from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete
 from tilewright.compiler.families.cpu.proposals import read_dispatch
 from tilewright.compiler.families.gpu import families
-from tilewright.compiler.families.gpu.candidates import gpu_candidates
+from tilewright.compiler.families.gpu.candidates import GPU_PROPOSERS, gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -43,8 +43,8 @@ between cores a few times."""
 class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
-    Of `top_k` candidates number `candidate` is taken. On CPUs `proposer` lists them: "roller", "aligned", "default" or
-    "random"; where it is empty, the one that is preferred for the dispatch. The five rules are Roller's alignments (OSDI'22, §3.1);
+    Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller" or "aligned", on CPUs "default" or
+    "random" too; where it is empty, the one that is preferred for the dispatch. The five rules are Roller's alignments (OSDI'22, §3.1);
     `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2."""
 
     target: str = "cpu"
@@ -82,7 +82,7 @@ class ConstructSchedules(Pass):
                 schedule_attribute.write(function, self._completed(function, Schedule(), target))
                 continue
             try:
-                candidates = self.candidates(function, target)
+                candidates = self.candidates(function, target, self.candidate + 1)
             except NoWorkload as reason:
                 schedule_attribute.write(function, self._completed(function, Schedule(), target))
                 function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
@@ -107,9 +107,12 @@ class ConstructSchedules(Pass):
             raise self.refusal(
                 op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"
             )
-        if self.proposer and self.proposer not in CPU_PROPOSERS:
-            known = ", ".join(CPU_PROPOSERS)
-            raise self.refusal(op, f"unknown proposer `{self.proposer}`; the proposers are: {known}")
+        known = CPU_PROPOSERS if found.kind == "cpu" else GPU_PROPOSERS if found.is_cuda else ("roller",)
+        if self.proposer and self.proposer not in known:
+            listed = ", ".join(known)
+            raise self.refusal(
+                op, f"unknown proposer `{self.proposer}`; the proposers for {found.name} are: {listed}"
+            )
         if self.cores > 0:
             found = replace(found, num_cores=self.cores)
         start_us = self.start_us if self.start_us >= 0 else found.start_us or START_US
@@ -140,18 +143,21 @@ class ConstructSchedules(Pass):
         complete = [replace(c, schedule=families.constructed(function, c.schedule, target)) for c in found]
         return list({c.schedule: c for c in reversed(complete)}.values())[::-1]
 
-    def candidates(self, function: ir.Operation, target: Target) -> list[Candidate]:
-        """At most `top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload."""
+    def candidates(self, function: ir.Operation, target: Target, count: int | None = None) -> list[Candidate]:
+        """The first `count` of at most `top_k` schedules of a dispatch; raises NoWorkload."""
         if target.is_cuda:
-            return gpu_candidates(function, target, self.construct_options())
+            return gpu_candidates(
+                function, target, self.construct_options(), self.proposer or GPU_PROPOSERS[0]
+            )
         if target.kind != "cpu":
             return self._constructed(read_workload(function), target)
         subject = read_dispatch(function, target, self.task_us if self.task_us >= 0 else TASK_US)
         proposer = self.proposer or preferred(subject)
-        found = CPU_PROPOSERS[proposer](subject, self.top_k, self.construct_options())
+        most = self.top_k if count is None else min(count, self.top_k)
+        found = CPU_PROPOSERS[proposer](subject, most, self.construct_options())
         found = [replace(candidate, proposer=proposer) for candidate in found]
         wished = streams(subject.workload.nbytes, target)
-        return list(_streamed(function, found, target, wished))[: self.top_k]
+        return list(_streamed(function, found, target, wished))[:most]
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())

@@ -65,7 +65,8 @@ class CutSpace:
     multiples of `steps[i]`, and only into divisors where `exact`. `blocks[i]` are packed along a loop (1 where nothing
     is): tiles are multiples or divisors of them whatever else is asked. `registers` is None where nothing is register-tiled.
     `transposed` is the loop order of a source that is read in another order than the result is written. `passes` are
-    what operations walk one after the other, each all of an rTask; empty where there is one.
+    what operations walk one after the other, each all of an rTask; empty where there is one. `copied` says that tiles which
+    do not divide accumulate in memory of their own, and copy the result out.
     """
 
     extents: tuple[int, ...]
@@ -77,6 +78,7 @@ class CutSpace:
     transposed: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
     passes: tuple[tuple[Operand, ...], ...] = ()
+    copied: bool = False
 
     def whole(self) -> CutSpace:
         """Without any cut."""
@@ -103,8 +105,17 @@ def pieces(extent: int, step: int, exact: bool) -> list[int]:
         return [step * d for d in reversed(divisors(extent // step))]
     if exact:
         return list(reversed(divisors(extent)))
-    even = {-(-extent // (count * step)) * step for count in range(1, -(-extent // step) + 1)}
+    even = (step * size for size in even_divisions(-(-extent // step)))
     return sorted({extent, *(size for size in even if size < extent)}, reverse=True)
+
+
+def even_divisions(extent: int) -> list[int]:
+    """The sizes of `extent` in 1, 2, 3, ... equal pieces, rounded up, each once, descending."""
+    root = math.isqrt(extent)
+    # Of few pieces each number has a size of its own; small sizes are tried one by one.
+    large = [-(-extent // count) for count in range(1, root + 1)]
+    small = (size for size in range(large[-1] - 1, 0, -1) if -(-extent // -(-extent // size)) == size)
+    return [*dict.fromkeys(large), *small]
 
 
 TRANSPOSED_RUNS = (32, 16, 64)
@@ -273,7 +284,7 @@ class CpuModel:
         efficiency = np.asarray([e for _, e in registers])
         times = {"compute": self.arithmetic_us(nest, efficiency), **self.loads_us(nest, nbytes, tasks)}
         slowest = (np.add if self.space.passes else np.maximum).reduce(list(times.values()))
-        first = self.first_us(nest, nbytes, tasks)
+        first = self.first_us(nest, nbytes, tasks) + self.copies_us(nest, tiles, tasks)
         rounds = -(-tasks // self.cores)
         shared = 1.0 if self.cores > 1 else 0.0
         task_us = (slowest + first) * (1 + shared * _JITTER / rounds) + times[
@@ -313,6 +324,12 @@ class CpuModel:
         """Microseconds that one rTask waits for what is new to it: [n]. What is loaded again is prefetched meanwhile."""
         new = nbytes[-1] + self.runs(nest[-1]) * self.run_bytes
         return new / self.bandwidth(self.source, tasks) / 1e3
+
+    def copies_us(self, nest: np.ndarray, tiles: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """Microseconds that one rTask takes to copy its results out, where tiles do not divide and that is needed: [n]."""
+        ragged = (np.asarray(self.space.extents, dtype=np.int64) % tiles > 0).any(axis=1) & self.space.copied
+        nbytes = self.geometry.nbytes(nest[-1])[:, self.geometry.is_output].sum(axis=1)
+        return np.where(ragged, 2 * nbytes / self.bandwidth(self.below(self.private[-1]), tasks) / 1e3, 0.0)
 
     def walks(self, tiles: np.ndarray, new: np.ndarray, tasks: np.ndarray) -> dict[str, np.ndarray]:
         """Microseconds that the passes of an rTask take for what is not `new`: by the level that holds it all, 0 in others."""

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.gemm_model import GemmEstimate, estimate, scattered_factors
+from tilewright.compiler.tuning.gpu.gemm_recursion import constructed
 from tilewright.compiler.tuning.gpu.gemm_shape import Gemm
 from tilewright.compiler.tuning.gpu.gemm_tiles import (
     INSTRUCTIONS,
@@ -57,22 +58,24 @@ def gemm_choices(
     options: ConstructOptions = DEFAULT,
     precision: str = "f32",
     fits: Fits = lambda tile: True,
+    proposer: str = "aligned",
 ) -> list[GemmChoice]:
     """At most `options.top_k` tiles, fastest by the model first, no two that differ in stages or raster only.
 
     The kernel for a few rows is one of them where it is as fast as the others, and the first of equals.
 
     `precision` "tf32" lets f32 operands be rounded for matrix units. `fits` is asked of every tile that would be
-    chosen: whether code generation takes it for this contraction.
+    chosen: whether code generation takes it for this contraction. The `proposer` "roller" leaves the tiles that its
+    recursion constructs, "aligned" all.
     """
     dtype = "tf32" if precision == "tf32" and gemm.dtype == "f32" else gemm.dtype
     found: list[GemmChoice] = []
     for kind in kinds(target, dtype) if gemm.matrix else ("simt",):
         if kind == "wgmma" and not _feeds_wgmma(gemm, dtype):
             continue
-        found += _of_kind(gemm, kind, dtype, target, options, fits)
+        found += _of_kind(gemm, kind, dtype, target, options, fits, proposer)
     if not found:
-        found = _of_kind(gemm, "simt", gemm.dtype, target, options, fits)
+        found = _of_kind(gemm, "simt", gemm.dtype, target, options, fits, proposer)
     skinny = _skinny(gemm, target)
     if (
         fits(skinny.tile)
@@ -99,11 +102,13 @@ def _feeds_wgmma(gemm: Gemm, dtype: str) -> bool:
 
 
 def _of_kind(
-    gemm: Gemm, kind: str, dtype: str, target: Target, options: ConstructOptions, fits: Fits
+    gemm: Gemm, kind: str, dtype: str, target: Target, options: ConstructOptions, fits: Fits, proposer: str
 ) -> list[GemmChoice]:
     held = gemm.sum_dtype if kind == "simt" else dtype
     tiles = aligned_tiles(kind, held, target, gemm.a_major, gemm.b_major)
     tiles = tiles.take(conforming(gemm, kind, tiles, target, options))
+    if proposer == "roller":
+        tiles = tiles.take(constructed(gemm, kind, dtype, tiles, target, options))
     tiles, splits = _divided(gemm, kind, tiles, target, options)
     estimated = estimate(gemm, kind, dtype, tiles, splits, target)
     found: list[GemmChoice] = []

@@ -75,7 +75,7 @@ def estimate(
     gemm: Gemm, kind: str, dtype: str, tiles: GemmTiles, splits: np.ndarray, target: Target
 ) -> GemmEstimate:
     """Times of `tiles` with K in `splits` parts; `dtype` is what is multiplied (tf32 of f32 operands)."""
-    machine = _Machine.of(target, kind, dtype)
+    machine = Machine.of(target, kind, dtype)
     rows, columns = -(-gemm.m // tiles.block_m), -(-gemm.n // tiles.block_n)
     if kind == "wgmma":
         rows = -(-rows // tiles.cluster) * tiles.cluster
@@ -134,8 +134,8 @@ def estimate(
 
 
 @dataclass(frozen=True)
-class _Machine:
-    """Rates of one multiprocessor, in units per nanosecond; latencies in nanoseconds."""
+class Machine:
+    """Rates of one multiprocessor for one kind of kernel, in units per nanosecond; latencies in nanoseconds."""
 
     flops: float
     issue: float
@@ -149,7 +149,7 @@ class _Machine:
     schedulers: int
 
     @classmethod
-    def of(cls, target: Target, kind: str, dtype: str) -> _Machine:
+    def of(cls, target: Target, kind: str, dtype: str) -> Machine:
         peak = target.peak_gflops.get(dtype, target.peak_gflops["f32"])
         if kind == "simt":
             peak = target.sustained_gflops if dtype == "f32" and target.sustained_gflops else peak
@@ -179,7 +179,7 @@ class _Machine:
 class _Steps:
     """Nanoseconds that one step of one block takes of every resource, [n] each."""
 
-    def __init__(self, gemm: Gemm, kind: str, tiles: GemmTiles, machine: _Machine, target: Target):
+    def __init__(self, gemm: Gemm, kind: str, tiles: GemmTiles, machine: Machine, target: Target):
         self.tiles, self.machine = tiles, machine
         bm, bn, bk = tiles.block_m, tiles.block_n, tiles.block_k
         if kind == "wgmma" and gemm.run:
@@ -270,7 +270,7 @@ def _copies(gemm: Gemm, kind: str, tiles: GemmTiles, asynchronous: bool) -> tupl
     return copies, index
 
 
-def _epilogue_ns(gemm: Gemm, tiles: GemmTiles, machine: _Machine, divided: np.ndarray) -> np.ndarray:
+def _epilogue_ns(gemm: Gemm, tiles: GemmTiles, machine: Machine, divided: np.ndarray) -> np.ndarray:
     """Storing one block's results, and reading what the epilogue adds, through L2; partial sums are f32, there and back."""
     elements = tiles.block_m * tiles.block_n
     extra = gemm.extra_bytes / max(1, gemm.results)

@@ -18,12 +18,18 @@ WINDOWS = ("depthwise", "depthwise_conv2d", "pooling", "avg_pool2d", "pool2d")
 
 
 def product_candidates(
-    gemm: Gemm, target: Target, options: ConstructOptions, precision: str, fits: Fits
+    gemm: Gemm,
+    target: Target,
+    options: ConstructOptions,
+    precision: str,
+    fits: Fits,
+    proposer: str = "aligned",
 ) -> list[Candidate]:
     """Schedules of a contraction: its tiles, with `levels` over the flattened axes [batch, m, n, k]."""
     found = []
-    for choice in gemm_choices(gemm, target, options, precision, fits):
-        found.append(Candidate(Schedule(levels=levels(choice), gpu=choice.tile), choice.us, choice.bound))
+    for choice in gemm_choices(gemm, target, options, precision, fits, proposer):
+        schedule = Schedule(levels=levels(choice), gpu=choice.tile)
+        found.append(Candidate(schedule, choice.us, choice.bound, proposer))
     return found
 
 

@@ -17,4 +17,4 @@ CPU_PROPOSERS: dict[str, Proposer[CpuDispatch]] = {
 
 def preferred(subject: CpuDispatch) -> str:
     """The proposer whose first schedules were the faster ones where they were measured: docs/roller.md has the table."""
-    return "aligned"
+    return "roller"

@@ -33,6 +33,8 @@ _MOST_SIZES = 24
 """Sizes of a loop that are tried: an extent has many even divisions."""
 _MOST_TILES = 4096
 """Tiles whose loads are computed at once."""
+_SPARE = 4
+"""Schedules wished for beside those that are asked for: some make one point of the space, or none."""
 _ENOUGH = 96
 """rTask tiles after which the recursion ends: all are ranked at once."""
 _MOST_REGISTER_TILES = 256
@@ -41,15 +43,17 @@ _EPSILON = 0.05
 """What may be computed twice without being noticed: cores are rarely even to more than that."""
 _FEWEST = 4
 """Tiles to choose from, before more is computed twice."""
-_COMPULSORY = 1.1
+_COMPULSORY = 1.5
 """Loads within this factor of those that every tile needs are not worth a larger one."""
+_ALIKE = 1.02
+"""Tiles predicted within this factor of each other are as fast as each other: those that divide their loops come first."""
 _WORTH = 1.6
 """Schedules predicted slower than the first by more than this factor are not worth a measurement."""
 
 
 def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list[Candidate]:
     """At most `count` points of the dispatch's space, the one to use without a measurement first."""
-    wished = list(itertools.islice(_wishes(subject, options), 2 * count))
+    wished = list(itertools.islice(_wishes(subject, options), count + _SPARE))
     space = subject.space
     points = space.points([schedule for schedule, _ in wished])
     legal = space.legal(points) == KEPT
@@ -302,7 +306,7 @@ def rtask_tiles(
     sizes: Sizes,
     options: ConstructOptions,
 ) -> list[Ranked]:
-    """Tiles of the sink's loops by predicted time; padding grows while there are too few to choose of."""
+    """Tiles of the sink's loops by predicted time, of equals those that divide; padding grows while there are too few."""
     register = RegisterTile(*sizes) if model.space.registers is not None and len(sizes) == 2 else None
     _, efficiency = model.register(model.space.extents, register)
     inner = _inner(model, registers, sizes)
@@ -325,7 +329,14 @@ def rtask_tiles(
             break
         epsilon += options.epsilon_step
     found = np.asarray(list(tiles), dtype=np.int64).reshape(len(tiles), len(domains))
-    return model.ranked(found, *model.predict(found, register))
+    ranked = model.ranked(found, *model.predict(found, register))
+    extents = model.space.extents
+
+    def order(tile: Ranked) -> tuple[int, bool]:
+        divides = all(extent % size == 0 for size, extent in zip(tile.tile, extents))
+        return int(math.log(tile.us / ranked[0].us) / math.log(_ALIKE)), not divides
+
+    return sorted(ranked, key=order)
 
 
 def _inner(model: CpuModel, registers: RegisterSizes | None, sizes: Sizes) -> list[int]:
@@ -368,13 +379,24 @@ def _aligned(
 
 
 def _thinned(domains: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-    """As many sizes as are tried, evenly among those there are, the whole loop with them."""
+    """As many sizes as are tried: those that divide the loop, the whole loop with them, and evenly among the others."""
     most = _MOST_SIZES
     while True:
-        found = tuple(sizes[::-1][:: -(-len(sizes) // most)][::-1] for sizes in domains)
+        found = tuple(_some(sizes, most) for sizes in domains)
         if math.prod(map(len, found)) <= _MOST_TILES:
             return found
         most -= 1
+
+
+def _some(sizes: np.ndarray, most: int) -> np.ndarray:
+    divides = sizes[-1] % sizes == 0
+    dividing, others = _evenly(sizes[divides], most), sizes[~divides]
+    return np.union1d(dividing, _evenly(others, max(1, most - len(dividing))))
+
+
+def _evenly(sizes: np.ndarray, most: int) -> np.ndarray:
+    """At most `most` of them, the last one among them."""
+    return sizes[::-1][:: max(1, -(-len(sizes) // most))][::-1]
 
 
 def _shrunk(layers: _RTasks, tile: Tile) -> Tile:

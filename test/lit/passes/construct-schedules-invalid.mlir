@@ -6,7 +6,7 @@
 // UNKNOWN: `construct-schedules`: unknown target `abacus`; the presets are: cpu,
 // NEGATIVE: `construct-schedules`: expected candidate >= 0 and top-k >= 1, found -1 and 10
 // NONE: `construct-schedules`: expected candidate >= 0 and top-k >= 1, found 0 and 0
-// ORACLE: `construct-schedules`: unknown proposer `oracle`; the proposers are: roller, aligned, modelled, default, random
+// ORACLE: `construct-schedules`: unknown proposer `oracle`; the proposers for x86-64-v4 are: roller, aligned, modelled, default, random
 func.func private @d(%x: tensor<4xf32>) -> tensor<4xf32> attributes {tilewright.operator = "slice"} {
   return %x : tensor<4xf32>
 }

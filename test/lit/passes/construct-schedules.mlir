@@ -10,6 +10,9 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=roller})' | filecheck %s --check-prefix=ROLLER
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=aligned})' | filecheck %s --check-prefix=ALIGNED
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=default})' | filecheck %s --check-prefix=WHOLE
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=cuda:sm_70 proposer=roller})' | filecheck %s --check-prefix=BLOCKS
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=cuda:sm_80 proposer=roller})' | filecheck %s --check-prefix=BLOCKS
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=cuda:sm_90a proposer=roller})' | filecheck %s --check-prefix=BLOCKS
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #rows = affine_map<(d0, d1) -> (d0)>
@@ -30,19 +33,22 @@
 // CPU-SAME: tilewright.predicted = {bound = "compute", us = {{[0-9.e+]+}} : f64}
 // ROLLER-LABEL: func.func private @matmul
 // ROLLER-SAME: tilewright.proposer = "roller"
-// ROLLER-SAME: reductions = [{products = [6, 64]}], tile = [171, 128]
+// ROLLER-SAME: reductions = [{products = [6, 64]}], tile = [256, 64]
 // ALIGNED-LABEL: func.func private @matmul
 // ALIGNED-SAME: tilewright.proposer = "aligned"
 // ALIGNED-SAME: reductions = [{products = [6, 64]}], tile = [171, 128]
+// BLOCKS-LABEL: func.func private @matmul
+// BLOCKS-SAME: tilewright.proposer = "roller"
+// BLOCKS-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt"
 // WHOLE-LABEL: func.func private @matmul
 // WHOLE-SAME: reductions = [{products = [6, 64]}], tile = []
-// CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [171, 128, 512], registers = [6, 64, 1]}, reductions = [{products = [6, 64]}], tile = [171, 128]
+// CPU-SAME: levels = {L1 = [6, 64, 1], L2 = [6, 64, 512], L3 = [256, 64, 512], registers = [6, 64, 1]}, reductions = [{products = [6, 64]}], tile = [256, 64]
 // V100-SAME: gpu = {block = [64, 64, {{[0-9]+}}], {{.*}}kernel = "simt", {{.*}}thread = [4, 8], threads = 128 : i64}, levels = {registers = [1, 4, 8, 1], shared = [1, 64, 64, {{[0-9]+}}]}, tile = []
 // HOPPER-SAME: gpu = {block = [{{[0-9]+, [0-9]+, [0-9]+}}], {{.*}}kernel = "simt"
 // MI50-SAME: levels = {registers = [{{[0-9, ]+}}], shared = [{{[0-9, ]+}}]}, tile = []
 // IPU-SAME: levels = {local = [14, 8, 512], registers = [2, 1, 1]}, tile = []
 // SECOND-LABEL: func.func private @matmul
-// SECOND-SAME: reductions = [{products = [6, 64]}], tile = [171, 64]
+// SECOND-SAME: reductions = [{products = [6, 64]}], tile = [256, 128]
 // SINGLE-LABEL: func.func private @matmul
 // SCALAR-LABEL: func.func private @matmul
 // SCALAR-SAME: registers = [1, 16, 1]
@@ -132,10 +138,10 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
 // ROLLER-LABEL: func.func private @depthwise
-// ROLLER-SAME: reductions = [{windows = [1, 8, 1]}], tile = [14, 0, 0, 0, 0]
+// ROLLER-SAME: reductions = [{windows = [1, 8, 1]}], tile = [7, 0, 0, 0, 0]
 // ALIGNED-LABEL: func.func private @depthwise
 // ALIGNED-SAME: reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
-// CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [14, 28, 64, 3, 3], L3 = [14, 28, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
+// CPU-SAME: levels = {L1 = [1, 6, 64, 3, 3], L2 = [7, 56, 64, 3, 3], L3 = [7, 56, 64, 3, 3], registers = [1, 6, 64, 1, 1]}, reductions = [{windows = [1, 8, 1]}], tile = [7, 0, 0, 0, 0]
 // V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {

@@ -217,7 +217,7 @@ def test_every_candidate_is_another_kernel(name: str) -> None:
     other = dispatch.function.clone().operation
     candidates = many.candidates_or_none(other)
     other.erase()
-    assert len(candidates) > 8 and candidates[0].schedule == dispatch.schedule
+    assert len(candidates) >= 8 and candidates[0].schedule == dispatch.schedule
     assert len({dispatch.code(candidate.schedule) for candidate in candidates}) == len(candidates)
 
 
