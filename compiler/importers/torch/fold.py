@@ -21,10 +21,13 @@ _MOVES = {
         "reshape",
         "expand",
         "permute",
+        "repeat",
         "unsqueeze",
         "squeeze",
         "clone",
         "alias",
+        "lift_fresh",
+        "lift_fresh_copy",
         "t",
     ]
 } | {

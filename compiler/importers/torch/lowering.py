@@ -6,7 +6,7 @@ import contextlib
 import operator
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._decomp import global_decomposition_table
@@ -57,6 +57,7 @@ def lower_graph(module: GraphModule) -> ir.Module:
     """
     if any(_known_refusal(node) for node in module.graph.nodes):
         raise unsupported(module.graph)
+    _join_constant_bytes(module.graph)
     try:
         return _lower(module.graph, "the import of a graph", is_kept=True)
     except (
@@ -88,6 +89,34 @@ def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
     lower_early(module)
     run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
+
+
+def _join_constant_bytes(graph: Graph) -> None:
+    """Writes unsigned bytes that are all constant into zeros one by one: torch-mlir joins them to signed ones, and ends."""
+    constants: set[Node] = set()
+    for node in list(graph.nodes):
+        if node.op != "call_function" or is_random(node) or not constants.issuperset(node.all_input_nodes):
+            continue
+        constants.add(node)
+        value = node.meta.get("val")
+        is_joined = node.target is torch.ops.aten.cat.default and isinstance(value, torch.Tensor)
+        if not is_joined or value.dtype != torch.uint8:
+            continue
+        tensors = [t for t in cast("list[Node]", node.args[0]) if t.meta["val"].numel()]
+        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        with graph.inserting_before(node):
+            kinds = {"dtype": torch.uint8, "layout": torch.strided, "device": torch.device("cpu")}
+            joined = graph.call_function(torch.ops.aten.full.default, (list(value.shape), 0), kinds)
+            joined.meta, first = dict(node.meta), 0
+            for tensor in tensors:
+                end = first + tensor.meta["val"].shape[cast("int", dim)]
+                written = (joined, tensor, dim, first, end)
+                joined = graph.call_function(torch.ops.aten.slice_scatter.default, written)
+                joined.meta, first = dict(node.meta), end
+        made = tensors[0] if len(tensors) == 1 else joined
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+        constants.add(made)
 
 
 @contextlib.contextmanager

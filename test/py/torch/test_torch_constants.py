@@ -135,3 +135,35 @@ def test_lookups_of_one_number_check_their_indices(path):
     for index in ([0, 9], [-9, 0], [4, 0]):
         with pytest.raises(KernelAssertError):
             compiled(torch.tensor(index))
+
+
+JOINED = {
+    "one": lambda c: torch.cat((c([7]), c([7]))),
+    "others": lambda c: torch.cat((c([1]), c([200]), c([[3, 4]])[0])),
+    "stacked": lambda c: torch.stack((c(1), c(2), c(255)), -1),
+    "rows": lambda c: torch.vstack((c(1), c(1), c(2))),
+    "columns": lambda c: torch.cat((torch.full((2, 1), 1), torch.full((2, 2), 2)), -1).to(c(0).dtype),
+    "wider": lambda c: torch.cat((c([1]).expand(2), c([2]).repeat(3))),
+    "again": lambda c: torch.cat((torch.cat((c([1]), c([2]))), c([3]))),
+    "none": lambda c: torch.cat((c([]), c([5]))),
+    "tiled": lambda c: c([9]).repeat(2, 3),
+    "nothing": lambda c: c([9]).repeat(2, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool, torch.int64, torch.float16], ids=str)
+@pytest.mark.parametrize("path", ["compile", "torch.compile"])
+def test_joined_constants(dtype, path):
+    def every(x):
+        made = [function(lambda v: torch.tensor(v).to(dtype)) for function in JOINED.values()]
+        return [*made, *(value.to(x.dtype) * 2 + x for value in made)]
+
+    torch._dynamo.reset()
+    x = torch.ones(1)
+    if path == "compile":
+        compiled = tilewright.compile(every, (x,))
+    else:
+        compiled = torch.compile(every, backend="tilewright", options={"strict": True})
+    for name, ours, wanted in zip([*JOINED] * 2, compiled(x), every(x), strict=True):
+        assert ours.dtype == wanted.dtype, name
+        assert torch.equal(ours, wanted), name
