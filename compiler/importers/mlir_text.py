@@ -23,6 +23,9 @@ _TO_LINALG = {
 }
 """Dialect -> the upstream pipeline that brings it to linalg on tensors; the torch dialect in its backend form."""
 
+_TIDY = "builtin.module(inline,symbol-dce,func.func(convert-elementwise-to-linalg))"
+"""Puts callees into the entry, and `arith` and `math` on whole tensors into linalg."""
+
 
 def import_mlir(model: str | Path) -> Imported:
     """`model` is a path ending in `.mlir`, or MLIR text; its arguments in order are the model's inputs.
@@ -45,7 +48,7 @@ def import_mlir(model: str | Path) -> Imported:
             if any(op.name.startswith(f"{dialect}.") for op in walk(module.operation)):
                 modules.run_upstream(module, pipeline, what)
         entry = _entry(module, name)
-        run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
+        run_upstream(module.operation, _TIDY)
     except PassError as error:
         raise ModelImportError(str(error)) from None
     type_ = entry.attributes["function_type"].value

@@ -66,7 +66,8 @@ class ApproximateMath(Pass):
 
     f16 and bf16 are computed in f32 and rounded once. f64 keeps its ops for libm, but for three: `math.fpowi`,
     which libm lacks, becomes `math.powf`; `expm1` and `log1p`, which `convert-math-to-llvm` takes for e^x - 1 and
-    log(1 + x), are corrected here. Square roots, roundings, fma, abs and copysign have instructions and stay.
+    log(1 + x), are corrected here. Square roots, roundings, fma, abs and copysign have instructions and stay, as do
+    functions of whole tensors.
 
     Maxima and minima get the flag `nsz`: which zero wins is open in PyTorch and ONNX too, and an exact choice takes
     six instructions instead of three.
@@ -103,6 +104,8 @@ def _ignore_sign_of_zero(op: ir.Operation) -> None:
 
 
 def _expand(op: ir.Operation, scales: bool) -> None:
+    if not isinstance(op.results[0].type, (ir.FloatType, ir.VectorType)):
+        return
     element = element_of(op.results[0].type)
     with op.location, ir.InsertionPoint(op):
         operands = [Number(operand) for operand in op.operands]
@@ -110,7 +113,7 @@ def _expand(op: ir.Operation, scales: bool) -> None:
             if op.name not in WIDE:
                 return
             result = WIDE[op.name](*operands)
-        elif element.width > 32 or not isinstance(op.results[0].type, (ir.FloatType, ir.VectorType)):
+        elif element.width > 32:
             return
         else:
             f32 = ir.F32Type.get()

@@ -95,3 +95,17 @@ func.func @maxima(%x: f32) -> f32 {
   %c = arith.maxnumf %b, %x : f32
   return %c : f32
 }
+
+// Whole tensors are no business of this pass.
+// CHECK-LABEL: func.func @tensors(
+// CHECK-NEXT: math.exp %{{.+}} : tensor<4xf32>
+// CHECK-NEXT: math.log1p %{{.+}} : tensor<f64>
+// CHECK-NEXT: math.tanh %{{.+}} : tensor<?xbf16>
+// CHECK-NEXT: math.cosh %{{.+}} : tensor<2x0xf16>
+func.func @tensors(%a: tensor<4xf32>, %b: tensor<f64>, %c: tensor<?xbf16>, %d: tensor<2x0xf16>) -> (tensor<4xf32>, tensor<f64>, tensor<?xbf16>, tensor<2x0xf16>) {
+  %e = math.exp %a : tensor<4xf32>
+  %f = math.log1p %b : tensor<f64>
+  %g = math.tanh %c : tensor<?xbf16>
+  %h = math.cosh %d : tensor<2x0xf16>
+  return %e, %f, %g, %h : tensor<4xf32>, tensor<f64>, tensor<?xbf16>, tensor<2x0xf16>
+}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError
@@ -94,3 +95,20 @@ def test_refusals(text: str | Path, message: str) -> None:
     with pytest.raises(ModelImportError) as refusal:
         import_mlir(text)
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize("shape", ["4", "", "2x3", "0x2"])
+@pytest.mark.parametrize("kind", ["f32", "f64", "bf16"])
+def test_arithmetic_on_whole_tensors(shape: str, kind: str) -> None:
+    type_ = f"tensor<{shape + 'x' if shape else ''}{kind}>"
+    source = f"""
+func.func @main(%x: {type_}) -> {type_} {{
+  %e = math.exp %x : {type_}
+  %y = arith.addf %e, %x : {type_}
+  return %y : {type_}
+}}
+"""
+    x = torch.ones([int(n) for n in shape.split("x")] if shape else [])
+    x = x.to({"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}[kind])
+    found = tilewright.compile(source)(x)
+    torch.testing.assert_close(torch.as_tensor(found), x.exp() + x)
