@@ -22,10 +22,9 @@ from tilewright.compiler.tuning.model.roles import (
     Windows,
     column_operand,
     is_contiguous,
-    lanes_along,
     lanes_of,
 )
-from tilewright.compiler.tuning.model.statements import Statement
+from tilewright.compiler.tuning.model.statements import Statement, axes_of
 
 
 @dataclass
@@ -341,32 +340,36 @@ def groups(cut: Cut, roles: Groups) -> Nest:
 
 
 def scalar(cut: Cut) -> Nest:
-    """Loops that LLVM is left with: vectors along the last reduction where it lies along memory, else one point at a time."""
+    """Loops that LLVM is left with: vectors along the innermost where operands lie along it, else one point at a time."""
     s = cut.statement
-    order = [*reversed(s.reduction), *reversed(s.parallel)]
+    order = list(reversed(_written_order(s)))
     each = instructions(s, order[0] if order else None)
     nest = Nest.empty(cut.extents.shape[1], len(cut), order)
     points = cut.product(s.loops)
-    last = s.loops[-1] if s.loops else None
-    vectors = (
-        last is not None
-        and bool(s.reads)
-        and all(last not in o.axes or is_contiguous(o, last) for o in s.reads)
-    )
+    last = order[0] if order else None
+    moving = [o for o in (*s.reads, s.result) if last in o.axes]
+    vectors = bool(s.reads) and all(is_contiguous(o, last) for o in moving if last is not None)
     extent = cut.extent(last)
-    lanes = np.minimum(
-        lanes_along(int(extent.max()) if len(extent) else 1, cut.lanes) if vectors else 1, extent
-    )
-    count = points / extent * np.ceil(extent / lanes) if last is not None else points
+    lanes = np.minimum(cut.lanes if vectors else 1, extent)
+    count = points / extent * np.ceil(extent / lanes)
     nest.arithmetic = count * each
-    # Each sum waits for the one before it.
-    nest.stalled = count * max(0.0, IN_FLIGHT - each) if s.reduction else np.zeros(len(cut))
-    nest.loads = count * len(s.reads)
-    nest.stores = count / np.maximum(1, cut.product(s.reduction)) if s.reduction else count
+    # Each sum waits for the one before it, unless the innermost loop goes from one to the next.
+    chained = last in s.reduction
+    nest.stalled = count * max(0.0, IN_FLIGHT - each) if chained else np.zeros(len(cut))
+    nest.loads = count * (len(s.reads) + (not chained))
+    nest.stores = count / np.maximum(1, cut.product(s.reduction)) if chained else count
     nest.starts = points / extent
     nest.registers = np.full(len(cut), float(len(s.reads) + 2))
     nest.useful = points * each / cut.lanes
     return nest
+
+
+def _written_order(statement: Statement) -> tuple[int, ...]:
+    """The loops of an operation, outer first: as its first operand lies in memory where that says all of them."""
+    for o in statement.reads[:1]:
+        if all(len(index.terms) <= 1 for index in o.index_map) and set(axes_of(o)) == set(statement.loops):
+            return axes_of(o)
+    return statement.loops
 
 
 def elementwise(cut: Cut) -> Nest:
