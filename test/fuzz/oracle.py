@@ -31,6 +31,8 @@ _REST = re.compile(r"%|fmod|remainder")
 _MEDIANS = (torch.median, torch.nanmedian, torch.Tensor.median, torch.Tensor.nanmedian)
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
+_LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
+"""Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
 _SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _EXACTLY: dict[Any, Any] = {F.hardsigmoid: lambda x, inplace=False: F.relu6(x + 3) / 6}
 """Functions by their definition, where eager PyTorch has a number of it in single precision for all types."""
@@ -234,6 +236,8 @@ class WideRun(Run):
                 made = self._cancelled(made, self.names[statement.uses()[0]])
             if statement.rounding == "beside one":
                 made = self._beside_one(made, eager.dtype)
+            if _LOG_SUM.search(statement.source):
+                made = self._beside_one(made, torch.promote_types(eager.dtype, torch.float32))
             if "bicubic" in statement.source:
                 made = self._weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:

@@ -198,6 +198,16 @@ class TestBounds:
         assert bound.median() > 6e-8
         assert (bound < 1e-5).all()
 
+    @pytest.mark.parametrize(("dtype", "eps"), [("float32", 1.2e-7), ("float64", 2.3e-16)])
+    @pytest.mark.parametrize("call", ["F.log_softmax(v0, 1)[:, 0]", "torch.logsumexp(v0, 1)"])
+    def test_logarithms_of_sums_near_one_bound_by_the_sum(self, call: str, dtype: str, eps: float) -> None:
+        lines = ("v0 = torch.cat((x0[:, :1] * 0, x0[:, 1:] * 0 - 9), 1)", f"v1 = {call}")
+        made = program(*lines, rounding="exact", x0=of("x0", (30, 3), dtype))
+        made = replace(made, statements=(made.statements[0], replace(made.statements[1], rounding="sum")))
+        _, bound = bound_of(made)
+        assert bound.median() > eps
+        assert (bound < 40 * eps).all()
+
     def test_bits_of_zeros_that_arithmetic_made_are_open(self) -> None:
         made = program("v0 = F.softshrink(x0)", x0=of("x0", (60,)))
         read = Statement(("v1",), "v0.view(torch.int32)", "bits")
