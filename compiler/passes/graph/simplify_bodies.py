@@ -63,7 +63,7 @@ class SimplifyBodies(Pass):
                 _erase_dead(block)
             if len(generic.results) > 1:
                 generic = _keep_read_results(generic)
-            elif constant_of(terminator(block).operands[0]) is not None:
+            elif generic.results and constant_of(terminator(block).operands[0]) is not None:
                 _become_fill(generic)
                 continue
             _take_starts_as_inputs(generic)
