@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.register_tiles import RegisterTile
 from tilewright.compiler.nouns.schedule import Schedule
-from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.nouns.space import KEPT, Space
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, alike, cache_levels, relaxed
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
 from tilewright.compiler.tuning.cpu.register_layers import RegisterLayer
@@ -34,7 +34,7 @@ _MOST_SIZES = 24
 _MOST_TILES = 4096
 """Tiles whose loads are computed at once."""
 _SPARE = 4
-"""Schedules wished for beside those that are asked for: some make one point of the space, or none."""
+"""Schedules wished for at most, beside twice as many as are asked for."""
 _ENOUGH = 96
 """rTask tiles after which the recursion ends: all are ranked at once."""
 _MOST_REGISTER_TILES = 256
@@ -47,25 +47,31 @@ _COMPULSORY = 1.5
 """Loads within this factor of those that every tile needs are not worth a larger one."""
 _ALIKE = 1.02
 """Tiles predicted within this factor of each other are as fast as each other: those that divide their loops come first."""
+_RESOLUTION_US = 1e-3
+"""Predictions are rounded to this."""
 _WORTH = 1.6
 """Schedules predicted slower than the first by more than this factor are not worth a measurement."""
 
 
 def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list[Candidate]:
     """At most `count` points of the dispatch's space, the one to use without a measurement first."""
-    wished = list(itertools.islice(_wishes(subject, options), count + _SPARE))
+    wishes = itertools.islice(_wishes(subject, options), 2 * count + _SPARE)
     space = subject.space
-    points = space.points([schedule for schedule, _ in wished])
-    legal = space.legal(points) == KEPT
     found: dict[Schedule, Candidate] = {}
-    for point, kept, (schedule, ranked) in zip(points, legal, wished):
-        if not kept:
-            near = space.repaired(point[None])
-            if not len(near):
-                continue
-            schedule = replace(space.schedule(near[0]), levels=schedule.levels)
-        found.setdefault(schedule, Candidate(schedule, ranked.us, ranked.bound))
-    return list(found.values())[:count]
+    # No more are completed than are needed: some make one point of the space, or none.
+    while len(found) < count and (wished := list(itertools.islice(wishes, count - len(found)))):
+        wished = [wish for wish in wished if _is_point(space, wish[0])]
+        points = space.points([schedule for schedule, _ in wished])
+        legal = space.legal(points) == KEPT
+        for point, kept, (schedule, ranked) in zip(points, legal, wished):
+            if not kept:
+                near = space.repaired(point[None])
+                if not len(near):
+                    continue
+                schedule = replace(space.schedule(near[0]), levels=schedule.levels)
+            found.setdefault(schedule, Candidate(schedule, ranked.us, ranked.bound))
+    # Nothing cut always runs.
+    return list(found.values()) or [Candidate(space.default(), *subject.predicted(space.default()))]
 
 
 def _wishes(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tuple[Schedule, Ranked]]:
@@ -87,13 +93,19 @@ def _wishes(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tuple[S
 
 
 def _completed(subject: CpuDispatch, tile: Tile) -> Schedule | None:
-    """The schedule of a tile with what its other reductions are best; None where it is no point of the space."""
+    """The schedule of a tile with what its reductions are best, None where no kernel is cut so."""
     try:
-        whole = subject.complete(Schedule(tile))
-        subject.space.point(whole)
+        return subject.complete(Schedule(tile))
     except ScheduleError:
         return None
-    return whole
+
+
+def _is_point(space: Space, schedule: Schedule) -> bool:
+    try:
+        space.point(schedule)
+    except ScheduleError:
+        return False
+    return True
 
 
 Sizes = tuple[int, ...]
@@ -250,7 +262,9 @@ class _RTasks:
     def lattice(self) -> np.ndarray:
         """All tiles of the domains, in the order of their places: [n, loops]."""
         grids = np.meshgrid(*self.domains, indexing="ij")
-        return np.stack([grid.reshape(-1) for grid in grids], axis=1)
+        count = math.prod(map(len, self.domains))
+        found = np.asarray([grid.reshape(-1) for grid in grids], dtype=np.int64)
+        return found.reshape(len(self.domains), count).T
 
     def places(self, tiles: Sequence[Tile]) -> np.ndarray:
         """Where tiles stand in the lattice: [n]."""
@@ -334,7 +348,8 @@ def rtask_tiles(
 
     def order(tile: Ranked) -> tuple[int, bool]:
         divides = all(extent % size == 0 for size, extent in zip(tile.tile, extents))
-        return int(math.log(tile.us / ranked[0].us) / math.log(_ALIKE)), not divides
+        slower = max(tile.us, _RESOLUTION_US) / max(ranked[0].us, _RESOLUTION_US)
+        return int(math.log(slower) / math.log(_ALIKE)), not divides
 
     return sorted(ranked, key=order)
 

@@ -133,9 +133,9 @@ class Dispatch:
 
     @classmethod
     def of(
-        cls, function: Callable, target: str, arguments: tuple[torch.Tensor, ...], reductions: int = 0
+        cls, function: Callable, target: str, arguments: tuple[torch.Tensor, ...], reductions: int | None = 0
     ) -> Dispatch:
-        """The last dispatch that the function calls with so many reductions."""
+        """The last dispatch that the function calls with so many reductions, None for any number."""
         machine, (argument, *weights) = resolve(target), arguments
         with torch.no_grad():
             imported = import_model(Function(function, *weights).eval(), (argument,))
@@ -145,7 +145,7 @@ class Dispatch:
             schedule = schedule_attribute.read(dispatch)
             if schedule is None or f"@{_name(dispatch)}(" not in main:
                 continue
-            if len(schedule.reductions) == reductions:
+            if reductions is None or len(schedule.reductions) == reductions:
                 space = dispatch_space(dispatch, machine, schedule)
                 return cls(imported, dispatch, machine, space, argument)
         raise AssertionError(f"there is no dispatch with {reductions} reductions")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from space_cases import CASES, dispatch_of
+from space_cases import CASES, Dispatch, dispatch_of
 
 from tilewright.compiler.analysis.workload_of import NoWorkload
 from tilewright.compiler.families.cpu.proposals import read_dispatch
@@ -114,6 +114,18 @@ def test_the_pass_takes_a_proposer_by_name() -> None:
         assert plain.candidates_or_none(dispatch.function) == replace(
             plain, proposer=preferred(subject)
         ).candidates_or_none(dispatch.function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    (lambda x: x.sum(), lambda x: x[0, 0] * 2, lambda x: x.reshape(-1)[:1].exp(), lambda x: x.max()),
+)
+def test_results_without_loops_or_of_one_step_get_schedules(function) -> None:
+    dispatch = Dispatch.of(function, "cpu", CASES["row sums"].arguments, None)
+    with dispatch.function.context, dispatch.function.location:
+        subject = read_dispatch(dispatch.function, dispatch.target)
+        for proposer in CPU_PROPOSERS:
+            assert_legal(subject, propose(subject, proposer, 4))
 
 
 def test_what_is_not_cut_is_left_to_its_family() -> None:
