@@ -138,9 +138,9 @@ class RowKernel:
     def divides(self) -> bool:
         """Whether every thread has as many columns as any other."""
         layout = self.layout
-        step = layout.across * layout.group
-        if layout.looped or layout.split > 1:
-            step *= layout.slots if layout.looped else layout.slots * layout.split
+        step = layout.across * layout.group * layout.slots
+        if not layout.looped:
+            step *= layout.split
         return self.problem.num_columns % step == 0
 
     def spots(self) -> list[Spot]:

@@ -190,6 +190,8 @@ def test_parts_of_k_are_summed_column_by_column(thread: tuple[int, int]) -> None
         (lambda x: torch.softmax(x, 0), (9, 52), GpuTile("rows", 64, (32, 16), vector=4, split_k=1)),
         (lambda x: torch.nn.functional.max_pool2d(x, 2), (1, 4, 12, 12), GpuTile("windows", 96, (9216,), thread=(6, 16), vector=16)),
         (lambda x: torch.nn.functional.avg_pool2d(x, 3, 1), (1, 1, 6, 8), GpuTile("windows", 32, (512,), thread=(4, 4), vector=4)),
+        (lambda x: x.sum(-1), (9, 12), GpuTile("rows", 32, (8, 32), vector=1, split_k=1)),
+        (lambda x: torch.softmax(x, -1), (5, 16), GpuTile("rows", 32, (16, 24), vector=4, split_k=1)),
         (lambda x: torch.tanh(x), (7, 5), GpuTile("elementwise", 32, (64,), vector=2)),
     ],
 )  # fmt: skip
