@@ -158,11 +158,15 @@ class _Registers:
     registers: int
     count: int = 1
 
+    @cached_property
+    def steps(self) -> _Steps:
+        return _Steps.of(self.domains)
+
     def start(self, layer: int, inner: Tile) -> Tile | None:
-        return tuple(int(domain[0]) for domain in self.domains)
+        return tuple(domain[0] for domain in self.steps.domains)
 
     def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
-        return _larger(tile, self.domains)
+        return self.steps.moved(tile, 1)
 
     def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
         sizes = np.asarray(tiles, dtype=np.int64)
@@ -183,14 +187,33 @@ class _Registers:
         return True
 
 
-def _larger(tile: Tile, domains: tuple[np.ndarray, ...]) -> list[Tile]:
-    """The tile with the next larger size along each axis."""
-    found = []
-    for axis, (size, domain) in enumerate(zip(tile, domains)):
-        place = int(np.searchsorted(domain, size, side="right"))
-        if place < len(domain):
-            found.append((*tile[:axis], int(domain[place]), *tile[axis + 1 :]))
-    return found
+@dataclass(frozen=True)
+class _Steps:
+    """From each size of some ascending domains to the next one: the recursion takes thousands of such steps."""
+
+    domains: tuple[list[int], ...]
+    places: tuple[dict[int, int], ...]
+
+    @classmethod
+    def of(cls, domains: Sequence[np.ndarray]) -> _Steps:
+        lists = tuple(domain.tolist() for domain in domains)
+        return cls(lists, tuple({size: place for place, size in enumerate(sizes)} for sizes in lists))
+
+    def moved(self, tile: Tile, step: int) -> list[Tile]:
+        """The tiles whose size along one axis is that many places on, where the domain has it."""
+        found = []
+        for axis, (size, domain, places) in enumerate(zip(tile, self.domains, self.places)):
+            place = places[size] + step
+            if 0 <= place < len(domain):
+                found.append((*tile[:axis], domain[place], *tile[axis + 1 :]))
+        return found
+
+    def number(self, tile: Tile) -> int:
+        """Where a tile stands among all, the last axis innermost."""
+        found = 0
+        for size, domain, places in zip(tile, self.domains, self.places):
+            found = found * len(domain) + places[size]
+        return found
 
 
 def register_tiles(subject: CpuDispatch, registers: RegisterSizes, options: ConstructOptions) -> list[Sizes]:
@@ -266,13 +289,13 @@ class _RTasks:
         found = np.asarray([grid.reshape(-1) for grid in grids], dtype=np.int64)
         return found.reshape(len(self.domains), count).T
 
+    @cached_property
+    def steps(self) -> _Steps:
+        return _Steps.of(self.domains)
+
     def places(self, tiles: Sequence[Tile]) -> np.ndarray:
         """Where tiles stand in the lattice: [n]."""
-        sizes = np.asarray(tiles, dtype=np.int64)
-        found = np.zeros(len(sizes), dtype=np.int64)
-        for column, domain in zip(sizes.T, self.domains):
-            found = found * len(domain) + np.searchsorted(domain, column)
-        return found
+        return np.asarray([self.steps.number(tile) for tile in tiles], dtype=np.int64)
 
     @cached_property
     def tasks(self) -> np.ndarray:
@@ -290,18 +313,24 @@ class _RTasks:
         moved = (slowest + model.first_us(nest, nbytes, tasks)) * tasks
         return moved, model.arithmetic_us(nest) * tasks, nbytes[-1]
 
+    @cached_property
+    def saturated(self) -> np.ndarray:
+        """Whether the loads of each tile take no longer than its arithmetic, or hardly longer than those of the best: [n]."""
+        moved, computed, _ = self.measured
+        enough = moved <= np.maximum(computed / self.efficiency, _COMPULSORY * moved.min())
+        return enough & (self.tasks <= self.model.most_tasks())
+
     def start(self, layer: int, inner: Tile) -> Tile | None:
-        return tuple(int(domain[0]) for domain in self.domains)
+        return tuple(domain[0] for domain in self.steps.domains)
 
     def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
-        return _larger(tile, self.domains)
+        return self.steps.moved(tile, 1)
 
     def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
         places = self.places(tiles)
-        moved, computed, nbytes = (found[places] for found in self.measured)
-        enough = moved <= np.maximum(computed / self.efficiency, _COMPULSORY * self.measured[0].min())
-        saturated = enough & (self.tasks[places] <= self.model.most_tasks())
-        return Look(moved, nbytes, np.ones(len(tiles), dtype=bool), saturated)
+        moved, _, nbytes = self.measured
+        fits = np.ones(len(tiles), dtype=bool)
+        return Look(moved[places], nbytes[places], fits, self.saturated[places])
 
     def order(self, layer: int, look: Look) -> list[int]:
         return most_reuse_first(look)
@@ -418,11 +447,7 @@ def _shrunk(layers: _RTasks, tile: Tile) -> Tile:
     """The tile with the next smaller size along the axis that loses least reuse, again until every core has one (§3.2)."""
     cores = layers.model.cores
     while layers.tasks[layers.places([tile])[0]] < cores:
-        smaller = []
-        for axis, (size, domain) in enumerate(zip(tile, layers.domains)):
-            place = int(np.searchsorted(domain, size))
-            if place > 0:
-                smaller.append((*tile[:axis], int(domain[place - 1]), *tile[axis + 1 :]))
+        smaller = layers.steps.moved(tile, -1)
         if not smaller:
             break
         tile = smaller[int(np.argmin(layers.measured[0][layers.places(smaller)]))]
