@@ -30,9 +30,9 @@ from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 _TRANSPOSED_POINTS = 4096
 """Below, source and result of a copy are both in L1 whatever the order."""
-_EPSILON = 0.05
+EPSILON = 0.05
 """What may be computed twice without being noticed: cores are rarely even to more than that."""
-_FEWEST = 4
+FEWEST = 4
 """Tiles to choose from, before more is computed twice."""
 _ALIKE = 1.25
 """Tiles whose every size is within this factor of another's are not worth a measurement of their own."""
@@ -88,10 +88,10 @@ def _tiles(space: CutSpace, model: CpuModel, options: ConstructOptions) -> np.nd
     """The aligned tiles; epsilon grows while there are too few to choose from, as where loops have few divisors."""
     if "tensor_shape" not in options.rules:
         return aligned_tiles(space, model.most_tasks(), with_shape=False)
-    epsilon = max(options.epsilon, _EPSILON)
+    epsilon = max(options.epsilon, EPSILON)
     while True:
         tiles = aligned_tiles(space, model.most_tasks(), epsilon)
-        if len(tiles) >= min(_FEWEST, options.top_k) or epsilon >= options.epsilon_limit:
+        if len(tiles) >= min(FEWEST, options.top_k) or epsilon >= options.epsilon_limit:
             return tiles
         epsilon += options.epsilon_step
 
@@ -129,7 +129,7 @@ def _interleaved(ranked: Sequence[Ranked], model: CpuModel, count: int, others: 
         return
     best = ranked[0]
     yield best, False, ()
-    tiles: Iterator[Proposal] = ((tile, False, ()) for tile in _others(ranked))
+    tiles: Iterator[Proposal] = ((tile, False, ()) for tile in distinct(ranked))
     recut = others(_cut(best.tile, model.space))
     registers: Iterator[Proposal]
     if recut is None:
@@ -148,18 +148,18 @@ def _interleaved(ranked: Sequence[Ranked], model: CpuModel, count: int, others: 
             return
 
 
-def _others(ranked: Sequence[Ranked]) -> Iterator[Ranked]:
+def distinct(ranked: Sequence[Ranked]) -> Iterator[Ranked]:
+    """Those after the first that are another tile than all before them, while they are worth a measurement."""
     taken = [ranked[0].tile]
     for candidate in ranked[1:]:
         if candidate.us > _WORTH * ranked[0].us:
             return
-        if not any(alike(candidate.tile, tile) for tile in taken):
+        if not any(_alike(candidate.tile, tile) for tile in taken):
             taken.append(candidate.tile)
             yield candidate
 
 
-def alike(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
-    """Whether tiles differ too little to be worth a measurement each."""
+def _alike(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
     return all(max(a, b) <= _ALIKE * min(a, b) for a, b in zip(left, right))
 
 

@@ -21,7 +21,14 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.register_tiles import RegisterTile
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
-from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, alike, cache_levels, relaxed
+from tilewright.compiler.tuning.cpu.cpu_candidates import (
+    EPSILON,
+    FEWEST,
+    Candidate,
+    cache_levels,
+    distinct,
+    relaxed,
+)
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
 from tilewright.compiler.tuning.cpu.register_layers import RegisterLayer
 from tilewright.compiler.tuning.cpu.register_tile import LATENCY_X_THROUGHPUT
@@ -39,18 +46,12 @@ _ENOUGH = 96
 """rTask tiles after which the recursion ends: all are ranked at once."""
 _MOST_REGISTER_TILES = 256
 """Tiles of registers after which it ends: there are some dozens."""
-_EPSILON = 0.05
-"""What may be computed twice without being noticed: cores are rarely even to more than that."""
-_FEWEST = 4
-"""Tiles to choose from, before more is computed twice."""
 _COMPULSORY = 1.5
 """Loads within this factor of those that every tile needs are not worth a larger one."""
 _ALIKE = 1.02
 """Tiles predicted within this factor of each other are as fast as each other: those that divide their loops come first."""
 _RESOLUTION_US = 1e-3
 """Predictions are rounded to this."""
-_WORTH = 1.6
-"""Schedules predicted slower than the first by more than this factor are not worth a measurement."""
 
 
 def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list[Candidate]:
@@ -124,7 +125,7 @@ def _constructed(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tu
 
     best = inside(tiles[0])
     yield tiles[0], best[0]
-    others = ((tile, inside(tile)[0]) for tile in _distinct(tiles))
+    others = ((tile, inside(tile)[0]) for tile in distinct(tiles))
     again = ((tiles[0], sizes) for sizes in best[1:])
     left = True
     while left:
@@ -134,16 +135,6 @@ def _constructed(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tu
             if following is not None:
                 left = True
                 yield following
-
-
-def _distinct(tiles: list[Ranked]) -> Iterator[Ranked]:
-    taken = [tiles[0].tile]
-    for candidate in tiles[1:]:
-        if candidate.us > _WORTH * tiles[0].us:
-            return
-        if not any(alike(candidate.tile, tile) for tile in taken):
-            taken.append(candidate.tile)
-            yield candidate
 
 
 # The registers.
@@ -353,9 +344,9 @@ def rtask_tiles(
     register = RegisterTile(*sizes) if model.space.registers is not None and len(sizes) == 2 else None
     _, efficiency = model.register(model.space.extents, register)
     inner = _inner(model, registers, sizes)
-    epsilon = max(options.epsilon, _EPSILON)
+    epsilon = max(options.epsilon, EPSILON)
     loops = range(len(model.space.extents))
-    least = min(_FEWEST, options.top_k)
+    least = min(FEWEST, options.top_k)
     while True:
         domains = tuple(_aligned(subject, model, loop, inner[loop], epsilon, options) for loop in loops)
         if math.prod(map(len, domains)) < least and epsilon < options.epsilon_limit:
