@@ -42,6 +42,7 @@ class Prologue:
         loops = [loop for loop, extent in enumerate(reduction.extents) if extent > 1]
         if (
             not read.is_projected_permutation
+            or not read.results
             or not is_dim(read.results[-1], inner)
             or set(loops) - map_dims(read)
         ):

@@ -69,3 +69,24 @@ func.func @read_again(%x: memref<4x64xf32>, %w: memref<8x64xf32>, %e: memref<4x6
   }
   return
 }
+
+// One number for all rows has no row to follow.
+// CHECK-LABEL: func.func @number(
+// CHECK: math.exp %{{.+}} : f32
+// CHECK: vector.load
+func.func @number(%x: memref<f32>, %w: memref<64xf32>, %e: memref<f32>, %s: memref<f32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%x : memref<f32>) outs(%e : memref<f32>) {
+  ^bb0(%a: f32, %out: f32):
+    %r = math.exp %a : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<f32>)
+  linalg.generic {indexing_maps = [affine_map<(j) -> ()>, affine_map<(j) -> (j)>, affine_map<(j) -> ()>], iterator_types = ["reduction"]} ins(%e, %w : memref<f32>, memref<64xf32>) outs(%s : memref<f32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %p = arith.mulf %a, %b : f32
+    %r = arith.addf %p, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
