@@ -31,7 +31,7 @@ from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, streams
-from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, preferred
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 
 START_US = 2.0
@@ -43,9 +43,10 @@ between cores a few times."""
 class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
-    Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller" or "aligned", on CPUs "default" or
-    "random" too; where it is empty, the one that is preferred for the dispatch. The five rules are Roller's alignments (OSDI'22, §3.1);
-    `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2."""
+    Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller" or "aligned", on CPUs "modelled",
+    "default" or "random" too; where it is empty, "roller" and for what that leaves "aligned" on CPUs, "aligned" on GPUs.
+    The five rules are Roller's alignments (OSDI'22, §3.1); `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2.
+    """
 
     target: str = "cpu"
     cores: int = 0
@@ -152,10 +153,14 @@ class ConstructSchedules(Pass):
         if target.kind != "cpu":
             return self._constructed(read_workload(function), target)
         subject = read_dispatch(function, target, self.task_us if self.task_us >= 0 else TASK_US)
-        proposer = self.proposer or preferred(subject)
         most = self.top_k if count is None else min(count, self.top_k)
-        found = CPU_PROPOSERS[proposer](subject, most, self.construct_options())
-        found = [replace(candidate, proposer=proposer) for candidate in found]
+        distinct: dict[Schedule, Candidate] = {}
+        for proposer in (self.proposer,) if self.proposer else IN_TURN:
+            if len(distinct) < most:
+                for candidate in CPU_PROPOSERS[proposer](subject, most, self.construct_options()):
+                    key = replace(candidate.schedule, levels=())
+                    distinct.setdefault(key, replace(candidate, proposer=proposer))
+        found = list(distinct.values())
         wished = streams(subject.workload.nbytes, target)
         return list(_streamed(function, found, target, wished))[:most]
 

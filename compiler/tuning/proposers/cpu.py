@@ -1,4 +1,4 @@
-"""The proposers of a CPU's schedules by name, and which one is used where nobody names one."""
+"""The proposers of a CPU's schedules by name, and which are asked where nobody names one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ CPU_PROPOSERS: dict[str, Proposer[CpuDispatch]] = {
 }
 """By the name that `construct-schedules` knows them by."""
 
-
-def preferred(subject: CpuDispatch) -> str:
-    """The proposer whose first schedules were the faster ones where they were measured: docs/roller.md has the table."""
-    return "roller"
+IN_TURN = ("roller", "aligned")
+"""Where nobody names a proposer: that whose first schedules were the faster ones where they were measured (docs/roller.md),
+then others for what it does not fill up."""

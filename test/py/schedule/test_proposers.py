@@ -15,7 +15,7 @@ from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
-from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, preferred
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
 from tilewright.compiler.tuning.proposers.roller_cpu import register_tiles
 from tilewright.compiler.tuning.roller.options import RULES, ConstructOptions
 
@@ -111,9 +111,12 @@ def test_the_pass_takes_a_proposer_by_name() -> None:
             named = replace(plain, proposer=proposer)
             offered = named.candidates_or_none(dispatch.function)
             assert offered[0].schedule == propose(subject, proposer, 10)[0].schedule
-        assert plain.candidates_or_none(dispatch.function) == replace(
-            plain, proposer=preferred(subject)
-        ).candidates_or_none(dispatch.function)
+        offered = plain.candidates_or_none(dispatch.function)
+        first = replace(plain, proposer=IN_TURN[0]).candidates_or_none(dispatch.function)
+    assert offered[: len(first)] == first
+    assert {candidate.proposer for candidate in offered[len(first) :]} <= set(IN_TURN[1:])
+    schedules = {replace(candidate.schedule, levels=()) for candidate in offered}
+    assert len(schedules) == len(offered) >= len(first)
 
 
 @pytest.mark.parametrize(
