@@ -105,18 +105,31 @@ def test_rows_that_share_a_set_evict_each_other() -> None:
     assert found[0] == 2 * found[1]
 
 
-def test_streamed_results_pass_the_caches() -> None:
+def doubled(count: int) -> Workload:
     operands = (
-        Operand("x", (1 << 20,), "f32", plain(0)),
-        Operand("y", (1 << 20,), "f32", plain(0), output=True),
+        Operand("x", (count,), "f32", plain(0)),
+        Operand("y", (count,), "f32", plain(0), output=True),
     )
-    body = (
-        f"%0[a0] = (in0, undefined) arith.addf(x0, x0) -> v2 : f32; linalg.yield(v2) : tensor<{1 << 20}xf32>"
-    )
-    work = Workload("elementwise", (Axis("i", 1 << 20),), operands, 1.0, 0.0, body)
-    found = cpu_features(work, [Schedule((4096,)), Schedule((4096,), stream=True)], X86)
+    body = f"%0[a0] = (in0, undefined) arith.addf(x0, x0) -> v2 : f32; linalg.yield(v2) : tensor<{count}xf32>"
+    return Workload("elementwise", (Axis("i", count),), operands, 1.0, 0.0, body)
+
+
+def test_streamed_results_pass_the_caches() -> None:
+    found = cpu_features(doubled(1 << 20), [Schedule((4096,)), Schedule((4096,), stream=True)], X86)
     assert found["streamed"].tolist() == [0, 4096 * 4]
     assert found["traffic.L2.out"][1] == 0 < found["traffic.L2.out"][0]
+
+
+def test_streaming_pays_where_caches_keep_nothing_and_rtasks_are_long() -> None:
+    last = X86.level("L3").capacity_bytes
+    fits, exceeds = last // 16, last * 4
+    for count, pays in ((fits, False), (exceeds, True)):
+        kept, streamed = predict(doubled(count), [Schedule((4096,)), Schedule((4096,), stream=True)], X86).us
+        assert (streamed < kept) == pays, count
+    short, long = predict(
+        doubled(exceeds), [Schedule((512,), stream=True), Schedule((1 << 16,), stream=True)], X86
+    ).us
+    assert short > 1.5 * long
 
 
 def test_every_column_has_a_unit() -> None:
