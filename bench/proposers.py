@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-FIRST = {"aligned": 10, "roller": 10, "random": 3}
+FIRST = {"aligned": 10, "roller": 10, "modelled": 10, "random": 3}
 """Proposers, and the schedules of each that are measured."""
 PROPOSERS = tuple(FIRST)
 
