@@ -207,11 +207,12 @@ class Growth:
         return made
 
     def program(self, path: str) -> Program:
-        """What has grown, returning everything that nothing read and a few variables besides."""
+        """What has grown, returning everything that nothing read and a few variables besides, or an input of it."""
         made = [name for name in self.values if name.startswith("v")]
         outputs = [name for name in self.unused if name in made]
         outputs += [name for name in made if name not in outputs and self.choose.random() < 0.12]
-        outputs = outputs[-8:] or made[-1:]
+        given = [tensor.name for tensor in (*self.inputs, *self.weights)]
+        outputs = outputs[-8:] or made[-1:] or given[:1]
         if self.choose.random() < 0.03 and self.inputs:
             outputs.append(self.choose.choice(self.inputs).name)
         if self.choose.random() < 0.03:
