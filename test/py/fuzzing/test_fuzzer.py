@@ -57,6 +57,12 @@ class TestDrawing:
             made = draw(seed)
             assert pickle.loads(pickle.dumps(made)) == made
 
+    def test_programs_that_make_nothing_return_what_they_are_given(self) -> None:
+        for seed in range(40):
+            growth = Growth(seed)
+            growth.inputs.append(Tensor("x0", (2,), "float32"))
+            assert set(growth.program("compile").outputs) == {"x0"}
+
     def test_every_path_is_drawn(self) -> None:
         assert {draw(seed).path for seed in range(150)} == set(PATHS)
 
