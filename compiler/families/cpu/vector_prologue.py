@@ -14,6 +14,7 @@ from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_epilogue import IN_BETWEEN, is_plain, reads_along, values_at
 from tilewright.compiler.families.cpu.vector_memory import memory_of
 from tilewright.compiler.ir import ir, vector
+from tilewright.compiler.rewriting.generics import input_count
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Prologue:
         if op is None or op.name != "linalg.generic" or len(op.results) or STREAM in op.attributes:
             return None
         *inputs, result = list(op.operands)
+        if len(inputs) != input_count(op):
+            return None
         operands = list(reduction.op.operands)[:-1]
         if operands.count(result) != 1:
             return None

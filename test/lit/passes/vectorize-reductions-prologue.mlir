@@ -90,3 +90,24 @@ func.func @number(%x: memref<f32>, %w: memref<64xf32>, %e: memref<f32>, %s: memr
   }
   return
 }
+
+// Two results at once are computed where they stand.
+// CHECK-LABEL: func.func @both(
+// CHECK: linalg.generic
+// CHECK: math.exp %{{.+}} : f32
+// CHECK: vector.load
+func.func @both(%x: memref<4x64xf32>, %d: memref<4x64xf32>, %e: memref<4x64xf32>, %s: memref<4xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x : memref<4x64xf32>) outs(%d, %e : memref<4x64xf32>, memref<4x64xf32>) {
+  ^bb0(%a: f32, %first: f32, %second: f32):
+    %r = math.exp %a : f32
+    linalg.yield %a, %r : f32, f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<4xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%e : memref<4x64xf32>) outs(%s : memref<4xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %out: f32):
+    %r = arith.addf %a, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
