@@ -145,7 +145,8 @@ def arithmetic(g: Growth) -> None:
         g.emit(f"{b} {symbol} {a}", "once")
     elif name in ("add", "sub") and g.choose.random() < 0.2:
         alpha = g.choose.choice((2, -1, 3)) if kind not in FLOATS else g.choose.choice((2, 0.5, -1.5))
-        g.emit(f"torch.{name}({a}, {b}, alpha={alpha})", "once")
+        # The product of another number than a power of two is rounded, or not, before the sum, which may cancel it.
+        g.emit(f"torch.{name}({a}, {b}, alpha={alpha})", "sum" if alpha == -1.5 else "once")
     else:
         g.emit(f"torch.{name}({a}, {b})", "once")
 
