@@ -46,8 +46,9 @@ def draw(seed: int, paths: dict[str, int] | None = None) -> Program | Graph:
 
 
 def _by_exporters(statement: Statement) -> Statement:
-    """ONNX has no log1p and no expm1: exporters write log(1 + x) and exp(x) - 1, and round quotients before they cut."""
-    if statement.rounding == "once" and re.search(r"\b(log1p|expm1)\b", statement.source):
+    """ONNX has no log1p and no expm1, also in elu and its kin: exporters write log(1 + x) and exp(x) - 1, and round
+    quotients before they cut."""
+    if statement.rounding == "once" and re.search(r"\b(log1p|expm1|[cs]?elu)\b", statement.source):
         return replace(statement, rounding="beside one")
     if statement.rounding == "once" and "log1p" in statement.source:
         return replace(statement, rounding="inside")

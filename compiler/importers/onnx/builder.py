@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
 from tilewright.compiler.importers.onnx.file import checked_shape, type_name
@@ -238,6 +238,9 @@ class Builder:
                     built = [built] if isinstance(built, Value) else list(built)
                     return built + [POISON] * (node.outputs - len(built))
             if node.domain == "" and node.op in self.lowered:
+                # torch-mlir knows some defaults, as those of Selu, to five digits.
+                schema = schema_of(node.op, self.newest)
+                node.attrs = {**(_defaults(schema, AttributeProto.FLOAT) if schema else {}), **node.attrs}
                 return self.keep(node)
             expanded = self._expand(node)
             if expanded is not None:
@@ -410,12 +413,16 @@ class Builder:
         if not text:
             return None
         function = onnx.FunctionProto.FromString(text)
-        defaults = {
-            name: decode_attributes([attribute.default_value])[attribute.default_value.name]
-            for name, attribute in schema.attributes.items()
-            if attribute.default_value.type
-        }
-        return self.call(function, node, defaults)
+        return self.call(function, node, _defaults(schema))
+
+
+def _defaults(schema: onnx.defs.OpSchema, kind: int | None = None) -> dict[str, Any]:
+    """The attributes of an operator, or those of one type, that have a value where nobody gives one."""
+    return {
+        name: decode_attributes([attribute.default_value])[attribute.default_value.name]
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type and kind in (None, attribute.default_value.type)
+    }
 
 
 def _operand_name(op: str, index: int, version: int) -> str:

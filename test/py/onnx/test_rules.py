@@ -103,6 +103,15 @@ def test_every_small_float_decodes_and_encodes(code, dtype):
     np.testing.assert_array_equal(back.astype(np.float32), near.astype(dtype).astype(np.float32))
 
 
+@pytest.mark.parametrize("op", ["Celu", "Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu"])
+def test_attributes_that_nobody_gives_are_those_of_the_standard(op):
+    made = model([helper.make_node(op, ["x"], ["y"])], [info("x", [65])], [info("y", [65])])
+    x = np.linspace(-4, 4, 65, dtype=np.float32)
+    (expected,) = ReferenceEvaluator(made).run(None, {"x": x})
+    (found,) = run(made, x)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
+
+
 def test_double_to_half_rounds_once():
     """Through f32 alone, 1 + 2^-11 + 2^-40 would round down twice."""
     x = np.array([1 + 2**-11 + 2**-40, 1 + 2**-11 - 2**-40, -(1 + 2**-11), 1e300, np.nan, 6e-8], np.float64)
