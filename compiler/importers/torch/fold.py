@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -40,6 +41,19 @@ _MOVES = {
 }
 """Operators that only move elements: of a tensor of one number they make another."""
 
+_PICKS = {
+    *(aten.sort.default, aten.sort.stable, aten.topk.default, aten.kthvalue.default, aten.mode.default),
+    *(
+        aten.max.dim,
+        aten.min.dim,
+        aten.median.dim,
+        aten.nanmedian.dim,
+        aten.cummax.default,
+        aten.cummin.default,
+    ),
+}
+"""Operators whose first result holds elements of their operand, in some order."""
+
 _INSERTIONS: dict[Any, OpOverload] = {
     aten.slice.Tensor: aten.slice_scatter.default,
     aten.select.int: aten.select_scatter.default,
@@ -69,7 +83,7 @@ def fold_constants(module: GraphModule) -> None:
         if node.target is aten.index.Tensor and node.args[0] in numbers:
             _index(module, node, numbers[node.args[0]].item())
             continue
-        written = _written(node) or _chosen(node, numbers)
+        written = _written(node) or _chosen(node, numbers) or _picked(node)
         if written in numbers:
             result = numbers[written].to(value.dtype).reshape(_one(value))
         elif not all(source in numbers for source in node.all_input_nodes):
@@ -125,9 +139,9 @@ def _index(module: GraphModule, node: Node, number: int | float) -> None:
     if not given or any(indices[d].meta["val"].dtype != torch.int64 for d in given):  # type: ignore[index, union-attr]
         return
 
-    def emit(operator: OpOverload, *args: Any) -> Node:
-        made = module.graph.call_function(operator, args)
-        made.meta = _meta(node, operator(*torch.fx.node.map_arg(args, lambda n: n.meta["val"])))
+    def emit(target: OpOverload, *args: Any) -> Node:
+        made = module.graph.call_function(target, args)
+        made.meta = _meta(node, target(*torch.fx.node.map_arg(args, lambda n: n.meta["val"])))
         return made
 
     def looked_up(entry: int | float, dtype: torch.dtype, extent: int, index: Node) -> Node:
@@ -158,6 +172,14 @@ def _index(module: GraphModule, node: Node, number: int | float) -> None:
 def _meta(node: Node, value: torch.Tensor) -> dict[str, Any]:
     """What is known of a node that stands for `node` in part, and has another value."""
     return {**{name: known for name, known in node.meta.items() if name != "tensor_meta"}, "val": value}
+
+
+def _picked(node: Node) -> Node | None:
+    """What elements are picked of by the operator whose first result `node` is; None for other nodes."""
+    if node.target is not operator.getitem or node.args[1] != 0:
+        return None
+    source: Any = node.args[0]
+    return source.args[0] if source.target in _PICKS else None
 
 
 def _written(node: Node) -> Node | None:

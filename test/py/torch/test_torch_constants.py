@@ -167,3 +167,23 @@ def test_joined_constants(dtype, path):
     for name, ours, wanted in zip([*JOINED] * 2, compiled(x), every(x), strict=True):
         assert ours.dtype == wanted.dtype, name
         assert torch.equal(ours, wanted), name
+
+
+PICKS = (
+    torch.sort, torch.cummax, torch.cummin, torch.mode, torch.median, torch.max, torch.min,
+    lambda c, dim: torch.topk(c, 1, dim), lambda c, dim: torch.kthvalue(c, 1, dim),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int64, torch.float32], ids=str)
+def test_elements_of_constants_in_some_order(dtype):
+    picks = [pick for pick in PICKS if dtype != torch.bool or pick in (torch.sort, torch.max, torch.min)]
+
+    def every(x):
+        constants = [torch.full(shape, 1).to(dtype) for shape in ((4, 1), (1, 3), (2, 3))]
+        values = [pick(c, dim)[0] for pick in picks for c in constants for dim in (0, 1)]
+        return [*values, *(value + x for value in values)]
+
+    x = torch.ones(1)
+    for ours, wanted in zip(tilewright.compile(every, (x,))(x), every(x), strict=True):
+        torch.testing.assert_close(ours, wanted)
