@@ -137,45 +137,7 @@ def _constructed(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tu
                 yield following
 
 
-# The registers.
-
-
-@dataclass(frozen=True)
-class _Registers:
-    """The layer of registers: sizes of the space's knobs, aligned with vectors, that the registers hold."""
-
-    layer: RegisterLayer
-    domains: tuple[np.ndarray, ...]
-    registers: int
-    count: int = 1
-
-    @cached_property
-    def steps(self) -> _Steps:
-        return _Steps.of(self.domains)
-
-    def start(self, layer: int, inner: Tile) -> Tile | None:
-        return tuple(domain[0] for domain in self.steps.domains)
-
-    def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
-        return self.steps.moved(tile, 1)
-
-    def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
-        sizes = np.asarray(tiles, dtype=np.int64)
-        taken = self.layer.taken(sizes)
-        # The smallest tile always runs: it spills least.
-        fits = (taken <= self.registers) | (sizes == [d[0] for d in self.domains]).all(axis=1)
-        # Where loads take longest, half of the accumulators that hide latency do.
-        saturated = 2 * self.layer.accumulators(sizes) >= LATENCY_X_THROUGHPUT
-        return Look(self.layer.loads(sizes), taken, fits, saturated)
-
-    def order(self, layer: int, look: Look) -> list[int]:
-        return most_reuse_first(look)
-
-    def attainable(self, layer: int) -> bool:
-        return True
-
-    def runs(self, levels: Levels) -> bool:
-        return True
+# The layers.
 
 
 @dataclass(frozen=True)
@@ -207,12 +169,62 @@ class _Steps:
         return found
 
 
+@dataclass(frozen=True)
+class _Knobs:
+    """A layer whose sizes are those of knobs, ascending: every tile of them makes a program."""
+
+    domains: tuple[np.ndarray, ...]
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    @cached_property
+    def steps(self) -> _Steps:
+        return _Steps.of(self.domains)
+
+    def start(self, layer: int, inner: Tile) -> Tile | None:
+        return tuple(domain[0] for domain in self.steps.domains)
+
+    def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
+        return self.steps.moved(tile, 1)
+
+    def order(self, layer: int, look: Look) -> list[int]:
+        return most_reuse_first(look)
+
+    def attainable(self, layer: int) -> bool:
+        return True
+
+    def runs(self, levels: Levels) -> bool:
+        return True
+
+
+# The registers.
+
+
+@dataclass(frozen=True)
+class _Registers(_Knobs):
+    """The layer of registers: sizes of the space's knobs, aligned with vectors, that the registers hold."""
+
+    layer: RegisterLayer
+    registers: int
+
+    def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
+        sizes = np.asarray(tiles, dtype=np.int64)
+        taken = self.layer.taken(sizes)
+        # The smallest tile always runs: it spills least.
+        fits = (taken <= self.registers) | (sizes == [d[0] for d in self.domains]).all(axis=1)
+        # Where loads take longest, half of the accumulators that hide latency do.
+        saturated = 2 * self.layer.accumulators(sizes) >= LATENCY_X_THROUGHPUT
+        return Look(self.layer.loads(sizes), taken, fits, saturated)
+
+
 def register_tiles(subject: CpuDispatch, registers: RegisterSizes, options: ConstructOptions) -> list[Sizes]:
     """Tiles of registers, those that compute in the fewest cycles first; without `execution_unit` the smallest alone."""
     domains = _register_domains(subject, registers, options)
     if domains is None:
         return [()]
-    layers = _Registers(registers.layer, domains, subject.target.registers_per_thread)
+    layers = _Registers(domains, registers.layer, subject.target.registers_per_thread)
     if "execution_unit" not in options.rules:
         return [tuple(int(domain[0]) for domain in domains)]
     run = Recursion(layers, _MOST_REGISTER_TILES, None)
@@ -263,14 +275,12 @@ def _register_domains(
 
 
 @dataclass(frozen=True)
-class _RTasks:
+class _RTasks(_Knobs):
     """The layer of rTasks: sizes of the space's knobs that conform to the rules over one tile of registers."""
 
     model: CpuModel
-    domains: tuple[np.ndarray, ...]
     register: RegisterTile | None
     efficiency: float
-    count: int = 1
 
     @cached_property
     def lattice(self) -> np.ndarray:
@@ -279,10 +289,6 @@ class _RTasks:
         count = math.prod(map(len, self.domains))
         found = np.asarray([grid.reshape(-1) for grid in grids], dtype=np.int64)
         return found.reshape(len(self.domains), count).T
-
-    @cached_property
-    def steps(self) -> _Steps:
-        return _Steps.of(self.domains)
 
     def places(self, tiles: Sequence[Tile]) -> np.ndarray:
         """Where tiles stand in the lattice: [n]."""
@@ -311,26 +317,11 @@ class _RTasks:
         enough = moved <= np.maximum(computed / self.efficiency, _COMPULSORY * moved.min())
         return enough & (self.tasks <= self.model.most_tasks())
 
-    def start(self, layer: int, inner: Tile) -> Tile | None:
-        return tuple(domain[0] for domain in self.steps.domains)
-
-    def enlarged(self, layer: int, tile: Tile, inner: Tile) -> list[Tile]:
-        return self.steps.moved(tile, 1)
-
     def look(self, layer: int, tiles: list[Tile], levels: Levels) -> Look:
         places = self.places(tiles)
         moved, _, nbytes = self.measured
         fits = np.ones(len(tiles), dtype=bool)
         return Look(moved[places], nbytes[places], fits, self.saturated[places])
-
-    def order(self, layer: int, look: Look) -> list[int]:
-        return most_reuse_first(look)
-
-    def attainable(self, layer: int) -> bool:
-        return True
-
-    def runs(self, levels: Levels) -> bool:
-        return True
 
 
 def rtask_tiles(
@@ -353,7 +344,7 @@ def rtask_tiles(
             epsilon += options.epsilon_step
             continue
         domains = _thinned(domains)
-        layers = _RTasks(model, domains, register, efficiency)
+        layers = _RTasks(domains, model, register, efficiency)
         run = Recursion(layers, _ENOUGH, None)
         run.run(len(domains))
         tiles = dict.fromkeys(levels[0] for levels in (*run.results, *run.border))
