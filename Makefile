@@ -5,7 +5,7 @@ TORCH_VERSION := 2.13.0
 # An index of smaller, CPU-only builds of PyTorch may be named here; pip's own configuration counts too.
 TORCH_INDEX ?=
 VENV ?= .venv
-EXTRAS := dev,torch,onnx,bench
+EXTRAS := dev,torch,onnx,bench,tune,remote
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUNTIME_SOURCES := CMakeLists.txt $(wildcard runtime/csrc/*)

@@ -64,5 +64,9 @@ class RecordError(TilewrightError):
     """A record of a measurement is malformed, or the file of records cannot be read or written."""
 
 
+class CostModelError(TilewrightError):
+    """A file that holds no cost model, or another kind or version than was asked for."""
+
+
 class ModelImportError(TilewrightError):
     """A model file or object cannot be imported."""
