@@ -107,6 +107,8 @@ def _simplify(op: ir.Operation) -> bool:
     if op.name in ("arith.truncf", "arith.extf"):
         number = constant_of(op.operands[0])
         return number is not None and _replace_by_constant(op, float(number))
+    if op.name in ("arith.fptosi", "arith.fptoui"):
+        return _convert_by_words(op)
     if op.name in ("math.powf", "math.fpowi"):
         exponent = constant_of(op.operands[1])
         return exponent is not None and _expand_power(op, float(exponent))
@@ -134,6 +136,22 @@ def _replace_by_constant(op: ir.Operation, number: float) -> bool:
     with op.location, ir.InsertionPoint(op.operands[0].owner):
         folded = arith.constant(op.results[0].type, number)
     op.results[0].replace_all_uses_with(folded)
+    op.erase()
+    return True
+
+
+def _convert_by_words(op: ir.Operation) -> bool:
+    """Converts to integers of fewer than 32 bits by way of 32, and keeps the low bits, as eager PyTorch does.
+
+    LLVM may convert vectors with saturation where a signed conversion cannot hold the number: 200.0 to `i8`, which
+    bytes without a sign are too, comes out as 127.
+    """
+    narrow = op.results[0].type
+    if not isinstance(narrow, ir.IntegerType) or not 1 < narrow.width < 32:
+        return False
+    with op.location, ir.InsertionPoint(op):
+        word = arith.fptosi(ir.IntegerType.get_signless(32), op.operands[0])
+        op.results[0].replace_all_uses_with(arith.trunci(narrow, word))
     op.erase()
     return True
 

@@ -279,3 +279,33 @@ func.func @other_comparison(%x: tensor<4x16xf32>, %starts: tensor<4xf32>) -> ten
   } -> tensor<4xf32>
   return %m : tensor<4xf32>
 }
+
+// A byte is converted by way of 32 bits, of which it keeps the low ones: 200.0 does not become 127.
+// CHECK-LABEL: func.func @bytes
+// CHECK: %[[WORD:.+]] = arith.fptosi %{{.+}} : f32 to i32
+// CHECK-NEXT: arith.trunci %[[WORD]] : i32 to i8
+func.func @bytes(%x: tensor<8xf32>) -> tensor<8xi8> {
+  %e = tensor.empty() : tensor<8xi8>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xi8>) {
+  ^bb0(%in: f32, %out: i8):
+    %b = arith.fptoui %in : f32 to i8
+    linalg.yield %b : i8
+  } -> tensor<8xi8>
+  return %r : tensor<8xi8>
+}
+
+// Integers of 32 bits and more are converted at once.
+// CHECK-LABEL: func.func @words
+// CHECK: arith.fptosi %{{.+}} : f32 to i64
+// CHECK-NOT: arith.trunci
+func.func @words(%x: tensor<8xf32>) -> tensor<8xi64> {
+  %e = tensor.empty() : tensor<8xi64>
+  %r = linalg.generic {indexing_maps = [#id1, #id1], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%e : tensor<8xi64>) {
+  ^bb0(%in: f32, %out: i64):
+    %b = arith.fptosi %in : f32 to i64
+    linalg.yield %b : i64
+  } -> tensor<8xi64>
+  return %r : tensor<8xi64>
+}
