@@ -45,6 +45,12 @@ MASKED = (
 )
 _WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
 
+UNSIGNED = "computes on torch.uint32, which torch-mlir takes for signed numbers here and there; convert to torch.int64 first"
+_MOVES = frozenset(
+    ["alias", "as_strided", "cat", "clone", "copy", "detach", "expand", "index", "index_put", "index_select", "flip", "gather", "permute", "select", "select_scatter", "slice", "slice_scatter", "squeeze", "stack", "t", "transpose", "unbind", "unsqueeze", "view", "where", "split", "split_with_sizes", "constant_pad_nd", "repeat", "full", "full_like", "empty", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "masked_fill", "lift_fresh_copy", "_unsafe_view"]
+)
+"""Operators of ATen whose results are the same whether their operands have signs or not."""
+
 _FULL = {torch.ops.aten.full.default, torch.ops.aten.full_like.default}
 
 _verdicts: dict[Any, str | None] = {}
@@ -170,8 +176,22 @@ def _known_refusal(node: Node) -> str | None:
         indices: Any = node.args[1]
         if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
             return MASKED
+    if _computes_unsigned(node):
+        return UNSIGNED
     # torch-mlir would eliminate without pivots.
     return TOO_LARGE if node.target == torch.ops.aten._linalg_det.default else None
+
+
+def _computes_unsigned(node: Node) -> bool:
+    """Whether `node` computes on numbers of 32 bits without a sign; from and to other integers they are converted."""
+    target = node.target
+    values = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
+    is_unsigned = [isinstance(value, torch.Tensor) and value.dtype == torch.uint32 for value in values]
+    if not isinstance(target, OpOverload) or not any(is_unsigned):
+        return False
+    if target.overloadpacket in (torch.ops.prims.convert_element_type, torch.ops.aten._to_copy):
+        return is_unsigned[0] and values[1].dtype.is_floating_point
+    return target.namespace != "aten" or target.overloadpacket.__name__ not in _MOVES
 
 
 def refusal(node: Node) -> str | None:

@@ -1,0 +1,58 @@
+"""Integers without a sign: conversions to them and what may be done with them, against eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilewright
+from tilewright.compiler.errors import UnsupportedError
+
+WORDS = torch.tensor([[1, 5], [4_000_000_000, 3]]).to(torch.uint32)
+
+
+@pytest.mark.parametrize("to", [torch.uint8, torch.int8, torch.int16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_floats_become_short_integers(dtype: torch.dtype, to: torch.dtype) -> None:
+    limits = torch.iinfo(to)
+    x = torch.arange(limits.min, limits.max + 1, max(1, (limits.max - limits.min) // 300)).to(dtype)
+    x = x.clamp(limits.min, limits.max if dtype != torch.bfloat16 or to != torch.int16 else 32512)
+    assert torch.equal(tilewright.compile(lambda x: x.to(to), (x,))(x), x.to(to))
+
+
+@pytest.mark.parametrize("count", [1, 7, 64, 1000])
+def test_bytes_above_127_are_kept_in_vectors_and_alone(count: int) -> None:
+    x = torch.linspace(0, 255, count)
+    for scaled in (lambda x: x.to(torch.uint8), lambda x: (x * 0.5 + 100).to(torch.uint8)):
+        assert torch.equal(tilewright.compile(scaled, (x,))(x), scaled(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.t().reshape(4),
+        lambda x: torch.cat([x, x[:1]]),
+        lambda x: torch.where(x == 5, x, x.flip(0)),
+        lambda x: x.to(torch.int64) * 2,
+        lambda x: x.to(torch.float64),
+        lambda x: (x.to(torch.int64) - 6).to(torch.uint32),
+        lambda x: x & 7,
+    ],
+)
+def test_words_without_a_sign_are_moved_and_converted(function) -> None:
+    assert torch.equal(tilewright.compile(function, (WORDS,))(WORDS), function(WORDS))
+
+
+@pytest.mark.parametrize(
+    ("function", "operator"),
+    [
+        (lambda x: x * 3, "aten.mul"),
+        (lambda x: x.sum(), "aten.sum"),
+        (lambda x: x < 5, "aten.lt"),
+        (lambda x: x.max(), "aten.max"),
+        (lambda x: x.to(torch.float32).to(torch.uint32), "prims.convert_element_type"),
+    ],
+)
+def test_computing_on_words_without_a_sign_is_refused_by_name(function, operator: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"{operator}.*computes on torch\.uint32"):
+        tilewright.compile(function, (WORDS,))
