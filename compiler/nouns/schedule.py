@@ -48,6 +48,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "scalar": (),
 }
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
+THROUGH_MEMORY = ("along", "scalar")
+"""Those of `LOOPS` whose results may be streamed: the others store theirs from registers."""
 
 Value = int | str | bool | list["Value"] | list[int] | dict[str, "Value"]
 

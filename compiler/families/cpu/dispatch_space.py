@@ -27,7 +27,7 @@ from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
-from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
+from tilewright.compiler.nouns.schedule import LOOPS, THROUGH_MEMORY, Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
@@ -94,8 +94,8 @@ def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
 def _streaming(cuts: Cuts, target: Target, whole: Sequence[int], reductions: Sequence[str]) -> Constraint:
     """Results are stored past the caches where an rTask has long rows of them, and no reduction holds them in registers."""
     rules = (
-        Rule(_STREAM, "results are no dense rows of 16 vectors or more"),
         Rule(_STREAM, "a reduction stores its results from registers"),
+        Rule(_STREAM, "results are no dense rows of 16 vectors or more"),
     )
     known: dict[Shape, bool] = {}
 
@@ -109,11 +109,11 @@ def _streaming(cuts: Cuts, target: Target, whole: Sequence[int], reductions: Seq
         wished = columns[_STREAM] == 1
         found = np.full(len(wished), KEPT, dtype=np.int64)
         for name in reductions:
-            found[wished & ~np.isin(columns[name], ("along", "scalar"))] = 1
+            found[wished & ~np.isin(columns[name], THROUGH_MEMORY)] = 0
         taken = [columns.get(_tile(loop), np.full(len(wished), e)) for loop, e in enumerate(whole)]
-        for row in np.flatnonzero(wished):
+        for row in np.flatnonzero(wished & (found == KEPT)):
             if not suits(tuple(int(sizes[row]) for sizes in taken)):
-                found[row] = 0
+                found[row] = 1
         return found
 
     return Constraint(rules, broken)

@@ -30,6 +30,7 @@ from tilewright.compiler.ir import (
     transform_interpreter,
     walk,
 )
+from tilewright.compiler.nouns.schedule import THROUGH_MEMORY, Schedule
 from tilewright.compiler.passes.dispatch.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -49,7 +50,7 @@ class ApplySchedule(Pass):
                 continue
             reduction_attribute.mark(function, schedule)
             if schedule.stream:
-                _mark_stream(function)
+                _mark_stream(function, schedule)
             if not any(schedule.tile):
                 continue
             sink = sink_of(function)
@@ -91,15 +92,23 @@ class ApplySchedule(Pass):
                 _overlap(forall)
 
 
-def _mark_stream(function: ir.Operation) -> None:
+def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
     sink = sink_of(function)
+    illegal = (
+        f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule: stream is true"
+    )
     if sink is None or sink.name != "linalg.generic":
-        name = ir.StringAttr(function.attributes["sym_name"]).value
         raise ScheduleError(
-            f"dispatch @{name}: illegal schedule: stream is true, but no operation on elements computes what the dispatch "
-            "returns; leave stream out",
+            f"{illegal}, but no operation on elements computes what the dispatch returns; leave stream out",
             function.location,
         )
+    for number, reduction in enumerate(schedule.reductions):
+        if reduction.loops not in THROUGH_MEMORY:
+            raise ScheduleError(
+                f"{illegal}, but reductions[{number}] says `{reduction.text()}`, which stores its results from registers; "
+                "name other loops, or leave stream out",
+                function.location,
+            )
     sink.attributes[reduction_attribute.STREAM] = ir.UnitAttr.get()
 
 

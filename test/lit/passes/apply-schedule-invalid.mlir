@@ -128,3 +128,20 @@ func.func @two_for_one(%a: tensor<8x16xf32>, %o: tensor<8xf32>) -> tensor<8xf32>
   } -> tensor<8xf32>
   return %0 : tensor<8xf32>
 }
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+// expected-error @below {{dispatch @registers: illegal schedule: stream is true, but reductions[0] says `groups 4`, which stores its results from registers; name other loops, or leave stream out}}
+func.func private @registers(%x: tensor<8x4xf32>) -> tensor<8xf32> attributes {
+    tilewright.schedule = {reductions = [{groups = [4]}], stream = true}} {
+  %zero = arith.constant dense<0.0> : tensor<8xf32>
+  %r = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<8x4xf32>) outs(%zero : tensor<8xf32>) {
+  ^bb0(%in: f32, %o: f32):
+    %s = arith.addf %in, %o : f32
+    linalg.yield %s : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}

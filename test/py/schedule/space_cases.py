@@ -202,8 +202,14 @@ def spread(space: Space, count: int, seed: int) -> list[Schedule]:
 
 
 def one_for_each_rule(space: Space, seed: int) -> dict[int, Schedule]:
-    """An illegal schedule for every rule that some point of thousands breaks, by the rule's number."""
+    """An illegal schedule for every rule that some point of thousands breaks, by the rule's number.
+
+    It is the one most like the constructed schedule, since a schedule may break several rules, and compiling refuses it
+    by the one that it comes to first.
+    """
     points = space.draw(4000, np.random.default_rng(seed))
+    moved = (points != space.point(space.default())).sum(axis=1)
+    points = points[np.argsort(moved, kind="stable")]
     broken = space.legal(points)
     rules, first = np.unique(broken, return_index=True)
     return {int(rule): space.schedule(points[place]) for rule, place in zip(rules, first) if rule != KEPT}

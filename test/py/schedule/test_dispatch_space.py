@@ -34,6 +34,7 @@ SAYS = {
     "crosses the blocks": r"{size} \d+ crosses the blocks",
     "accumulators for each": r"its sizes take \d+ accumulators",
     "no dense rows": "stream is true, .* no dense rows",
+    "from registers": r"stream is true, but reductions\[\d+\] says `.*`, which stores its results from registers",
     "does not go with the other sizes": r"{size} is \d+, ",
 }
 """What compiling says of a broken rule, by what the space says of it."""
