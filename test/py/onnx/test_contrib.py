@@ -18,7 +18,8 @@ BYTES = np.random.default_rng(2).integers(0, 255, (1, 4, 6, 6), dtype=np.uint8)
 OTHER = np.random.default_rng(3).integers(0, 255, (1, 4, 6, 6), dtype=np.uint8)
 S, Z = np.array(0.05, np.float32), np.array(128, np.uint8)
 TINY = np.array(1 / 256, np.float32)
-W8 = np.random.default_rng(4).integers(-128, 127, (8, 3), dtype=np.int8)
+# Weights of seven bits: without VNNI, ONNX Runtime adds products in pairs that saturate at 16 bits.
+W8 = np.random.default_rng(4).integers(-64, 64, (8, 3), dtype=np.int8)
 
 CASES = [
     ("Gelu", [X], {}),

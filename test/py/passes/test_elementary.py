@@ -77,7 +77,7 @@ def every_exponent(stride: int = 20011) -> np.ndarray:
 @pytest.mark.parametrize("name", ["exp", "exp2"])
 def test_an_instruction_for_powers_of_two_gives_the_same_bits(name: str):
     x = np.concatenate([every_exponent(), np.linspace(-155, 130, 200_001, dtype=np.float32), SPECIAL])
-    if "avx512f" in _host_features():
+    if _host_has("avx512f"):
         assert "vscalefps" in unary(name, scales=True).assembly
     else:
         x = x[::37]  # libm's, one by one
@@ -246,7 +246,7 @@ def test_rare_functions_go_to_libm(name: str, type_: str):
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "erfc", "sin", "expm1", "log1p"])
 def test_loops_are_vectorised_without_calls(name: str):
     assembly = unary(name).assembly
-    vector_register = "zmm" if "avx512" in _host_features() else "ymm"
+    vector_register = "zmm" if _host_has("avx512f") else "ymm"
     assert assembly.count(vector_register) > 20
     assert "call" not in assembly
 
@@ -265,10 +265,10 @@ def test_vectors_and_scalars_give_the_same_bits():
     assert np.array_equal(function(x), unary("exp")(x))
 
 
-def _host_features() -> str:
+def _host_has(feature: str) -> bool:
     import llvmlite.binding as llvm_binding
 
-    return llvm_binding.get_host_cpu_features().flatten()
+    return llvm_binding.get_host_cpu_features().get(feature, False)
 
 
 @pytest.mark.parametrize("name", ["maximumf", "minimumf"])
