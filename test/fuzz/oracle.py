@@ -8,7 +8,6 @@ spread bounds a float's error, and an integer or boolean on which they differ is
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import re
 import warnings
@@ -17,10 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
+from fuzz.oracle_functions import Dense, Wide, repeats
 from fuzz.program import Program, Statement, code, namespace
 
 ROUNDINGS = 8
@@ -28,15 +25,10 @@ AMPLITUDE = 4.0
 """Ulp by which roundings are made wrong: the largest errors of elementary functions in docs/numerics.md."""
 _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
-_MEDIANS = (torch.median, torch.nanmedian, torch.Tensor.median, torch.Tensor.nanmedian)
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
 """Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
-_SHORT = (torch.float16, torch.bfloat16, torch.float32)
-_EXACTLY: dict[Any, Any] = {F.hardsigmoid: lambda x, inplace=False: F.relu6(x + 3) / 6}
-"""Functions by their definition, where eager PyTorch has a number of it in single precision for all types."""
-_WIDENED = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 
 
 @dataclass
@@ -49,53 +41,6 @@ class Expected:
     value: torch.Tensor
     bound: torch.Tensor
     shares: int | None = None
-
-
-def _weighted_after(norm: Any) -> Any:
-    """A norm whose weight and bias come after it: eager's formula, `x * w - mean * w`, has NaN for infinite weights."""
-    parameters = inspect.signature(norm).parameters
-
-    def weighted(*args: Any, **kwargs: Any) -> torch.Tensor:
-        given = dict(zip(parameters, args)) | kwargs
-        weight, bias = given.pop("weight", None), given.pop("bias", None)
-        found = norm(**given)
-        each = [1, -1] + [1] * (found.dim() - 2)
-        found = found if weight is None else found * weight.reshape(each)
-        return found if bias is None else found + bias.reshape(each)
-
-    return weighted
-
-
-_OTHERWISE = {norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)}
-"""Functions with another formula that is as right where numbers are not finite, for every other run."""
-
-
-class _Wide(TorchFunctionMode):
-    """Floating-point types named in calls become float64; functions may be computed otherwise."""
-
-    def __init__(self, otherwise: bool):
-        super().__init__()
-        self.functions = {**_EXACTLY, **_OTHERWISE} if otherwise else _EXACTLY
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def widened(value: Any) -> Any:
-            return torch.float64 if isinstance(value, torch.dtype) and value in _SHORT else value
-
-        if func in _WIDENED:
-            func = torch.Tensor.double
-        elif func is torch.Tensor.type_as:
-            args = (args[0], args[1])
-        args, kwargs = pytree.tree_map(widened, (args, kwargs or {}))
-        return self.functions.get(func, func)(*args, **kwargs)
-
-
-class _Dense(TorchFunctionMode):
-    """Medians of tensors that repeat elements are taken of copies: eager PyTorch reads outside of their memory."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _MEDIANS and isinstance(args[0], torch.Tensor) and _repeats(args[0]):
-            args = (args[0].contiguous(), *args[1:])
-        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
@@ -122,7 +67,7 @@ class Run:
         return self.results()
 
     def step(self, statement: Statement) -> None:
-        with _Dense():
+        with Dense():
             exec(code(str(statement)), self.names)
 
     def results(self) -> list[torch.Tensor]:
@@ -162,7 +107,7 @@ class WideRun(Run):
                 names[name] = self._disturbed(names[name], dtype)
         # Running statistics are written without a change of their version.
         disturbed = {n: (names[n], names[n].clone()) for n in kept if names[n] is not kept[n]}
-        with _Wide(self.number % 2 == 1), self._saved_disturbed(statement, after):
+        with self._wide(statement, after), self._saved_disturbed(statement, after):
             self.step(statement)
         for name, (value, before_it) in disturbed.items():
             if not torch.allclose(value, before_it, rtol=0, atol=0, equal_nan=True):
@@ -174,8 +119,16 @@ class WideRun(Run):
         for name in changed:
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
                 self._rounded(statement, name, after[name])
-                if open_ended and after[name].is_floating_point() and not _repeats(self.names[name]):
+                if open_ended and after[name].is_floating_point() and not repeats(self.names[name]):
                     self.names[name] = self._anything(self.names[name])
+
+    def _wide(self, statement: Statement, after: dict[str, Any]) -> Wide:
+        made = [after[name] for name in statement.targets if isinstance(after[name], torch.Tensor)]
+        kinds = [value.dtype for value in made if value.is_floating_point()]
+        if self.noise is None or not kinds:
+            return Wide(self.number % 2 == 1)
+        eps = AMPLITUDE * torch.finfo(torch.promote_types(kinds[0], torch.float32)).eps
+        return Wide(self.number % 2 == 1, self.noise, eps)
 
     def _saved_disturbed(
         self, statement: Statement, after: dict[str, Any]
@@ -242,7 +195,7 @@ class WideRun(Run):
                 made = self._weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:
             self.names[name] = made
-        elif made is not value and not _repeats(value):
+        elif made is not value and not repeats(value):
             value.copy_(made)
 
     def _arbitrary_casts(self, statement: Statement, name: str) -> None:
@@ -377,10 +330,6 @@ def _depends_on_order(statement: Statement, operands: list[Any]) -> bool:
         if largest > math.sqrt(torch.finfo(torch.promote_types(tensor.dtype, torch.float32)).max) / 10:
             return True
     return False
-
-
-def _repeats(value: torch.Tensor) -> bool:
-    return any(step == 0 and n > 1 for n, step in zip(value.shape, value.stride()))
 
 
 def expected(program: Program, build: Any) -> list[Expected]:

@@ -324,6 +324,18 @@ class TestNoticing:
         repeated = replace(of("x0", (3, 4)), layout="expanded")
         assert execution.run(program(f"v0 = {call}", rounding="exact", x0=repeated)).kind == "ok"
 
+    @pytest.mark.parametrize(
+        "norm", ["layer_norm({}, (8,))", "group_norm({}, 2)", "instance_norm({}[None])[0]"]
+    )
+    def test_norms_whose_mean_is_rounded(self, norm: str) -> None:
+        """Elements about a number a thousand times as large as their distances keep three digits fewer of them."""
+        x0 = of("x0", (4, 8))
+        found = {}
+        for operand in ("x0", "(1 + 0.001 * x0)"):
+            made = program(f"v0 = F.{norm.format(operand)}", rounding="sum", x0=x0)
+            found[operand] = float(bound_of(made)[1].max())
+        assert found["x0"] < 2e-5 < 1e-4 < found["(1 + 0.001 * x0)"] < 1e-2
+
     @pytest.mark.parametrize(("factor", "kind"), [(1.5, "invalid"), (2.0, "wrong"), (1.0, "ok")])
     def test_what_exporters_write_instead(
         self, monkeypatch: pytest.MonkeyPatch, factor: float, kind: str
