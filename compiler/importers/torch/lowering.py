@@ -46,9 +46,12 @@ MASKED = (
 _WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
 
 UNSIGNED = "computes on torch.uint32, which torch-mlir takes for signed numbers here and there; convert to torch.int64 first"
-_MOVES = frozenset(
-    ["alias", "as_strided", "cat", "clone", "copy", "detach", "expand", "index", "index_put", "index_select", "flip", "gather", "permute", "select", "select_scatter", "slice", "slice_scatter", "squeeze", "stack", "t", "transpose", "unbind", "unsqueeze", "view", "where", "split", "split_with_sizes", "constant_pad_nd", "repeat", "full", "full_like", "empty", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "masked_fill", "lift_fresh_copy", "_unsafe_view"]
-)
+_SIGNLESS = """
+_unsafe_view alias as_strided bitwise_and bitwise_not bitwise_or bitwise_xor cat clone constant_pad_nd copy detach empty
+eq expand flip full full_like gather index index_put index_select lift_fresh_copy masked_fill ne permute repeat select
+select_scatter slice slice_scatter split split_with_sizes squeeze stack t transpose unbind unsqueeze view where
+"""
+SIGNLESS = frozenset(_SIGNLESS.split())
 """Operators of ATen whose results are the same whether their operands have signs or not."""
 
 _FULL = {torch.ops.aten.full.default, torch.ops.aten.full_like.default}
@@ -191,7 +194,7 @@ def _computes_unsigned(node: Node) -> bool:
         return False
     if target.overloadpacket in (torch.ops.prims.convert_element_type, torch.ops.aten._to_copy):
         return is_unsigned[0] and values[1].dtype.is_floating_point
-    return target.namespace != "aten" or target.overloadpacket.__name__ not in _MOVES
+    return target.namespace != "aten" or target.overloadpacket.__name__ not in SIGNLESS
 
 
 def refusal(node: Node) -> str | None:
