@@ -137,7 +137,7 @@ def measure(family: str, case: Case, schedules: int, threads: int, records: Path
     from tilewright.compiler.dialects import schedule_attribute
     from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
     from tilewright.compiler.ir import functions, ir
-    from tilewright.compiler.profiler.measurement_tasks import calls_of_main, name_of
+    from tilewright.compiler.package.residence import calls_of_main, name_of
     from tilewright.compiler.profiler.selection import ProfilerOptions, profile
     from tilewright.compiler.targets.host import processor
     from tilewright.compiler.targets.target import resolve

@@ -18,7 +18,8 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.nouns.choices import Choices
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
-from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions
+from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
+from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve

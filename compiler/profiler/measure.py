@@ -5,160 +5,32 @@ Needs the runtime and numpy only. What it is about to run it says first, so that
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.profiler.comparison import difference
+from tilewright.compiler.profiler.guarded_buffers import (
+    Buffer,
+    Strided,
+    Untrusted,
+    WildWrite,
+    random_values,
+    store_transforms,
+)
 from tilewright.compiler.profiler.kernel_messages import from_message
 from tilewright.compiler.profiler.processes import Message, requests
-from tilewright.runtime.arrays import numpy_dtype
+from tilewright.compiler.profiler.stream import Stream
 from tilewright.runtime.errors import DeviceError, TilewrightError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.program import BufferRef, Package, Program, Step, TensorSpec
+from tilewright.runtime.program import BufferRef, Package, Program, Step
 
-GUARD_BYTES = 4096
-_GUARD, _UNWRITTEN = 0xA5, 0xFF
-_ALIGNMENT_BYTES = 64
-_EPSILON = {
-    "f64": 2.0**-52,
-    "f32": 2.0**-23,
-    "f16": 2.0**-10,
-    "bf16": 2.0**-7,
-    "c64": 2.0**-23,
-    "c128": 2.0**-52,
-}
+_UNWRITTEN = 0xFF
 _DUEL_ROUNDS = 5
 _MOST_COPIES = 64
-
-
-class WildWrite(Exception):
-    """A kernel wrote to memory that is not its own."""
-
-
-@dataclass(frozen=True)
-class Strided:
-    """A tensor as a kernel sees it: `strides` in elements, with gaps where it lies inside of a larger one."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def of(cls, entry: Message) -> Strided:
-        return cls(entry["dtype"], tuple(entry["shape"]), tuple(entry["strides"]))
-
-    def spec(self, name: str) -> TensorSpec:
-        """The memory from its first element to its last, as a dense tensor."""
-        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides))
-        return TensorSpec(name, self.dtype, (last + 1 if all(self.shape) else 0,))
-
-
-@dataclass
-class Buffer:
-    """Memory of one tensor with guards on both sides, which no kernel may touch."""
-
-    tensor: Strided
-    spec: TensorSpec
-    memory: np.ndarray
-    start: int
-
-    @classmethod
-    def of(cls, tensor: Strided) -> Buffer:
-        spec = tensor.spec("")
-        memory = np.full(spec.nbytes + 2 * GUARD_BYTES + _ALIGNMENT_BYTES, _GUARD, np.uint8)
-        return cls(tensor, spec, memory, GUARD_BYTES + -memory.ctypes.data % _ALIGNMENT_BYTES)
-
-    @property
-    def address(self) -> int:
-        return self.memory.ctypes.data + self.start
-
-    @property
-    def span(self) -> np.ndarray:
-        """The bytes from the first element to the last."""
-        return self.memory[self.start : self.start + self.spec.nbytes]
-
-    @property
-    def array(self) -> np.ndarray:
-        flat = self.span.view(numpy_dtype(self.spec.dtype))
-        strides = tuple(stride * flat.itemsize for stride in self.tensor.strides)
-        return np.lib.stride_tricks.as_strided(flat, self.tensor.shape, strides)
-
-    def push(self) -> None:
-        """Brings what was written to `array` and `span` to where kernels see it."""
-
-    def pull(self) -> None:
-        """Brings what kernels wrote to where `array`, `span` and the checks see it."""
-
-    def is_intact(self) -> bool:
-        """Whether nothing was written outside of the memory from the first element to the last."""
-        end = self.start + self.spec.nbytes
-        return bool((self.memory[: self.start] == _GUARD).all() and (self.memory[end:] == _GUARD).all())
-
-    def gaps_hold(self, byte: int) -> bool:
-        """Whether every byte between the tensor's elements still is `byte`."""
-        if self.spec.shape[0] == math.prod(self.tensor.shape):
-            return True
-        other = Buffer(self.tensor, self.spec, self.memory.copy(), self.start)
-        other.array.view(np.dtype((np.void, other.array.itemsize)))[...] = (
-            bytes([byte]) * other.array.itemsize
-        )
-        return bool((other.span == byte).all())
-
-
-def random_values(spec: Strided, rng: np.random.Generator, positive: bool, indexes: bool) -> np.ndarray:
-    """Values in [-1, 1), or [1/4, 1) when `positive`; integers are 1 to 3, and 0 when they are places in a tensor."""
-    dtype = numpy_dtype(spec.dtype)
-    if spec.dtype == "i1":
-        return rng.integers(0, 2, spec.shape).astype(dtype)
-    if spec.dtype in _EPSILON:
-        return rng.uniform(0.25 if positive else -1.0, 1.0, spec.shape).astype(dtype)
-    return np.zeros(spec.shape, dtype) if indexes else rng.integers(1, 4, spec.shape).astype(dtype)
-
-
-def store_transforms(filters: np.ndarray, planes: np.ndarray) -> None:
-    """Makes filters [.., p, r, s, c, f] hold in p = 1, .. what `planes` [products, taps] makes of those in p = 0."""
-    steps, rows, columns, channels, block = filters.shape[-5:]
-    taps = rows * columns
-    assert filters.flags.c_contiguous and planes.shape[1] == taps
-    stored = filters.reshape(-1, steps * taps, channels * block)
-    stored[:, taps : taps + len(planes)] = planes @ stored[:, :taps]
-
-
-def tolerance(dtype: str, steps: int) -> float:
-    """What two orders of summing `steps` products may differ by, relative to the element or to the root mean square.
-
-    Rounding errors of a sum add up like a random walk. Source: Higham, "Accuracy and Stability of Numerical
-    Algorithms", §2.8 and §4.2.
-    """
-    epsilon = _EPSILON[dtype]
-    bound = 16 * epsilon + 4 * epsilon * math.sqrt(steps)
-    return min(bound, 0.25)
-
-
-def difference(found: np.ndarray, expected: np.ndarray, dtype: str, steps: int) -> str | None:
-    """Why `found` is another result than `expected`; None when rounding explains all of it."""
-    if dtype not in _EPSILON:
-        wrong = int((found != expected).sum())
-        return f"{wrong} of {expected.size} elements differ" if wrong else None
-    wide = np.complex128 if dtype in ("c64", "c128") else np.float64
-    found, expected = found.astype(wide), expected.astype(wide)
-    finite = np.isfinite(expected)
-    if not np.array_equal(np.isfinite(found), finite):
-        return "other elements are infinite or not a number"
-    if not np.array_equal(found[~finite], expected[~finite], equal_nan=True):
-        return "infinite elements differ"
-    found, expected = np.abs(found[finite] - expected[finite]), np.abs(expected[finite])
-    if not expected.size:
-        return None
-    scale = expected + math.sqrt(float(np.mean(expected**2)))
-    allowed = tolerance(dtype, steps)
-    worst = float((found / np.where(scale, scale, 1.0)).max())
-    return None if worst <= allowed else f"an element is off by {worst:.2g}, rounding explains {allowed:.2g}"
 
 
 class Bench:
@@ -173,6 +45,8 @@ class Bench:
         self.turn = 0
         self.executables: dict[int, Any] = {}
         self.right: list[int] = []
+        self.expected: list[np.ndarray] = []
+        self.filled: list[np.ndarray] = []
 
     def _copies(self, number: int) -> list[Buffer]:
         """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
@@ -184,10 +58,12 @@ class Bench:
 
     def fill(self, positive: bool) -> None:
         rng = np.random.default_rng(0)
+        self.filled.clear()
         for spec, copies, entry in zip(self.inputs, self.arguments, self.request["inputs"]):
             values = random_values(spec, rng, positive, self.request["indexes"])
             if entry["planes"]:
                 store_transforms(values, np.asarray(entry["planes"], values.dtype))
+            self.filled.append(values)
             for copy in copies:
                 copy.array[...] = values
                 copy.push()
@@ -238,40 +114,49 @@ class Bench:
             raise WildWrite("it wrote outside of its buffers")
         if not all(result.gaps_hold(_UNWRITTEN) for result in self.results):
             raise WildWrite("it wrote between the rows of its result")
+        for copies, values in zip(self.arguments, self.filled):
+            if not np.array_equal(copies[self.turn % len(copies)].array, values):
+                raise WildWrite("it changed what it reads")
         return [result.array.copy() for result in self.results]
+
+    def judge(self, number: int) -> str | None:
+        """Why a candidate is not used; None where it computes what the first one does. Raises Untrusted."""
+        try:
+            self.load(number)
+            if number == 0:
+                self.expected = self.reference()
+                return None
+            found = self.compute(number)
+        except WildWrite as error:
+            raise Untrusted(str(error)) from error
+        except TilewrightError as error:
+            if isinstance(error, DeviceError) and error.is_fatal:
+                raise Untrusted(str(error)) from error
+            return str(error)
+        wrong = self.differs(found)
+        return wrong and f"wrong result: {wrong}"
+
+    def differs(self, found: Sequence[np.ndarray]) -> str | None:
+        """Why these are other results than the first candidate's; None where rounding explains it."""
+        steps = self.request["steps"]
+        reasons = [difference(a, b, o.dtype, steps) for a, b, o in zip(found, self.expected, self.outputs)]
+        return next((reason for reason in reasons if reason), None)
 
     def check(self, say: Callable[[Message], None]) -> None:
         """Puts the numbers of the candidates that compute what the first one does into `right`."""
-        expected: list[np.ndarray] = []
         for number in range(len(self.request["kernels"])):
             say({"running": number})
             try:
-                self.load(number)
-                if number == 0:
-                    expected = self.reference()
-                    found = expected
-                else:
-                    found = self.compute(number)
-            except WildWrite as error:
-                # Nothing in this process can be trusted any more: the parent starts another.
-                say({"checked": number, "error": str(error), "last": True})
+                error = self.judge(number)
+            except Untrusted as untrusted:
+                # The parent starts another process.
+                say({"checked": number, "error": str(untrusted), "last": True})
                 raise
-            except TilewrightError as error:
-                is_last = isinstance(error, DeviceError) and error.is_fatal
-                say({"checked": number, "error": str(error), "last": is_last})
-                if is_last:
-                    raise
-                if number == 0:
-                    return
-                continue
-            reasons = [
-                difference(a, b, spec.dtype, self.request["steps"])
-                for a, b, spec in zip(found, expected, self.outputs)
-            ]
-            wrong = next((reason for reason in reasons if reason), None)
-            say({"checked": number, "error": wrong and f"wrong result: {wrong}"})
-            if wrong is None:
+            say({"checked": number, "error": error})
+            if error is None:
                 self.right.append(number)
+            elif number == 0:
+                return
 
     def reference(self) -> list[np.ndarray]:
         """What the first candidate computes, on positive values where signed ones give mostly no numbers."""
@@ -325,17 +210,20 @@ class Bench:
                 values.append(self.visit(number))
         return rounds
 
-    def visit(self, number: int) -> float:
-        """The median of a few calls in a row, after one that brings the code and its buffers back."""
+    def forget(self, number: int) -> None:
+        """Lets go of a candidate's code."""
+        self.executables.pop(number, None)
+
+    def once(self, number: int) -> float:
+        """Microseconds of one call."""
         start = time.perf_counter()
         self.run(number)
-        calls = max(1, min(9, int(400e-6 / max(1e-7, time.perf_counter() - start))))
-        spent = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            self.run(number)
-            spent.append(time.perf_counter() - start)
-        return float(np.median(spent)) * 1e6
+        return (time.perf_counter() - start) * 1e6
+
+    def visit(self, number: int) -> float:
+        """The median of a few calls in a row, after one that brings the code and its buffers back."""
+        calls = max(1, min(9, int(400 / max(0.1, self.once(number)))))
+        return float(np.median([self.once(number) for _ in range(calls)]))
 
 
 def measure(
@@ -353,10 +241,14 @@ def measure(
     }
 
 
-def serve() -> None:
-    """Answers requests until the parent is gone."""
+def serve(make: Callable[[Message], Bench] = Bench) -> None:
+    """Answers requests until the parent is gone: of all candidates of a dispatch at once, or of a stream of them."""
+    stream = Stream(make)
     for request, answer in requests():
-        answer(measure(request, answer))
+        if "stream" in request:
+            stream.answer(request, answer)
+        else:
+            answer(measure(request, answer, make))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilewright.compiler.profiler.measure import GUARD_BYTES, Bench, Buffer, Strided, measure
-from tilewright.compiler.profiler.processes import Message, requests
+from tilewright.compiler.profiler.guarded_buffers import GUARD_BYTES, Buffer, Strided
+from tilewright.compiler.profiler.measure import Bench, serve
+from tilewright.compiler.profiler.processes import Message
 from tilewright.runtime.cuda import CudaExecutable, DeviceArray
 from tilewright.runtime.program import Package
 
@@ -68,6 +69,13 @@ class CudaBench(Bench):
         )
         executable.synchronize()
 
+    def forget(self, number: int) -> None:
+        super().forget(number)
+        self.launches.pop(number, None)
+
+    def once(self, number: int) -> float:
+        return self._time(number, 1)
+
     def visit(self, number: int) -> float:
         """The mean of as many launches in a row as a millisecond holds, after as many that warm up."""
         if number not in self.launches:
@@ -86,11 +94,5 @@ class CudaBench(Bench):
         return self.executables[number].time(sets, outputs, launches, rounds=1)[0]
 
 
-def serve() -> None:
-    """Answers requests until the parent is gone."""
-    for request, answer in requests():
-        answer(measure(request, answer, CudaBench))
-
-
 if __name__ == "__main__":
-    serve()
+    serve(CudaBench)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import collections
+import ctypes
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,10 +16,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 Message = dict[str, Any]
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
 
 class ChildLost(Exception):
-    """A child died, hung or broke the protocol; the message says which."""
+    """A child died, hung or broke the protocol; the message says which.
+
+    It `is_killed` where somebody else ended it, for want of memory or otherwise: nothing that it did.
+    """
+
+    def __init__(self, how: str, is_killed: bool = False):
+        super().__init__(how)
+        self.is_killed = is_killed
 
 
 class Child:
@@ -48,7 +58,7 @@ class Child:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
-            raise ChildLost(self._obituary()) from None
+            raise self._obituary() from None
 
     def receive(self, timeout_s: float) -> Message:
         """The child's next message; raises ChildLost after `timeout_s` without one, or when it died."""
@@ -72,7 +82,7 @@ class Child:
     def _read(self) -> None:
         data = os.read(self.fileno, 1 << 20)
         if not data:
-            raise ChildLost(self._obituary())
+            raise self._obituary()
         *lines, self._pending = (self._pending + data).split(b"\n")
         self._lines.extend(lines)
 
@@ -85,15 +95,19 @@ class Child:
             raise ChildLost(f"it wrote `{line[:80]!r}`, which is no message")
         return message
 
-    def _obituary(self) -> str:
+    def _obituary(self) -> ChildLost:
         status = self._process.wait()
         self._errors.seek(0)
         last = (self._errors.read().decode(errors="replace").strip().splitlines() or [""])[-1]
         how = f"died of signal {-status}" if status < 0 else f"ended with status {status}"
-        return f"{how}: {last[:200]}" if last else how
+        return ChildLost(f"{how}: {last[:200]}" if last else how, status == -signal.SIGKILL)
+
+    def kill(self) -> None:
+        """Ends the process, whatever it is doing; whoever waits for it hears of that."""
+        self._process.kill()
 
     def stop(self) -> None:
-        """Ends the process, whatever it is doing."""
+        """Ends the process, and lets go of it."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -104,11 +118,39 @@ class Child:
                     continue
 
 
+class MeasuringChild:
+    """The process that candidates run in, started when needed and anew after one was lost."""
+
+    def __init__(self, module: str):
+        self.module = module
+        self._child: Child | None = None
+
+    def get(self) -> Child:
+        if self._child is None:
+            self._child = Child(self.module)
+        return self._child
+
+    def kill(self) -> None:
+        """Ends the process from another thread than that which speaks to it."""
+        if self._child is not None:
+            self._child.kill()
+
+    def stop(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.stop()
+
+
 def requests() -> Iterator[tuple[Message, Callable[[Message], None]]]:
     """In a child: every request from the parent, with the function that answers it, until the parent is gone.
 
-    Standard output is the parent's from now on; what libraries print goes to standard error.
+    Standard output is the parent's from now on; what libraries print goes to standard error. A parent that is killed
+    takes its child along, whatever that is running.
     """
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 

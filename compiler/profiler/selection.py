@@ -9,7 +9,6 @@ Source: Roller, OSDI'22, §4, "Performance profiling".
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,19 +17,19 @@ from tilewright.compiler import debug
 from tilewright.compiler.cache.store import KernelCache
 from tilewright.compiler.codegen.lower_cpu import LoweredKernel, code_key, compiler_version, kernel_key
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.errors import CompilerCrashError, TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.nouns.record import Record, key_of, schedule_text, target_text
+from tilewright.compiler.nouns.record import Record, schedule_text
 from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.profiler.candidate_bench import MEASURING
+from tilewright.compiler.profiler.compile import refusal
 from tilewright.compiler.profiler.decisions import Decision, Measured
 from tilewright.compiler.profiler.kernel_messages import object_digest
 from tilewright.compiler.profiler.measurement_tasks import (
     CandidatesOf,
     MeasurementTask,
-    describe,
     measurement_tasks,
 )
-from tilewright.compiler.profiler.processes import Child, ChildLost, Message
+from tilewright.compiler.profiler.processes import ChildLost, MeasuringChild, Message
 from tilewright.compiler.profiler.recording import Recording, now
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.record_store import RecordStore
@@ -38,8 +37,6 @@ from tilewright.compiler.tuning.recorded_choice import fastest
 from tilewright.compiler.workers.pool import Job, pool
 
 COMPILING = "tilewright.compiler.profiler.compile:compile_candidate"
-MEASURING = "tilewright.compiler.profiler.measure"
-MEASURING_ON_GPU = "tilewright.compiler.profiler.measure_cuda"
 
 
 @dataclass(frozen=True)
@@ -116,9 +113,8 @@ class _Profiler:
 
     def __init__(self, target: Target, options: ProfilerOptions, say: Say, store: RecordStore | None):
         self.target, self.options, self.say = target, options, say
-        self.target_text = target_text(target)
         self.code = code_key(target)
-        self.recording = Recording(key_of(self.target_text), options.device, options.threads, store)
+        self.recording = Recording(target, options.device, options.threads, store)
         self.bench = MeasuringChild(options.measuring)
 
     def close(self) -> None:
@@ -145,9 +141,9 @@ class _Profiler:
     def recall(self, task: MeasurementTask) -> None:
         """Takes in what this compiler made of the candidates when it met them before."""
         schedules = [candidate.schedule for candidate in task.candidates]
-        objects = self.recording.objects(task.code, self.code, schedules)
+        objects = self.recording.objects(task.facts.code, self.code, schedules)
         task.objects = {number: digest for number, digest in enumerate(objects) if digest}
-        refused = self.recording.refusals(task.workload.key, compiler_version())
+        refused = self.recording.refusals(task.facts.workload, compiler_version())
         errors = {record.schedule: record.error for record in refused}
         for number in task.unknown():
             reason = errors.get(schedule_text(schedules[number]))
@@ -156,7 +152,7 @@ class _Profiler:
 
     def look_up(self, task: MeasurementTask) -> None:
         """Takes in what is on record of the candidates' objects."""
-        found = self.recording.find(task.workload.key, task.residence, set(task.objects.values()))
+        found = self.recording.find(task.facts.workload, task.facts.residence, set(task.objects.values()))
         known = set(task.records)
         task.learn([record for record in found if record not in known])
 
@@ -168,11 +164,11 @@ class _Profiler:
         for task, numbers in wanted:
             for number in numbers:
                 schedule = task.candidates[number].schedule
-                key = _key(task.text, schedule, self.target)
+                key = _key(task.facts.text, schedule, self.target)
                 found = cache.find(key, task.name)
                 if found is None:
                     what = f"candidate {number} of `{task.name}`"
-                    arguments = (task.text, schedule.as_dict(), self.target)
+                    arguments = (task.facts.text, schedule.as_dict(), self.target)
                     limit_s = self.options.compile_timeout_s
                     jobs.append(Job(self.options.compiling, arguments, what, limit_s=limit_s))
                     places.append((task, number, key))
@@ -184,11 +180,9 @@ class _Profiler:
             nonlocal count
             count += 1
             task, number, key = places[job]
-            if isinstance(result, TilewrightError):
-                reason = result.how if isinstance(result, CompilerCrashError) else str(result).splitlines()[0]
+            reason = refusal(result)
+            if reason is not None:
                 self.fail(task, number, reason)
-            elif isinstance(result, Exception):
-                raise result
             else:
                 kernel = replace(result, kernel=replace(result.kernel, name=task.name))
                 self.take(task, number, kernel)
@@ -200,7 +194,7 @@ class _Profiler:
         for task, numbers in wanted:
             made = [(task.candidates[n].schedule, task.objects[n]) for n in numbers if n in task.kernels]
             if made:
-                self.recording.keep_objects(task.code, self.code, made)
+                self.recording.keep_objects(task.facts.code, self.code, made)
 
     @staticmethod
     def take(task: MeasurementTask, number: int, kernel: LoweredKernel) -> None:
@@ -252,7 +246,7 @@ class _Profiler:
         """What the child is told: the kernels, which of them to time, and what is known of the others."""
         unmeasured, known = task.unmeasured(), task.known_us()
         return {
-            **describe(task, alive, self.target),
+            **task.facts.request([task.kernels[number] for number in alive], self.target),
             "threads": self.options.threads,
             "device_index": self.options.device_index,
             "seconds": self.options.seconds,
@@ -274,12 +268,7 @@ class _Profiler:
         self.append(
             task,
             [
-                self.record(
-                    task,
-                    alive[int(place)],
-                    rounds_us=tuple(max(0.001, round(v, 3)) for v in values),
-                    at=at,
-                )
+                self.record(task, alive[int(place)], [max(0.001, round(v, 3)) for v in values], at=at)
                 for place, values in rounds.items()
                 if values
             ],
@@ -289,34 +278,22 @@ class _Profiler:
         """Records that a candidate was not compiled, or that its object does not do its work."""
         debug.log(1, f"profiler: {task.name}, candidate {number}: {reason}")
         task.errors[number] = reason
-        self.append(task, [self.record(task, number, error=reason, at=now())])
+        self.append(task, [self.record(task, number, error=reason)])
 
     def record(
         self,
         task: MeasurementTask,
         number: int,
-        rounds_us: tuple[float, ...] = (),
+        rounds_us: Sequence[float] = (),
         error: str = "",
         at: str = "",
     ) -> Record:
-        return Record(
-            workload=task.workload.key,
-            target=self.recording.target,
-            device=self.options.device,
-            threads=self.options.threads,
-            residence=task.residence,
-            schedule=schedule_text(task.candidates[number].schedule),
-            object=task.objects.get(number, ""),
-            rounds_us=rounds_us,
-            error=error,
-            compiler=compiler_version(),
-            host=platform.node(),
-            at=at,
-        )
+        schedule, digest = task.candidates[number].schedule, task.objects.get(number, "")
+        return self.recording.record(task.facts, schedule, digest, rounds_us, error, at)
 
     def append(self, task: MeasurementTask, records: Sequence[Record]) -> None:
         if records:
-            self.recording.append(records, (task.workload.to_text(), self.target_text))
+            self.recording.append(task.facts, records)
             task.learn(records)
 
 
@@ -327,21 +304,3 @@ def _key(text: str, schedule: Schedule, target: Target) -> str:
         function = next(functions(module))
         schedule_attribute.write(function, schedule)
         return kernel_key(function, target)
-
-
-class MeasuringChild:
-    """The process that candidates run in, started when needed and anew after one was lost."""
-
-    def __init__(self, module: str):
-        self.module = module
-        self._child: Child | None = None
-
-    def get(self) -> Child:
-        if self._child is None:
-            self._child = Child(self.module)
-        return self._child
-
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.stop()
-            self._child = None

@@ -1,13 +1,15 @@
-"""Reads off a dispatch what proposers of a CPU's schedules ask: its space, its cuts, and what its registers hold."""
+"""A CPU's schedules as proposers give them, and what they ask of a dispatch: its space, its cuts, what its registers hold."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
-from tilewright.compiler.families.cpu.complete_schedule import complete, others
+from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete, others
 from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.families.cpu.kinds import kinds_of
@@ -15,8 +17,50 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, CutSpace
+from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, CutSpace, streams
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
+from tilewright.compiler.tuning.roller.options import ConstructOptions
+
+START_US = 2.0
+"""Starting all cores on a step and waiting for the last, for a CPU that was not measured: two cache lines that travel
+between cores a few times."""
+
+
+def cpu_proposals(
+    function: ir.Operation,
+    target: Target,
+    count: int,
+    options: ConstructOptions,
+    proposer: str = "",
+    task_us: float = TASK_US,
+) -> list[Candidate]:
+    """At most `count` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload.
+
+    Where no `proposer` is named, others are asked for what the first one leaves.
+    """
+    subject = read_dispatch(function, target, task_us)
+    distinct: dict[Schedule, Candidate] = {}
+    for name in (proposer,) if proposer else IN_TURN:
+        if len(distinct) < count:
+            for candidate in CPU_PROPOSERS[name](subject, count, options):
+                key = replace(candidate.schedule, levels=())
+                distinct.setdefault(key, replace(candidate, proposer=name))
+    wished = streams(subject.workload.nbytes, target)
+    return list(_streamed(function, list(distinct.values()), target, wished))[:count]
+
+
+def _streamed(
+    function: ir.Operation, candidates: Sequence[Candidate], target: Target, wished: bool
+) -> Iterator[Candidate]:
+    """The candidates with stores past the caches where that is wished and can be, and the first one the other way too."""
+    for number, candidate in enumerate(candidates):
+        other = replace(candidate, schedule=replace(candidate.schedule, stream=True))
+        can = can_stream(function, candidate.schedule, target)
+        yield other if can and wished else candidate
+        if can and number == 0:
+            yield candidate if wished else other
 
 
 def read_dispatch(function: ir.Operation, target: Target, task_us: float = TASK_US) -> CpuDispatch:

@@ -14,14 +14,13 @@ Source: Roller, OSDI'22, §3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
-from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete
-from tilewright.compiler.families.cpu.proposals import read_dispatch
+from tilewright.compiler.families.cpu.complete_schedule import complete
+from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import GPU_PROPOSERS, gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
@@ -30,13 +29,9 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, streams
-from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
+from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
+from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
-
-START_US = 2.0
-"""Starting all cores on a step and waiting for the last, for a CPU that was not measured: two cache lines that travel
-between cores a few times."""
 
 
 @dataclass(frozen=True)
@@ -152,30 +147,10 @@ class ConstructSchedules(Pass):
             )
         if target.kind != "cpu":
             return self._constructed(read_workload(function), target)
-        subject = read_dispatch(function, target, self.task_us if self.task_us >= 0 else TASK_US)
+        task_us = self.task_us if self.task_us >= 0 else TASK_US
         most = self.top_k if count is None else min(count, self.top_k)
-        distinct: dict[Schedule, Candidate] = {}
-        for proposer in (self.proposer,) if self.proposer else IN_TURN:
-            if len(distinct) < most:
-                for candidate in CPU_PROPOSERS[proposer](subject, most, self.construct_options()):
-                    key = replace(candidate.schedule, levels=())
-                    distinct.setdefault(key, replace(candidate, proposer=proposer))
-        found = list(distinct.values())
-        wished = streams(subject.workload.nbytes, target)
-        return list(_streamed(function, found, target, wished))[:most]
+        return cpu_proposals(function, target, most, self.construct_options(), self.proposer, task_us)
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())
         return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]
-
-
-def _streamed(
-    function: ir.Operation, candidates: Sequence[Candidate], target: Target, wished: bool
-) -> Iterator[Candidate]:
-    """The candidates with stores past the caches where that is wished and can be, and the first one the other way too."""
-    for number, candidate in enumerate(candidates):
-        other = replace(candidate, schedule=replace(candidate.schedule, stream=True))
-        can = can_stream(function, candidate.schedule, target)
-        yield other if can and wished else candidate
-        if can and number == 0:
-            yield candidate if wished else other

@@ -15,10 +15,11 @@ from tilewright.compiler.codegen import lower_cpu as lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.compile import compile_candidate
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.kernel_messages import from_message, object_digest, to_message
-from tilewright.compiler.profiler.selection import MEASURING_ON_GPU, ProfilerOptions, profile
+from tilewright.compiler.profiler.selection import ProfilerOptions, profile
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate

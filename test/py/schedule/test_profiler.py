@@ -18,11 +18,10 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
-from tilewright.compiler.profiler.measure import difference, tolerance
-from tilewright.compiler.profiler.processes import Child, ChildLost
+from tilewright.compiler.profiler.comparison import difference, tolerance
+from tilewright.compiler.profiler.processes import Child, ChildLost, MeasuringChild
 from tilewright.compiler.profiler.selection import (
     COMPILING,
-    MeasuringChild,
     profile,
 )
 from tilewright.compiler.targets.target import resolve

@@ -103,7 +103,8 @@ def edit(monkeypatch):
 
     def edited(name: str = "edited") -> None:
         monkeypatch.setattr(selection, "code_key", lambda target: name)
-        monkeypatch.setattr(selection, "compiler_version", lambda: name)
+        for module in (selection, recording):
+            monkeypatch.setattr(module, "compiler_version", lambda: name)
         plain = lower.kernel_key
         monkeypatch.setattr(selection, "kernel_key", lambda function, target: name + plain(function, target))
 
@@ -182,8 +183,9 @@ def test_a_machine_that_was_measured_is_the_same_machine():
 def test_weights_that_come_from_afar_are_another_measurement():
     """In a model whose weights are no longer in any cache, the same dispatch reads its own from memory."""
     weighty = MODEL.replace('"input", tilewright.name = "x"', '"weight", tilewright.name = "x"')
+    beyond = max(level.capacity_bytes for level in resolve("cpu").memory[1:])
     other = weighty.replace(
-        "@main(", '@main(%w: tensor<100000000xf32> {tilewright.role = "weight", tilewright.name = "w"}, '
+        "@main(", f'@main(%w: tensor<{beyond}xf32> {{tilewright.role = "weight", tilewright.name = "w"}}, '
     )
     levels = []
     for text in (MODEL, weighty, other):

@@ -1,0 +1,1 @@
+"""Dispatches as tasks of a search."""
