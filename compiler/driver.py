@@ -19,12 +19,14 @@ from tilewright.compiler.nouns.choices import Choices
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
+from tilewright.compiler.profiler.gpu_here import measuring_gpu
 from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
+from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import DENORMALS, Package
 from tilewright.runtime.settings import num_threads
@@ -140,23 +142,12 @@ def profiler_options(target: Target) -> ProfilerOptions | None:
     compiled = ProfilerOptions(threads=num_threads(), device=processor())
     if not target.is_cuda:
         return compiled
-    from tilewright.runtime import cuda
-
-    found = () if target.emulated else cuda.devices()
-    device = next((device for device in found if cuda.runs(target.arch, True, device) is None), None)
-    if device is None:
-        reason = (
-            "the emulator's times are not a GPU's" if target.emulated else f"no GPU here runs {target.arch}"
-        )
+    try:
+        device, index = measuring_gpu(target)
+    except DeviceError as reason:
         warnings.warn(f"opt O1: {reason}; the constructed schedules are kept unmeasured", stacklevel=4)
         return None
-    version = ".".join(map(str, device.driver_version))
-    return replace(
-        compiled,
-        measuring=MEASURING_ON_GPU,
-        device=f"{device.name}, driver for CUDA {version}",
-        device_index=device.index,
-    )
+    return replace(compiled, measuring=MEASURING_ON_GPU, device=device, device_index=index)
 
 
 def check_options(options: dict[str, Any] | None) -> dict[str, Any]:

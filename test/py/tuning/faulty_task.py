@@ -30,17 +30,18 @@ _FIRST = 1
 
 
 class FaultyTask(DispatchTask):
-    """The points of its space are deeds, by the number that `failing_candidates` knows them by."""
+    """The points of its space are deeds, by the numbers that what compiles knows them by: the first of `numbers` is no deed."""
+
+    numbers: tuple[int, ...] = (_FIRST, *sorted(DEEDS), *range(2000, 2400))
 
     @cached_property
     def space(self) -> Space:
-        domain = (_FIRST, *sorted(DEEDS), *range(2000, 2400))
         return Space(
-            (Knob("unroll", domain),),
+            (Knob("unroll", self.numbers),),
             (),
             lambda values: Schedule(unroll=int(values["unroll"])),
             lambda schedule: {"unroll": schedule.unroll},
-            Schedule(unroll=_FIRST),
+            Schedule(unroll=self.numbers[0]),
         )
 
     def deed(self, name: str | int) -> np.ndarray:
@@ -49,11 +50,11 @@ class FaultyTask(DispatchTask):
         return self.space.point(Schedule(unroll=number))
 
 
-def faulty_task(text: str = MODEL, dispatch: str = "double") -> FaultyTask:
+def faulty_task(text: str = MODEL, target: str = "cpu") -> FaultyTask:
     """A task of doubling 64 numbers."""
     module = parse(text)
-    (function,) = (f for f in functions(module) if name_of(f) == dispatch)
-    return FaultyTask(module, (function,), workload_of(function), resolve("cpu"), Schedule(), 1, ("",), 0)
+    (function,) = (f for f in functions(module) if name_of(f) == "double")
+    return FaultyTask(module, (function,), workload_of(function), resolve(target), Schedule(), 1, ("",), 0)
 
 
 def quick(**changed) -> MeasureOptions:
