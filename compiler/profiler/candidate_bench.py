@@ -10,6 +10,7 @@ from tilewright.compiler.codegen.lower_cpu import LoweredKernel
 from tilewright.compiler.profiler.dispatch_facts import DispatchFacts
 from tilewright.compiler.profiler.kernel_messages import to_message
 from tilewright.compiler.profiler.processes import ChildLost, MeasuringChild, Message
+from tilewright.compiler.profiler.turns import turn
 from tilewright.compiler.targets.target import Target
 
 MEASURING = "tilewright.compiler.profiler.measure"
@@ -110,6 +111,12 @@ class CandidateBench:
 
     def _asked(self, facts: DispatchFacts, first: LoweredKernel, request: Message, count: int) -> list[Tried]:
         """What a request gives for each of its kernels; where one fails, rounds of no other."""
+        with turn(self._options.device, lambda: self._is_over):
+            return self._answered(facts, first, request, count)
+
+    def _answered(
+        self, facts: DispatchFacts, first: LoweredKernel, request: Message, count: int
+    ) -> list[Tried]:
         gone = ""
         for _ in range(_TRIES):
             place = 0

@@ -239,7 +239,7 @@ class MeasuringDevice:
 
     def _opened(self) -> Recording:
         """Records for the thread that calls this."""
-        return Recording(self._target, self.name, self._options.threads, path=self._records)
+        return Recording(self._target, self.name, self._options.threads, path=self._records, is_patient=True)
 
     def _recall(self, dispatch: _Dispatch, asked: Sequence[_Candidate]) -> list[_Candidate]:
         """Answers for what is on record; returns the others."""
