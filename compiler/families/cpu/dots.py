@@ -97,12 +97,15 @@ class Dots:
 
 
 _FEWEST_ROWS = 4
-"""Rows from which tiles are worth their configuration: fewer leave most of a tile empty."""
+"""Rows, and columns of a block, from which tiles are worth their configuration: fewer leave most of a tile empty."""
 
 
 def tiled_rows(dots: Dots) -> int | None:
     """The loop that makes the rows of tiles; None where a contraction does not fit tiles."""
-    if dots.block is None or dots.block % TILE_ROWS or dots.extents[dots.loops.vector] % TILE_ROWS:
+    columns = dots.extents[dots.loops.vector]
+    if dots.block is None or min(dots.block, columns) < _FEWEST_ROWS:
+        return None
+    if columns % dots.block and dots.block % columns:
         return None
     if dots.extents[dots.loops.depth] % dots.product.group:
         return None

@@ -16,9 +16,9 @@
     tilerelease
 
 Operands are packed as for `vectorize-dots` (a tile of B is 16 groups of 16 columns), and read where they lie: rows
-of a tile may be any distance apart, so convolutions of any stride need no copy. Rows that are left over, and a last
-chunk of the depth, are smaller tiles. What does not fit, an odd depth, a handful of rows or columns that are not
-in sixteens, is left for `vectorize-dots`.
+of a tile may be any distance apart, so convolutions of any stride need no copy. Rows and columns that are left over, and
+a last chunk of the depth, are smaller tiles. What does not fit, an odd depth or a handful of rows or columns, is left for
+`vectorize-dots`.
 
 Registers are numbered here (`Registers`), not by LLVM: a register's shape is part of the tile configuration, so LLVM
 gives a register to tiles of one shape only in all of a function. The full and the last chunks of a block need ten
@@ -33,8 +33,10 @@ LLVM, X86RegisterInfo::getRegAllocationHints (one shape per register).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tilewright.compiler.analysis.affine_access import dims, evaluate, map_dims
@@ -89,7 +91,7 @@ class TileDots(Pass):
 class Registers:
     """Which of the eight tile registers a block of `rows` by `columns` tiles uses, at most two by two.
 
-    Tiles of rows are `height` rows of `chunk` groups, and `tail` groups in a last chunk. Sums come first, then rows,
+    Tiles of rows are `height` rows of `chunk` groups, and `tail` groups in a last chunk; tiles of columns have `width`. Sums come first, then rows,
     columns, and a row and a column of the last chunk. Four sums and a last chunk leave one register for rows and one for
     columns, which is then loaded once more: 4 + 1 + 1 + 2 = 8, and 4 + 2 + 2 without a last chunk.
     """
@@ -99,6 +101,7 @@ class Registers:
     height: int
     chunk: int
     tail: int = 0
+    width: int = _ROWS
 
     @property
     def row_count(self) -> int:
@@ -126,10 +129,10 @@ class Registers:
 
     def shapes(self) -> list[tuple[int, int]]:
         """Rows and bytes per row of each register in use, by number."""
-        sums = [(self.height, _ROW_BYTES)] * (self.rows * self.columns)
+        sums = [(self.height, 4 * self.width)] * (self.rows * self.columns)
         rows = [(self.height, 4 * self.chunk)] * self.row_count
-        columns = [(self.chunk, _ROW_BYTES)] * self.column_count
-        last = [(self.height, 4 * self.tail), (self.tail, _ROW_BYTES)] if self.tail else []
+        columns = [(self.chunk, 4 * self.width)] * self.column_count
+        last = [(self.height, 4 * self.tail), (self.tail, 4 * self.width)] if self.tail else []
         return [*sums, *rows, *columns, *last]
 
     def configuration(self) -> bytes:
@@ -175,6 +178,39 @@ def row_passes(extent: int) -> list[RowPass]:
     return passes
 
 
+@dataclass(frozen=True)
+class ColumnPass:
+    """One or two tiles of `width` columns each, at `starts` in every `step` of them."""
+
+    step: int
+    width: int
+    starts: tuple[int, ...]
+
+
+def column_passes(unit: int) -> list[ColumnPass]:
+    """What covers every `unit` of columns: pairs of tiles of 16, then what remains in one tile or two of one width.
+
+    Of an odd number the two overlap, as those of rows do.
+    """
+    pair = (0, _ROWS)
+    if unit % (2 * _ROWS) == 0:
+        return [ColumnPass(2 * _ROWS, _ROWS, pair)]
+    full = unit - unit % (2 * _ROWS)
+    passes = [ColumnPass(unit, _ROWS, (at, at + _ROWS)) for at in range(0, full, 2 * _ROWS)]
+    rest = unit - full
+    width = rest if rest <= _ROWS else -(-rest // 2)
+    return [*passes, ColumnPass(unit, width, (full,) if rest <= _ROWS else (full, unit - width))]
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of one configuration: of which rows and columns, and in which registers."""
+
+    rows: RowPass
+    columns: ColumnPass
+    registers: Registers
+
+
 class _Emitter(LoopNest):
     """Writes the loops of one contraction at the current insertion point."""
 
@@ -207,20 +243,24 @@ class _Emitter(LoopNest):
         loops, panel = self.d.loops, map_dims(self.d.maps[self.d.loops.column])
         outer = [d for d in self.d.parallel if d not in (loops.vector, self.rows)]
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
-        wide = 2 * _ROWS if (self.d.block or 0) % (2 * _ROWS) == 0 else _ROWS
         chunk, tail = chunks(self.extents[loops.depth] // self.group)
-        columns = min(wide, self.extents[loops.vector]) // _ROWS
-        for rows in row_passes(self.extents[self.rows]):
-            registers = Registers(len(rows.starts), columns, rows.height, chunk, tail)
+        extent = self.extents[loops.vector]
+        all_columns = column_passes(min(self.d.block or extent, extent))
+        for rows, columns in itertools.product(row_passes(self.extents[self.rows]), all_columns):
+            registers = Registers(
+                len(rows.starts), len(columns.starts), rows.height, chunk, tail, columns.width
+            )
             self._configure(registers)
+            nest = _Tiles(rows, columns, registers)
 
-            def tiles(width: int, rows: RowPass = rows, registers: Registers = registers) -> None:
-                def block() -> None:
-                    self._block(rows, registers, width // _ROWS)
-
+            def of_columns(nest: _Tiles = nest) -> None:
+                block, rows = partial(self._block, nest), nest.rows
                 self.nest(inside, lambda: self.loop(self.rows, rows.first, rows.end, rows.step, block))
 
-            self.nest(before, lambda tiles=tiles: self.segments(loops.vector, wide, tiles))
+            def of_all(nest: _Tiles = nest, of_columns: Callable[[], None] = of_columns) -> None:
+                self.loop(loops.vector, 0, extent, nest.columns.step, of_columns)
+
+            self.nest(before, of_all)
         self._call("tilerelease", [])
 
     def _configure(self, registers: Registers) -> None:
@@ -231,13 +271,13 @@ class _Emitter(LoopNest):
         vector.store(arith.constant(words, value), memory, [self.zero])
         self._call("ldtilecfg", [_Buffer(memory).pointer([self.zero])])
 
-    def _block(self, rows: RowPass, registers: Registers, columns: int) -> None:
+    def _block(self, tiles: _Tiles) -> None:
         self.ivs[self.d.loops.depth] = self.zero
         stride = _i64(self.c.stride(self.d.maps[2], self.rows))
         sums = {
-            registers.sum(i, j): self.c.pointer(self._place(2, start, j * _ROWS))
-            for i, start in enumerate(rows.starts)
-            for j in range(columns)
+            tiles.registers.sum(i, j): self.c.pointer(self._place(2, row, column))
+            for i, row in enumerate(tiles.rows.starts)
+            for j, column in enumerate(tiles.columns.starts)
         }
         for register, place in sums.items():
             if self.zeroed:
@@ -246,32 +286,33 @@ class _Emitter(LoopNest):
                 self._call("tileloadd64", [_i8(register), place, stride])
         self.nest(
             [d for d in self.d.reduction if d != self.d.loops.depth],
-            lambda: self._chunks(rows, registers, columns),
+            lambda: self._chunks(tiles),
         )
         for register, place in sums.items():
             self._call("tilestored64", [_i8(register), place, stride])
 
-    def _chunks(self, rows: RowPass, registers: Registers, columns: int) -> None:
-        depth = self.d.loops.depth
+    def _chunks(self, tiles: _Tiles) -> None:
+        depth, registers = self.d.loops.depth, tiles.registers
         full = self.extents[depth] // self.group - registers.tail
-        self.loop(depth, 0, full, registers.chunk, lambda: self._chunk(rows, registers, columns, last=False))
+        self.loop(depth, 0, full, registers.chunk, lambda: self._chunk(tiles, last=False))
         if registers.tail:
             self.ivs[depth] = index(full)
-            self._chunk(rows, registers, columns, last=True)
+            self._chunk(tiles, last=True)
 
-    def _chunk(self, rows: RowPass, registers: Registers, columns: int, last: bool) -> None:
+    def _chunk(self, tiles: _Tiles, last: bool) -> None:
         """One chunk of the depth: a tile is loaded where its register holds another; every other row turns back."""
         product = "tdpbf16ps" if self.group == 2 else "tdpbusd"
+        registers, starts = tiles.registers, tiles.columns.starts
         held: dict[int, tuple[int, int]] = {}
-        for i, start in enumerate(rows.starts):
-            for j in range(columns)[:: -1 if i % 2 else 1]:
+        for i, start in enumerate(tiles.rows.starts):
+            for j in range(len(starts))[:: -1 if i % 2 else 1]:
                 row, column = registers.row(i, last), registers.column(j, last)
                 if held.get(row) != (0, i):
                     held[row] = (0, i)
                     self._load_row(row, start)
                 if held.get(column) != (1, j):
                     held[column] = (1, j)
-                    self._load_column(column, j * _ROWS)
+                    self._load_column(column, starts[j])
                 self._call(product, [_i8(registers.sum(i, j)), _i8(row), _i8(column)])
 
     def _load_row(self, register: int, start: int) -> None:
