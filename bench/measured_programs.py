@@ -72,7 +72,7 @@ def read(path: Path) -> Iterator[dict]:
             yield json.loads(line)
 
 
-def _key(workload: Sequence) -> tuple | None:
+def record_key(workload: Sequence) -> tuple | None:
     """What identifies an operator in a record, None for kinds without tiles."""
     kind, *rest = workload
     if kind == "matmul_layer":
@@ -84,7 +84,7 @@ def _key(workload: Sequence) -> tuple | None:
     return None
 
 
-def _row_key(row: dict) -> tuple | None:
+def row_key(row: dict) -> tuple | None:
     if row["kind"] == "matmul":
         return ("matmul", row["m"], row["k"], row["n"])
     if row["kind"] == "depthwise_conv2d":
@@ -130,11 +130,11 @@ def as_compiled(target: Target) -> Target:
 
 def compare(path: Path, target: Target, options: ConstructOptions) -> list[Compared]:
     """Every operator of roller119 that the file at `path` has programs of, in the suite's order."""
-    rows = {key: row for row in roller_rows() if (key := _row_key(row))}
+    rows = {key: row for row in roller_rows() if (key := row_key(row))}
     grouped: dict[str, list[tuple[Tiles, tuple[int, ...], float]]] = {}
     workloads = {row["name"]: workload_of(row) for row in rows.values()}
     for record in read(path):
-        row = rows.get(_key(record["workload"]) or ())
+        row = rows.get(record_key(record["workload"]) or ())
         if row is None or not record["ms"]:
             continue
         tiles = tiles_of(record, workloads[row["name"]])

@@ -34,7 +34,7 @@ def _names(text: str | None) -> list[str]:
     default="models",
     show_default=True,
     help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own. Or model-accuracy: how well "
-    "the micro-performance model ranks schedules.",
+    "the micro-performance model ranks schedules; or cost-models: how well all models rank --measured programs.",
 )
 @click.option(
     "--against",
@@ -78,11 +78,15 @@ def _names(text: str | None) -> list[str]:
 @click.option(
     "--construct-only", is_flag=True, help="Of roller119: predict constructed programs, run nothing."
 )
-@click.option("--target", default="v100", show_default=True, help="With --construct-only: the device.")
+@click.option(
+    "--target",
+    help="The device: with --construct-only  [default: v100], of cost-models  [default: all that --measured has].",
+)
 @click.option(
     "--measured",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="With --construct-only: a folder of measured programs, DEVICE.jsonl.xz, to compare the model with.",
+    help="A folder of measured programs, DEVICE.jsonl.xz: with --construct-only to compare the model with, of cost-models "
+    "to learn from and to rank.",
 )
 @click.option(
     "--records",
@@ -104,7 +108,7 @@ def command(
     with_limits: bool,
     ours: bool,
     construct_only: bool,
-    target: str,
+    target: str | None,
     measured: Path | None,
     records: Path | None,
 ) -> None:
@@ -120,10 +124,18 @@ def command(
             raise click.UsageError("--construct-only is for --suite roller119")
         from tilewright.bench.roller_report import run_construct_only
 
-        run_construct_only(target, _names(only), measured, output)
+        run_construct_only(target or "v100", _names(only), measured, output)
+        return
+    if names == ["cost-models"]:
+        if measured is None:
+            raise click.UsageError("--suite cost-models needs --measured, a folder of measured programs")
+        from tilewright.bench.cost_models import Sizes
+        from tilewright.bench.cost_models_report import run as run_cost_models
+
+        run_cost_models(measured, _names(only), target, Sizes(2, 2, 64) if quick else Sizes(), output)
         return
     if measured:
-        raise click.UsageError("--measured needs --construct-only")
+        raise click.UsageError("--measured needs --construct-only or --suite cost-models")
     if names == ["model-accuracy"]:
         from tilewright.bench.harness import pin_threads
         from tilewright.bench.model_accuracy import run

@@ -1,0 +1,126 @@
+"""What a cost model has to beat on stored programs: no model, Roller's prediction, trees on a program's own tile sizes.
+
+make_model("random" | "roller" | "tile-trees" | a name of the compiler's registry, seed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Samples
+from tilewright.compiler.tuning.features.feature_set import Features, Table
+
+
+class Ranker(Protocol):
+    """What an evaluation needs of a cost model (`cost_model.py`)."""
+
+    name: str
+    reads: frozenset[str]
+
+    def fit(self, samples: Sequence[Samples]) -> None: ...
+
+    def predict(self, features: Features) -> Prediction: ...
+
+
+class RandomOrder:
+    """Draws every score."""
+
+    name = "random"
+    reads = frozenset({"knobs"})
+
+    def __init__(self, seed: int = 0):
+        self._rng = np.random.default_rng(seed)
+
+    def fit(self, samples: Sequence[Samples]) -> None:
+        """Learns nothing."""
+
+    def predict(self, features: Features) -> Prediction:
+        count = len(features["knobs"])
+        return Prediction(self._rng.random(count), np.zeros(count))
+
+
+class RollerPrediction:
+    """The negative logarithm of the time that Roller's micro-performance model predicts (OSDI'22, §3.3)."""
+
+    name = "roller"
+    reads = frozenset({"micro-performance"})
+
+    def __init__(self, seed: int = 0):
+        """Is the same for every seed."""
+
+    def fit(self, samples: Sequence[Samples]) -> None:
+        """Learns nothing."""
+
+    def predict(self, features: Features) -> Prediction:
+        predicted = _matrix(features, "micro-performance")[:, 0]
+        return Prediction(-np.log(predicted), np.zeros(len(predicted)))
+
+
+class TileTrees:
+    """Boosted trees that rank programs by their tile sizes and Roller's prediction: no knowledge of accesses.
+
+    The objective is LambdaRank's on speed in 32 grades, within operators.
+    """
+
+    name = "tile-trees"
+    reads = frozenset({"knobs", "micro-performance"})
+    _ROUNDS, _GRADES = 120, 31
+
+    def __init__(self, seed: int = 0):
+        self._seed, self._booster = seed, None
+
+    def fit(self, samples: Sequence[Samples]) -> None:
+        try:
+            import xgboost
+        except ModuleNotFoundError:
+            raise TilewrightError("tile-trees needs xgboost: pip install 'tilewright[tune]'") from None
+        data = xgboost.DMatrix(
+            np.concatenate([self._inputs(s.features) for s in samples]),
+            np.concatenate([np.floor(s.speeds() * self._GRADES) for s in samples]),
+            qid=np.repeat(np.arange(len(samples)), [len(s) for s in samples]),
+        )
+        options = {
+            "objective": "rank:ndcg", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4,
+            "eta": 0.1, "max_depth": 6, "min_child_weight": 0.1, "tree_method": "hist", "nthread": 1,
+            "seed": self._seed, "subsample": 0.8, "verbosity": 0,
+        }  # fmt: skip
+        self._booster = xgboost.train(options, data, self._ROUNDS)
+
+    def predict(self, features: Features) -> Prediction:
+        count = len(features["knobs"])
+        if self._booster is None:
+            return Prediction(np.zeros(count), np.zeros(count))
+        return Prediction(self._booster.inplace_predict(self._inputs(features)), np.zeros(count))
+
+    def _inputs(self, features: Features) -> np.ndarray:
+        predicted = np.log2(_matrix(features, "micro-performance"))
+        return np.concatenate([_matrix(features, "knobs"), predicted - predicted.min()], axis=1)
+
+
+def _matrix(features: Features, name: str) -> np.ndarray:
+    found = features[name]
+    assert isinstance(found, Table)
+    return found.matrix
+
+
+BASELINES: Mapping[str, Callable[[int], Ranker]] = {
+    "random": RandomOrder,
+    "roller": RollerPrediction,
+    "tile-trees": TileTrees,
+}
+
+
+def model_names() -> list[str]:
+    """All that can be judged: the baselines."""
+    return list(BASELINES)
+
+
+def make_model(name: str, seed: int) -> Ranker:
+    """A model by its name, with this seed; raises TilewrightError for one that there is not, with those there are."""
+    if name in BASELINES:
+        return BASELINES[name](seed)
+    raise TilewrightError(f"there is no cost model `{name}`; there are {', '.join(model_names())}")
