@@ -48,13 +48,14 @@ class Tried:
     """What became of one candidate: rounds, or why there are none.
 
     `is_own` is a failure of the candidate itself, and nothing that went wrong around it; one that `is_final` would be the
-    same again.
+    same again. `host` measured, this one where it is "".
     """
 
     rounds_us: tuple[float, ...] = ()
     error: str = ""
     is_own: bool = True
     is_final: bool = True
+    host: str = ""
 
 
 class _Gone(Exception):

@@ -36,6 +36,10 @@ Compile = Callable[[DispatchFacts, Sequence[Schedule]], list[Any]]
 """The kernel of each schedule of a dispatch, or the exception that there is none for."""
 
 
+class MachineLost(TilewrightError):
+    """What compiled or measured is gone, through no fault of the candidate; the message says how."""
+
+
 class Bench(Protocol):
     """What measures, one candidate at a time."""
 
@@ -175,7 +179,7 @@ class MeasuringDevice:
         if (reason := refusal(first)) is not None:
             return [Outcome(task.key, tuple(map(int, p)), error=_no_first(reason)) for p in points]
         with self._knowledge:
-            dispatch.first = dispatch.first or first
+            dispatch.first, dispatch.is_begun = dispatch.first or first, True
         racing = [n for n, reason in enumerate(reasons) if reason is None]
         done: queue.Queue[list[Tried] | BaseException] = queue.Queue()
         chosen = [schedules[n] for n in racing], [compiled[n] for n in racing]
@@ -302,7 +306,9 @@ class MeasuringDevice:
     def _take(self, bench: Bench, recording: Recording, candidate: _Candidate, result: Any) -> None:
         """A candidate as its compilation left it."""
         dispatch, facts, reason = candidate.dispatch, candidate.dispatch.facts, refusal(result)
-        if candidate.is_first:
+        if isinstance(result, MachineLost):
+            self._lose(candidate, result)
+        elif candidate.is_first:
             with self._knowledge:
                 dispatch.first = result if reason is None else _no_first(reason)
                 waiting, dispatch.waiting = dispatch.waiting, []
@@ -317,13 +323,24 @@ class MeasuringDevice:
             if self._is_to_measure(recording, candidate, result, digest):
                 self._try(bench, recording, candidate, result, digest)
 
+    def _lose(self, candidate: _Candidate, lost: MachineLost) -> None:
+        """Answers for a candidate that was lost while it was compiled; without the first kernel, for all that wait for it."""
+        dispatch, open_ = candidate.dispatch, [candidate]
+        if candidate.is_first:
+            with self._knowledge:
+                dispatch.is_begun = dispatch.first is not None
+                waiting, dispatch.waiting = dispatch.waiting, []
+            open_ = [other for other, _ in waiting]
+        for one in open_:
+            self._done.put(_outcome(one, Tried(error=str(lost), is_own=False, is_final=False), ""))
+
     def _is_to_measure(
         self, recording: Recording, candidate: _Candidate, kernel: LoweredKernel, digest: str
     ) -> bool:
         """Whether nothing is known of an object, nobody measures it, and there is something to compare it with."""
         dispatch = candidate.dispatch
         with self._knowledge:
-            if dispatch.first is None:
+            if dispatch.first is None and dispatch.is_begun:
                 dispatch.waiting.append((candidate, kernel))
                 return False
             if digest in dispatch.alike:
@@ -334,6 +351,8 @@ class MeasuringDevice:
             tried = dispatch.tried.get(digest)
             if tried is None and isinstance(dispatch.first, str):
                 tried = Tried(error=dispatch.first, is_own=False)
+            elif tried is None and dispatch.first is None:
+                tried = Tried(error=_no_first("it was lost"), is_own=False, is_final=False)
             if tried is not None:
                 self._done.put(_outcome(candidate, tried, digest))
                 return False
@@ -380,7 +399,8 @@ class MeasuringDevice:
         if tried.is_own and (tried.rounds_us or tried.error):
             facts = dispatch.facts
             recording.append(
-                facts, [recording.record(facts, schedule, digest, tried.rounds_us, tried.error, at)]
+                facts,
+                [recording.record(facts, schedule, digest, tried.rounds_us, tried.error, at, tried.host)],
             )
             with self._knowledge:
                 dispatch.learn(digest, tried)

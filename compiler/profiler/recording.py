@@ -105,8 +105,9 @@ class Recording:
         rounds_us: Sequence[float] = (),
         error: str = "",
         at: str = "",
+        host: str = "",
     ) -> Record:
-        """What became of a schedule of a dispatch whose object has this digest; without a time it was now."""
+        """What became of a schedule of a dispatch whose object has this digest; here and now where nobody says."""
         return Record(
             workload=facts.workload,
             target=self.target,
@@ -118,7 +119,7 @@ class Recording:
             rounds_us=tuple(rounds_us),
             error=error,
             compiler=compiler_version(),
-            host=platform.node(),
+            host=host or platform.node(),
             at=at or now(),
         )
 

@@ -28,11 +28,13 @@ DEEDS = {
     911: "nan",
     912: "slowish",
     913: "as slow",
+    914: "changes its operand",
 }
 _NUMBERS = 64
 
 _AT_ENTRY = {
     "fine": "%unused = load volatile float, ptr %in, align 4",
+    "changes its operand": f"%last = getelementptr float, ptr %in, i64 {_NUMBERS - 1}\nstore float 0.5, ptr %last, align 4",
     "crash": "store volatile i32 1, ptr inttoptr (i64 8 to ptr), align 4",
     "outside": f"%beyond = getelementptr float, ptr %out, i64 {_NUMBERS}\nstore float 0.0, ptr %beyond, align 4",
 }

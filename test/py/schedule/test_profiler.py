@@ -43,6 +43,7 @@ def own_cache(monkeypatch, tmp_path):
         ("part", "wrong result: other elements are infinite or not a number"),
         ("nan", "wrong result: other elements are infinite or not a number"),
         ("outside", "it wrote outside of its buffers"),
+        ("changes its operand", "it changed what it reads"),
         ("compiler dies", "died of signal 6"),
         ("compiler refuses", "no such tile"),
     ],
