@@ -237,7 +237,8 @@ class MeasuringDevice:
 
     def _dispatch(self, task: DispatchTask) -> _Dispatch:
         if task.key not in self._dispatches:
-            facts = read_facts(task.function, task.workload, task.residence, task.rotate_bytes)
+            with task.function.context, task.function.location:
+                facts = read_facts(task.function, task.workload, task.residence, task.rotate_bytes)
             self._dispatches[task.key] = _Dispatch(task, facts)
         return self._dispatches[task.key]
 

@@ -7,12 +7,13 @@ Dispatches of equal work are one task, whose arguments come from where those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from tilewright.compiler.analysis.winograd_form import share_of_direct
 from tilewright.compiler.analysis.workload_of import NoWorkload, workload_of
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError, TilewrightError
@@ -22,7 +23,7 @@ from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
 from tilewright.compiler.families.gpu import dispatch_space as gpu_space
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
 from tilewright.compiler.nouns.workload import Workload
@@ -34,6 +35,7 @@ from tilewright.compiler.package.residence import (
     weight_level,
 )
 from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.features.cpu_sets import cpu_features
 from tilewright.compiler.tuning.features.feature_set import Features, Table
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
@@ -98,8 +100,6 @@ class DispatchTask:
                     f"features {', '.join(sorted(rest))} are those of programs for CPUs; on {self.target.name} only "
                     "`knobs` are known of a candidate that is not compiled"
                 )
-            from tilewright.compiler.tuning.features.cpu_sets import cpu_features
-
             found |= cpu_features(self.workload, self.schedules(points), self.target, rest)
         return found
 
@@ -141,7 +141,10 @@ class DispatchTask:
         for number, operand in enumerate([*self.workload.inputs, self.workload.output]):
             level = self.residence[number] if number < len(self.residence) else ""
             moved += operand.nbytes / (self._bandwidth(level, operand.nbytes) * 1e3)
-        return max(self.workload.flops / (peak * 1e3), moved)
+        # Winograd's transforms take fewer products than the workload counts.
+        with self.function.context:
+            share = min((share_of_direct(op) for op in walk(self.function, "linalg.generic")), default=1.0)
+        return max(self.workload.flops * share / (peak * 1e3), moved)
 
     def _bandwidth(self, level: str, nbytes: int) -> float:
         """GB/s that all cores read of so many bytes in a level of memory, of the nearest one that holds them for ""."""
@@ -171,6 +174,11 @@ def dispatch_tasks(
 
     The module is past the phase `schedule`. One whose schedule no space has was written by hand, and keeps it.
     """
+    with module.context, ir.Location.unknown(module.context):
+        return list(_found(module, target, proposals))
+
+
+def _found(module: ir.Module, target: Target, proposals: Proposals | None) -> Iterable[DispatchTask]:
     rotate_bytes = weight_bytes(module)
     level = weight_level(target, rotate_bytes)
     calls = calls_of_main(module)
@@ -204,4 +212,4 @@ def dispatch_tasks(
         )
         if len(task.space.knobs) and constructed in task.space:
             found[workload.key] = task
-    return list(found.values())
+    return found.values()

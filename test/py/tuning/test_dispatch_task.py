@@ -12,6 +12,7 @@ from tilewright.compiler.families.tasks.dispatch_task import DispatchTask, dispa
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.features.cpu_sets import cpu_features
 
 torch = pytest.importorskip("torch")
 
@@ -55,12 +56,30 @@ def test_nothing_is_faster_than_the_peak(tasks):
         assert task.limit_us >= task.workload.nbytes / (fastest * 1e3)
 
 
-def test_knobs_are_features(tasks):
+def test_convolutions_may_take_fewer_products_than_they_count():
+    """With Winograd's transforms a fourth for F(4, 3): the same layer without them may not be as fast."""
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
+    limits = {}
+    for name, wish in (("winograd", None), ("direct", driver.keep_direct)):
+        module = driver.import_model(conv, (torch.randn(1, 64, 56, 56),)).module
+        if wish is not None:
+            wish(module)
+        phases.run_phases(module, resolve("cpu"), "graph", "schedule")
+        (task,) = (t for t in dispatch_tasks(module, resolve("cpu")) if t.name.startswith("conv"))
+        limits[name] = task.limit_us
+    assert limits["winograd"] < limits["direct"]
+
+
+def test_features_are_those_that_are_asked_for(tasks):
     task = tasks[0]
     points = task.space.sample(5, np.random.default_rng(0))
-    table = task.features(points, frozenset({"knobs"}))["knobs"]
-    assert table.matrix.shape == (5, len(task.space.features))
-    assert np.array_equal(table.matrix, task.space.encode(points))
+    found = task.features(points, frozenset({"knobs", "statement", "data-flow"}))
+    assert set(found) == {"knobs", "statement", "data-flow"}
+    assert {len(of) for of in found.values()} == {5}
+    assert np.array_equal(found["knobs"].matrix, task.space.encode(points))
+    expected = cpu_features(task.workload, task.schedules(points), task.target, frozenset({"statement"}))
+    assert np.array_equal(found["statement"].matrix, expected["statement"].matrix)
 
 
 def test_equal_work_under_two_names_is_one_task_with_one_schedule():
