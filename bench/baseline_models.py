@@ -6,7 +6,7 @@ make_model("random" | "roller" | "tile-trees" | a name of the compiler's registr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Ranker(Protocol):
 
     def fit(self, samples: Sequence[Samples]) -> None: ...
 
+    def update(self, samples: Sequence[Samples]) -> None: ...
+
     def predict(self, features: Features) -> Prediction: ...
 
 
@@ -36,6 +38,9 @@ class RandomOrder:
         self._rng = np.random.default_rng(seed)
 
     def fit(self, samples: Sequence[Samples]) -> None:
+        """Learns nothing."""
+
+    def update(self, samples: Sequence[Samples]) -> None:
         """Learns nothing."""
 
     def predict(self, features: Features) -> Prediction:
@@ -55,6 +60,9 @@ class RollerPrediction:
     def fit(self, samples: Sequence[Samples]) -> None:
         """Learns nothing."""
 
+    def update(self, samples: Sequence[Samples]) -> None:
+        """Learns nothing."""
+
     def predict(self, features: Features) -> Prediction:
         predicted = _matrix(features, "micro-performance")[:, 0]
         return Prediction(-np.log(predicted), np.zeros(len(predicted)))
@@ -63,32 +71,41 @@ class RollerPrediction:
 class TileTrees:
     """Boosted trees that rank programs by their tile sizes and Roller's prediction: no knowledge of accesses.
 
-    The objective is LambdaRank's on speed in 32 grades, within operators.
+    The objective is pairwise on speed in 32 grades, within operators.
     """
 
     name = "tile-trees"
     reads = frozenset({"knobs", "micro-performance"})
-    _ROUNDS, _GRADES = 120, 31
+    _ROUNDS, _MORE, _GRADES = 120, 20, 31
 
     def __init__(self, seed: int = 0):
         self._seed, self._booster = seed, None
 
     def fit(self, samples: Sequence[Samples]) -> None:
+        self._booster = self._boosted(samples, self._ROUNDS, None)
+
+    def update(self, samples: Sequence[Samples]) -> None:
+        """Adds trees that learn from these samples what the ones before miss; the sum is AutoTVM's (NeurIPS'18) eq. 4."""
+        self._booster = self._boosted(samples, self._MORE if self._booster else self._ROUNDS, self._booster)
+
+    def _boosted(self, samples: Sequence[Samples], rounds: int, start: Any) -> Any:
         try:
             import xgboost
         except ModuleNotFoundError:
             raise TilewrightError("tile-trees needs xgboost: pip install 'tilewright[tune]'") from None
+        if not samples:
+            return start
         data = xgboost.DMatrix(
             np.concatenate([self._inputs(s.features) for s in samples]),
             np.concatenate([np.floor(s.speeds() * self._GRADES) for s in samples]),
             qid=np.repeat(np.arange(len(samples)), [len(s) for s in samples]),
         )
         options = {
-            "objective": "rank:ndcg", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4,
+            "objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4,
             "eta": 0.1, "max_depth": 6, "min_child_weight": 0.1, "tree_method": "hist", "nthread": 1,
             "seed": self._seed, "subsample": 0.8, "verbosity": 0,
         }  # fmt: skip
-        self._booster = xgboost.train(options, data, self._ROUNDS)
+        return xgboost.train(options, data, rounds, xgb_model=start)
 
     def predict(self, features: Features) -> Prediction:
         count = len(features["knobs"])
@@ -97,8 +114,11 @@ class TileTrees:
         return Prediction(self._booster.inplace_predict(self._inputs(features)), np.zeros(count))
 
     def _inputs(self, features: Features) -> np.ndarray:
-        predicted = np.log2(_matrix(features, "micro-performance"))
-        return np.concatenate([_matrix(features, "knobs"), predicted - predicted.min()], axis=1)
+        """Tile sizes, and Roller's microseconds per result and step of the reduction: [n, 19]."""
+        knobs, predicted = features["knobs"], np.log2(_matrix(features, "micro-performance")[:, 0])
+        assert isinstance(knobs, Table)
+        work = sum(knobs.matrix[:, knobs.names.index(name)] for name in ("results", "reduction"))
+        return np.column_stack([knobs.matrix, predicted - work])
 
 
 def _matrix(features: Features, name: str) -> np.ndarray:

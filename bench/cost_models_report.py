@@ -14,12 +14,20 @@ from rich.table import Table
 from tilewright.bench.baseline_models import make_model, model_names
 from tilewright.bench.cost_models import Sizes, files_of, measured_operators, rank
 from tilewright.bench.machine import machine
+from tilewright.bench.replay import BUDGET, compare, searches
+from tilewright.bench.transfer import transfer
 from tilewright.compiler.terminal import console as new_console
 
 _SHOWN = (
     "debiased top-1", "debiased top-5", "first128 top-1", "first128 top-5", "first128 top-16", "whole top-1",
     "whole top-5", "whole trials-95%", "whole trials-98%",
 )  # fmt: skip
+_TRANSFERRED = ("debiased top-1", "debiased top-5", "first128 top-1", "first128 top-16")
+
+LEARNERS = ("tile-trees", "trees", "pacm", "momentum-pacm")
+"""Models that searches are replayed with and that are transferred: the rest only rank."""
+TRANSFERS = (("k80", "v100"), ("k80", "mi50"))
+_REPLAYED = {"v100"}
 
 
 def run(folder: Path, models: Sequence[str], device: str | None, sizes: Sizes, output: Path | None) -> None:
@@ -39,24 +47,46 @@ def run(folder: Path, models: Sequence[str], device: str | None, sizes: Sizes, o
         "learned_per_operator": sizes.learned,
         "devices": {},
         "ranked": [],
+        "replayed": [],
+        "transferred": [],
     }
-    begun = time.perf_counter()
+    begun, known = time.perf_counter(), {}
+    learners = [name for name in names if name in LEARNERS]
+
+    def keep(section: str, found: Sequence[Any], **more: str) -> None:
+        data[section] += [{**more, **one.to_json()} for one in found]
+        data["seconds"] = round(time.perf_counter() - begun, 1)
+        write(path, data)
+
     with progress.status("reading") as status:
         for file in files_of(folder, device):
             status.update(f"reading {file.name}")
             operators = measured_operators(file)
+            known[operators[0].target.name] = operators
             data["devices"][operators[0].target.name] = {
                 "operators": len(operators),
                 "programs": sum(map(len, operators)),
             }
             for name in names:
                 status.update(f"{operators[0].target.name}: {name}")
-                data["ranked"].append(rank(operators, name, make_model, sizes).to_json())
-                data["seconds"] = round(time.perf_counter() - begun, 1)
-                write(path, data)
-    for table in ranking_tables(data):
+                keep("ranked", [rank(operators, name, make_model, sizes)])
+        for number, name in enumerate(learners):
+            for device in _REPLAYED & known.keys():
+                wanted = [s for s in searches(name) if s.model == name or not number]
+                found = compare(known[device], wanted, make_model, sizes.seeds, sizes.learned, status.update)
+                keep("replayed", found, device=device)
+            for source, target in TRANSFERS:
+                if source in known and target in known:
+                    found = transfer(known[source], known[target], name, make_model, sizes, status.update)
+                    keep("transferred", found)
+    for table in [*ranking_tables(data), *replay_tables(data), *transfer_tables(data)]:
         console.print(table)
-    console.print(f"{path}")
+    plot = path.with_suffix(".png")
+    try:
+        draw(plot, data)
+    except ModuleNotFoundError as missing:
+        console.print(f"no plot: {missing}; pip install 'tilewright[bench]'")
+    console.print(f"{path}" + (f", {plot}" if plot.exists() else ""))
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
@@ -80,7 +110,7 @@ def ranking_tables(data: Mapping[str, Any]) -> list[Table]:
         table.add_column("model")
         for name in _SHOWN:
             table.add_column(name, justify="right")
-        for row in _of(data, device):
+        for row in _of_section(data, "ranked", device):
             table.add_row(
                 row["model"],
                 *(figure(row["scores"][name]) if name in row["scores"] else "" for name in _SHOWN),
@@ -89,14 +119,73 @@ def ranking_tables(data: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def ranking_markdown(data: Mapping[str, Any], device: str) -> str:
-    """The table of one device as Markdown, for a document."""
-    lines = [f"| model | {' | '.join(_SHOWN)} |", f"| --- |{' ---: |' * len(_SHOWN)}"]
-    for row in _of(data, device):
-        cells = [figure(row["scores"][name]) if name in row["scores"] else "" for name in _SHOWN]
-        lines.append(f"| `{row['model']}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def markdown(table: Table) -> str:
+    """A table for a document: its title in bold above it."""
+    columns = [list(column.cells) for column in table.columns]
+    names = [str(column.header) for column in table.columns]
+    rules = ["---:" if column.justify == "right" else "---" for column in table.columns]
+    lines = [names, rules, *zip(*columns)]
+    return f"**{table.title}**\n\n" + "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def _of(data: Mapping[str, Any], device: str) -> list[Mapping[str, Any]]:
-    return [row for row in data["ranked"] if row["device"] == device]
+def replay_tables(data: Mapping[str, Any]) -> list[Table]:
+    """Trials of each search, a table for each device."""
+    tables = []
+    for device in sorted({row["device"] for row in data["replayed"]}):
+        title = f"{device}: searches replayed on whole pools; trials to a share of the best speed, at most {BUDGET}"
+        table = Table(title=title, title_justify="left")
+        for name in ("search", "95%", "98%", "searches that reached 98%"):
+            table.add_column(name, justify="left" if name == "search" else "right")
+        for row in _of_section(data, "replayed", device):
+            table.add_row(
+                row["search"], *(figure(row["trials"][s]) for s in ("95%", "98%")), f"{row['reached']:.0%}"
+            )
+        tables.append(table)
+    return tables
+
+
+def transfer_tables(data: Mapping[str, Any]) -> list[Table]:
+    """What each method makes of so many programs of the target: a table for each pair of devices."""
+    tables = []
+    for source, target in dict.fromkeys((row["source"], row["target"]) for row in data["transferred"]):
+        table = Table(title=f"from {source} to {target}", title_justify="left")
+        for name in ("model", "method", "programs", *_TRANSFERRED):
+            table.add_column(name, justify="left" if name in ("model", "method") else "right")
+        for row in data["transferred"]:
+            if (row["source"], row["target"]) == (source, target):
+                scores = [figure(row["scores"][name]) for name in _TRANSFERRED if name in row["scores"]]
+                table.add_row(row["model"], row["method"], str(row["programs"]), *scores)
+        tables.append(table)
+    return tables
+
+
+def draw(path: Path, data: Mapping[str, Any]) -> None:
+    """For every device and three scores, a bar per model, with the standard deviation over seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    devices = list(data["devices"])
+    figure_, axes = pyplot.subplots(
+        1, len(devices), figsize=(5 * len(devices), 4), squeeze=False, sharey=True
+    )
+    for place, device in zip(axes[0], devices):
+        rows, shown = _of_section(data, "ranked", device), _SHOWN[:5]
+        width = 0.8 / max(1, len(rows))
+        for number, row in enumerate(rows):
+            spreads = [row["scores"].get(name, {"mean": 0.0, "std": 0.0}) for name in shown]
+            at = [n + number * width for n in range(len(shown))]
+            means, deviations = ([s[what] for s in spreads] for what in ("mean", "std"))
+            place.bar(at, means, width, yerr=deviations, label=row["model"])
+        place.set_xticks([n + 0.4 for n in range(len(shown))], [name.replace(" ", "\n") for name in shown])
+        place.set(title=device, ylim=(0, 1))
+    axes[0][0].set_ylabel("best of the pool over the best ranked first")
+    axes[0][-1].legend(frameon=False, fontsize=8)
+    figure_.tight_layout()
+    figure_.savefig(path, dpi=110)
+    pyplot.close(figure_)
+
+
+def _of_section(data: Mapping[str, Any], section: str, device: str) -> list[Mapping[str, Any]]:
+    return [row for row in data[section] if row["device"] == device]

@@ -69,7 +69,7 @@ class StoredOperator:
             tiles = [found for p in self.programs if (found := tiles_of(p, self.workload))]
             steps = [steps_of(p) for p in self.programs]
             predicted = evaluate(self.workload, as_compiled(self.target), tiles, steps)
-            return Table(("predicted",), ("us",), predicted[:, None])
+            return Table(("us",), ("us",), predicted[:, None])
         raise TilewrightError(
             f"stored programs have no features `{name}`; they have knobs, micro-performance"
         )

@@ -13,13 +13,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.bench import ranking_scores
+from tilewright.bench import ranking_scores, replay, transfer
 from tilewright.bench.baseline_models import RandomOrder, make_model
 from tilewright.bench.cost_models import Sizes, rank
+from tilewright.bench.cost_models_report import markdown, ranking_tables
 from tilewright.bench.ranking_scores import pool, top, trials_to
+from tilewright.bench.replay import Search
 from tilewright.bench.stored_programs import ReplayDevice, StoredOperator, StoredTask, read_operators
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.tuning.cost_models.cost_model import Prediction
 
 SIZES = ((128, 2048, 1000), (128, 4032, 1000), (65536, 1024, 4096), (65536, 2, 1024))
 CONVS = ((128, 168, 42, 42, 168, 1, 1), (128, 84, 83, 83, 84, 5, 2))
@@ -53,6 +56,7 @@ def write(folder: Path, device: str, count: int) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("measured")
     write(made, "v100", 150)
+    write(made, "k80", 40)
     return made
 
 
@@ -135,30 +139,83 @@ def test_a_held_out_operator_is_not_learned_from(operators: list[StoredOperator]
 
 def test_the_command_writes_a_spread_for_every_figure(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.json"
-    arguments = [
-        "bench",
-        "--suite",
-        "cost-models",
-        "--measured",
-        str(folder),
-        "--models",
-        "random,roller",
-        "--quick",
-    ]
+    pytest.importorskip("xgboost")
+    models = "random,roller,tile-trees"
+    arguments = ["bench", "--suite", "cost-models", "--measured", str(folder), "--models", models, "--quick"]
     result = CliRunner().invoke(main, [*arguments, "-o", str(output)])
     assert result.exit_code == 0, result.output
     data = json.loads(output.read_text())
     assert data["devices"]["v100"]["operators"] == len(SIZES)
-    assert [row["model"] for row in data["ranked"]] == ["random", "roller"]
+    assert [row["model"] for row in data["ranked"]] == [*models.split(",")] * 2
     assert all(len(s["seeds"]) == data["seeds"] for row in data["ranked"] for s in row["scores"].values())
+    assert {row["programs"]: row["scores"].keys() >= {"debiased top-1"} for row in data["transferred"]} == {
+        0: True,
+        16: True,
+        64: True,
+    }
+    assert {row["search"] for row in data["replayed"]} >= {"random", "roller", "tile-trees"}
     assert "v100: 4 operators held out in 2 folds, 2 seeds" in result.output
+    assert output.with_suffix(".png").stat().st_size > 10_000
+    table = ranking_tables(data)[0]
+    assert markdown(table).splitlines()[2].startswith("| model | debiased top-1 |")
+    assert len(markdown(table).splitlines()) == 4 + len(table.rows)
+
+
+def test_transfer_holds_operators_out_on_both_devices(folder: Path, operators: list[StoredOperator]) -> None:
+    source = read_operators(folder / "k80.jsonl.xz")
+    learned: list[tuple[str, list[tuple[str, str, int]]]] = []
+    tables = {id(o.features(RandomOrder.reads)["knobs"]): o.name for o in operators}
+
+    class Spy(RandomOrder):
+        def fit(self, samples) -> None:
+            learned.append(("fit", [(s.device, s.task, len(s)) for s in samples]))
+
+        def update(self, samples) -> None:
+            learned.append(("update", [(s.device, s.task, len(s)) for s in samples]))
+
+        def predict(self, features):
+            assert tables[id(features["knobs"])] not in [task for _, task, _ in learned[-1][1]]
+            return super().predict(features)
+
+    sizes = Sizes(seeds=1, learned=12)
+    found = transfer.transfer(source, operators, "spy", lambda _, seed: Spy(seed), sizes, lambda _: None)
+    assert [(f.method, f.count) for f in found] == [
+        ("source", 0),
+        *((method, count) for count in (16, 64) for method in transfer.METHODS),
+    ]
+    updates = [sum(size for *_, size in samples) for what, samples in learned if what == "update"]
+    assert updates == [16] * 3 + [64] * 3
+    assert all({d for d, *_ in samples} == {"v100"} for what, samples in learned if what == "update")
+    with pytest.raises(ValueError, match="there are none, source, pooled, fine-tuned"):
+        transfer.learn(RandomOrder(), "magic", [], [])
+
+
+def test_a_search_by_an_oracle_needs_one_trial(operators: list[StoredOperator]) -> None:
+    task = StoredTask(operators[0], np.arange(len(operators[0])))
+
+    class Oracle(RandomOrder):
+        def predict(self, features):
+            matrix = features["knobs"].matrix  # type: ignore[union-attr]
+            known = operators[0].features(self.reads)["knobs"].matrix  # type: ignore[union-attr]
+            at = [int(np.flatnonzero((known == row).all(axis=1))[0]) for row in matrix]
+            return Prediction(-operators[0].us[at], np.zeros(len(at)))
+
+    search = Search("oracle", "oracle", explored=0.0)
+    assert replay.replay(task, search, Oracle(), 0)[0] == task.us.min()
+    us = replay.replay(task, Search("random"), None, 3, budget=40)
+    assert len(us) == 40 or us.min() == task.us.min()
+    assert (us == replay.replay(task, Search("random"), None, 3, budget=40)).all()
+    everything = replay.replay(task, Search("random"), None, 3, budget=10_000, goal=1.0)
+    assert everything.min() == task.us.min() and len(set(everything)) <= len(task.places)
+    assert replay.trials_to(np.asarray([4.0, 2.0, 1.0]), 1.0, 0.5, 9) == 2
+    assert replay.trials_to(np.asarray([4.0, 2.0]), 1.0, 0.9, 9) == 9
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
         (["--measured", "{folder}", "--models", "oracle"], "there is no cost model `oracle`"),
-        (["--measured", "{folder}", "--target", "k80"], "expected files named k80.jsonl.xz"),
+        (["--measured", "{folder}", "--target", "mi50"], "expected files named mi50.jsonl.xz"),
         ([], "needs --measured"),
     ],
 )

@@ -1,0 +1,180 @@
+"""Searches replayed on stored programs: how many trials each needs until one has 95% or 98% of the best speed.
+
+A search measures batches of a pool's programs. What chooses them is an explorer over a model's scores; the model may know other
+operators before it begins, and may learn from what the search measured. Nothing is compiled or timed: a trial costs what
+scoring and learning cost.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.bench.baseline_models import Ranker, RollerPrediction
+from tilewright.bench.ranking_scores import SHARES, Spread, geometric_mean
+from tilewright.bench.stored_programs import ReplayDevice, StoredOperator, StoredTask
+from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.tuning.cost_models.cost_model import Samples
+
+BATCH, BUDGET = 8, 256
+OPERATORS = 15
+"""Operators that searches are replayed on: a pool of all programs of each takes a search seconds, not milliseconds."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """How candidates are chosen: by the scores of `model`, all equal where it is "".
+
+    One that `knows` other operators was fitted to their programs first; one that `learns` is updated with every batch. Of a
+    `draft` only so many untried programs are scored by the model, those that Roller's prediction likes most, and beside
+    them a share of all others: Pruner (ASPLOS'25), Algorithm 1, over a pool. `explored` is the share of a batch that is drawn.
+    """
+
+    name: str
+    model: str = ""
+    knows: bool = False
+    learns: bool = False
+    draft: int = 0
+    explored: float = 0.1
+
+
+def searches(model: str) -> tuple[Search, ...]:
+    """What is compared: chance, Roller's order, and the model alone, with a draft, with knowledge of other operators."""
+    return (
+        Search("random"),
+        Search("roller", "roller", explored=0.0),
+        Search(f"{model}", model, learns=True),
+        Search(f"{model}, drafted", model, learns=True, draft=128),
+        Search(f"{model}, knows others", model, knows=True),
+        Search(f"{model}, knows others and learns", model, knows=True, learns=True),
+        Search(f"{model}, drafted, knows others and learns", model, knows=True, learns=True, draft=128),
+    )
+
+
+def replay(
+    task: StoredTask, search: Search, model: Ranker | None, seed: int, budget: int = BUDGET, goal: float = 1.0,
+) -> np.ndarray:  # fmt: skip
+    """The microseconds of what is measured, in that order, until one reaches the `goal` of the best speed: [trials]."""
+    rng, device = np.random.default_rng(seed), ReplayDevice()
+    untried = np.ones(len(task.places), dtype=bool)
+    us: list[float] = []
+    points: list[tuple[int, ...]] = []
+    good_enough = task.us.min() / goal
+    while len(us) < min(budget, len(task.places)) and min(us, default=np.inf) > good_enough:
+        chosen = _chosen(task, search, model, untried, min(BATCH, budget - len(us)), rng)
+        untried[chosen] = False
+        device.submit(task, list(chosen[:, None]))
+        for outcome in device.outcomes():
+            us.append(outcome.us)
+            points.append(outcome.point)
+        if model is not None and search.learns:
+            _learn(task, search, model, np.asarray(points), np.asarray(us))
+    return np.asarray(us)
+
+
+def _learn(task: StoredTask, search: Search, model: Ranker, points: np.ndarray, us: np.ndarray) -> None:
+    if search.knows:
+        latest = slice(-BATCH, None)
+        measured = Samples(task.name, task.features(points[latest], model.reads), us[latest])
+        # Grades are of the fastest known: that one stands beside every batch.
+        best = int(us.argmin())
+        if best < len(us) - BATCH:
+            kept = np.concatenate([points[latest], points[[best]]])
+            measured = Samples(task.name, task.features(kept, model.reads), np.append(us[latest], us[best]))
+        model.update([measured])
+        return
+    model.fit([Samples(task.name, task.features(points, model.reads), us)])
+
+
+def _chosen(
+    task: StoredTask, search: Search, model: Ranker | None, untried: np.ndarray, count: int, rng: np.random.Generator
+) -> np.ndarray:  # fmt: skip
+    """The places of the next batch: [at most count]."""
+    places = rng.permutation(np.flatnonzero(untried))
+    if search.draft:
+        liked = RollerPrediction().predict(task.features(places[:, None], RollerPrediction.reads)).mean
+        first = np.argsort(-liked, kind="stable")
+        places = np.concatenate([places[first[: search.draft]], places[first[search.draft :: 8]]])
+    if model is None:
+        return places[:count]
+    scores = model.predict(task.features(places[:, None], model.reads)).mean
+    if np.ptp(scores) == 0:
+        return places[:count]
+    best = places[np.argsort(-scores, kind="stable")]
+    drawn = int(rng.binomial(count, search.explored))
+    rest = rng.permutation(best[count - drawn :])[:drawn]
+    return np.concatenate([best[: count - drawn], rest])
+
+
+def trials_to(us: np.ndarray, best: float, share: float, budget: int) -> int:
+    """Trials until one of `us` has this share of the best speed; the budget where none has."""
+    reached = np.flatnonzero(best >= share * us)
+    return int(reached[0]) + 1 if len(reached) else budget
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A search over all its operators: geometric means of the trials to each share, and how often the last was reached."""
+
+    search: Search
+    trials: dict[str, Spread]
+    reached: float
+    seconds: float
+
+    def to_json(self) -> dict:
+        return {
+            "search": self.search.name,
+            "trials": {name: spread.to_json() for name, spread in self.trials.items()},
+            "reached": round(self.reached, 4),
+            "seconds": round(self.seconds, 2),
+        }
+
+
+def compare(
+    operators: Sequence[StoredOperator], found: Sequence[Search], make: Callable[[str, int], Ranker], seeds: int,
+    learned: int, say: Callable[[str], object],
+) -> list[Replayed]:  # fmt: skip
+    """Each search on a sample of the operators, for every seed; models that know others never saw the operator itself."""
+    if not operators:
+        raise TilewrightError("there are no operators to replay searches on")
+    chosen = np.unique(np.linspace(0, len(operators) - 1, min(OPERATORS, len(operators))).astype(int))
+    results = []
+    for search in found:
+        say(search.name)
+        started, figures, reached = time.perf_counter(), {share: [] for share in SHARES}, []
+        for seed in range(seeds):
+            trials: dict[float, list[int]] = {share: [] for share in SHARES}
+            for fold in np.array_split(np.random.default_rng(seed).permutation(chosen), 3):
+                fitted = _model(operators, search, make, seed, fold, learned)
+                for number in fold:
+                    model = copy.deepcopy(fitted)
+                    task = StoredTask(operators[number], np.arange(len(operators[number])))
+                    us = replay(task, search, model, seed, goal=max(SHARES))
+                    for share in SHARES:
+                        trials[share].append(trials_to(us, task.us.min(), share, BUDGET))
+                    reached.append(bool((task.us.min() >= max(SHARES) * us).any()))
+            for share in SHARES:
+                figures[share].append(geometric_mean(trials[share]))
+        spreads = {f"{share:.0%}": Spread(tuple(values)) for share, values in figures.items()}
+        results.append(Replayed(search, spreads, float(np.mean(reached)), time.perf_counter() - started))
+    return results
+
+
+def _model(
+    operators: Sequence[StoredOperator], search: Search, make: Callable[[str, int], Ranker], seed: int,
+    held: np.ndarray, learned: int,
+) -> Ranker | None:  # fmt: skip
+    """The search's model as it begins: one that knows others was fitted to the programs of those that are not held out."""
+    if not search.model:
+        return None
+    model = make(search.model, seed)
+    if search.knows:
+        rng = np.random.default_rng(seed)
+        places = [np.sort(rng.permutation(len(o))[:learned]) for o in operators]
+        others = [n for n in range(len(operators)) if n not in held]
+        model.fit([operators[n].samples(places[n], model.reads) for n in others])
+    return model
