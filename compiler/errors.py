@@ -65,7 +65,7 @@ class RecordError(TilewrightError):
 
 
 class CostModelError(TilewrightError):
-    """A file that holds no cost model, or another kind or version than was asked for."""
+    """A file that holds no cost model of the kind and version asked for, or candidates without what a model reads."""
 
 
 class ModelImportError(TilewrightError):

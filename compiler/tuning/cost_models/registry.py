@@ -1,0 +1,61 @@
+"""Cost models by name: what `--model` and strategies may ask for, and what plugins add to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.compiler.errors import CostModelError
+from tilewright.compiler.tuning.cost_models.cost_model import CostModel
+
+MakeCostModel = Callable[[int], CostModel]
+
+
+def _trees(objective: str) -> MakeCostModel:
+    def make(seed: int) -> CostModel:
+        from tilewright.compiler.tuning.cost_models.trees import Trees
+
+        return Trees(objective, seed=seed)
+
+    return make
+
+
+def _bootstrap(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.bootstrap import Bootstrap
+
+    return Bootstrap("trees", seed=seed)
+
+
+def _micro_performance(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.micro_performance import MicroPerformance
+
+    return MicroPerformance()
+
+
+def _mlp(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.mlp import StatementNetwork
+
+    return StatementNetwork(seed=seed)
+
+
+def _pacm(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.pacm import PatternAwareModel
+
+    return PatternAwareModel(seed=seed)
+
+
+COST_MODELS: dict[str, MakeCostModel] = {
+    "micro-performance": _micro_performance,
+    "trees": _trees("rank"),
+    "trees-regression": _trees("regression"),
+    "trees-bootstrap": _bootstrap,
+    "mlp": _mlp,
+    "pacm": _pacm,
+}
+"""By name, what makes a model of a seed."""
+
+
+def make_cost_model(name: str, *, seed: int = 0) -> CostModel:
+    """A model that knows nothing yet; raises CostModelError that lists the names for another one."""
+    if name not in COST_MODELS:
+        raise CostModelError(f"no cost model is named `{name}`; there are {', '.join(COST_MODELS)}")
+    return COST_MODELS[name](seed)
