@@ -140,6 +140,8 @@ def _dispatch(target: Target) -> list[str]:
         "fuse-elementwise",
         "erase-unread-generics",
         _TIDY,
+        # What CSE merged in bodies may fold, as `x xor x` does; schedules are made for what is left.
+        "canonicalize",
         "restore-copies",
         "collapse-loops",
         *(["mark-alignment"] if target.kind == "gpu" else []),
