@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Samples
+from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
 from tilewright.compiler.tuning.features.feature_set import Features, Table
 
 
@@ -64,7 +65,7 @@ class RollerPrediction:
         """Learns nothing."""
 
     def predict(self, features: Features) -> Prediction:
-        predicted = _matrix(features, "micro-performance")[:, 0]
+        predicted = _predicted_us(features)
         return Prediction(-np.log(predicted), np.zeros(len(predicted)))
 
 
@@ -115,16 +116,16 @@ class TileTrees:
 
     def _inputs(self, features: Features) -> np.ndarray:
         """Tile sizes, and Roller's microseconds per result and step of the reduction: [n, 19]."""
-        knobs, predicted = features["knobs"], np.log2(_matrix(features, "micro-performance")[:, 0])
+        knobs, predicted = features["knobs"], np.log2(_predicted_us(features))
         assert isinstance(knobs, Table)
         work = sum(knobs.matrix[:, knobs.names.index(name)] for name in ("results", "reduction"))
         return np.column_stack([knobs.matrix, predicted - work])
 
 
-def _matrix(features: Features, name: str) -> np.ndarray:
-    found = features[name]
+def _predicted_us(features: Features) -> np.ndarray:
+    found = features["micro-performance"]
     assert isinstance(found, Table)
-    return found.matrix
+    return found.matrix[:, found.names.index("us")]
 
 
 BASELINES: Mapping[str, Callable[[int], Ranker]] = {
@@ -135,12 +136,14 @@ BASELINES: Mapping[str, Callable[[int], Ranker]] = {
 
 
 def model_names() -> list[str]:
-    """All that can be judged: the baselines."""
-    return list(BASELINES)
+    """All that can be judged: the baselines, and the compiler's cost models but for the one that `roller` is."""
+    return [*BASELINES, *(name for name in COST_MODELS if name != "micro-performance")]
 
 
 def make_model(name: str, seed: int) -> Ranker:
     """A model by its name, with this seed; raises TilewrightError for one that there is not, with those there are."""
     if name in BASELINES:
         return BASELINES[name](seed)
+    if name in COST_MODELS:
+        return make_cost_model(name, seed=seed)
     raise TilewrightError(f"there is no cost model `{name}`; there are {', '.join(model_names())}")

@@ -40,6 +40,7 @@ class Search:
     learns: bool = False
     draft: int = 0
     explored: float = 0.1
+    batch: int = BATCH
 
 
 def searches(model: str) -> tuple[Search, ...]:
@@ -65,7 +66,7 @@ def replay(
     points: list[tuple[int, ...]] = []
     good_enough = task.us.min() / goal
     while len(us) < min(budget, len(task.places)) and min(us, default=np.inf) > good_enough:
-        chosen = _chosen(task, search, model, untried, min(BATCH, budget - len(us)), rng)
+        chosen = _chosen(task, search, model, untried, min(search.batch, budget - len(us)), rng)
         untried[chosen] = False
         device.submit(task, list(chosen[:, None]))
         for outcome in device.outcomes():
@@ -78,11 +79,11 @@ def replay(
 
 def _learn(task: StoredTask, search: Search, model: Ranker, points: np.ndarray, us: np.ndarray) -> None:
     if search.knows:
-        latest = slice(-BATCH, None)
+        latest = slice(-search.batch, None)
         measured = Samples(task.name, task.features(points[latest], model.reads), us[latest])
         # Grades are of the fastest known: that one stands beside every batch.
         best = int(us.argmin())
-        if best < len(us) - BATCH:
+        if best < len(us) - search.batch:
             kept = np.concatenate([points[latest], points[[best]]])
             measured = Samples(task.name, task.features(kept, model.reads), np.append(us[latest], us[best]))
         model.update([measured])

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -151,11 +152,33 @@ def tile_columns(programs: Sequence[Mapping], target: Target) -> Table:
     return Table(tuple(name for name, _ in _COLUMNS), tuple(unit for _, unit in _COLUMNS), matrix)
 
 
+class MeasuredPool(Protocol):
+    """Candidates of one workload on a target with the microseconds of each, whatever measured them."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def us(self) -> np.ndarray: ...
+
+    def __len__(self) -> int: ...
+
+    def features(self, sets: frozenset[str]) -> Features:
+        """These sets of features of all candidates."""
+        ...
+
+
 @dataclass(frozen=True)
 class StoredTask:
-    """Some programs of an operator as a task: a candidate is the number of a program in `places`."""
+    """Some candidates of a pool as a task: a candidate is the number of one in `places`."""
 
-    operator: StoredOperator
+    operator: MeasuredPool
     places: np.ndarray
     calls: int = 1
 
@@ -169,7 +192,7 @@ class StoredTask:
 
     @property
     def us(self) -> np.ndarray:
-        """The measured microseconds: [n]."""
+        """The measured microseconds, infinite for a failure: [n]."""
         return self.operator.us[self.places]
 
     @cached_property
@@ -187,7 +210,8 @@ class StoredTask:
         """The candidates that the micro-performance model predicts to be fastest: [count, 1]."""
         predicted = self.operator.features(frozenset({"micro-performance"}))["micro-performance"]
         assert isinstance(predicted, Table)
-        return np.argsort(predicted.matrix[self.places, 0], kind="stable")[:count, None]
+        us = predicted.matrix[:, predicted.names.index("us")]
+        return np.argsort(us[self.places], kind="stable")[:count, None]
 
     @property
     def limit_us(self) -> float:
@@ -216,7 +240,11 @@ class ReplayDevice:
         while self._asked:
             task, point = self._asked.pop(0)
             assert isinstance(task, StoredTask)
-            yield Outcome(task.key, point, (float(task.us[point[0]]),), object=f"{task.name}:{point[0]}")
+            us = float(task.us[point[0]])
+            if np.isinf(us):
+                yield Outcome(task.key, point, error="it failed when it was measured")
+            else:
+                yield Outcome(task.key, point, (us,), object=f"{task.name}:{point[0]}")
 
     def close(self) -> None:
         self._asked.clear()

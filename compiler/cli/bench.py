@@ -34,7 +34,8 @@ def _names(text: str | None) -> list[str]:
     default="models",
     show_default=True,
     help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own. Or model-accuracy: how well "
-    "the micro-performance model ranks schedules; or cost-models: how well all models rank --measured programs.",
+    "the micro-performance model ranks schedules; or cost-models: how well all models rank --measured programs; "
+    "or searches: trials of searches on this CPU.",
 )
 @click.option(
     "--against",
@@ -91,7 +92,7 @@ def _names(text: str | None) -> list[str]:
 @click.option(
     "--records",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Of model-accuracy: the file that measurements are kept in, and not taken again from.  [default: beside -o]",
+    help="Of model-accuracy and searches: the file that measurements are kept in, and not taken again from.  [default: beside -o]",
 )
 def command(
     suite_names: str,
@@ -143,8 +144,16 @@ def command(
         pin_threads(threads)
         run(_names(only), quick, threads, records, output)
         return
+    if names == ["searches"]:
+        from tilewright.bench.harness import pin_threads
+
+        pin_threads(threads)
+        from tilewright.bench.searches_report import run as run_searches
+
+        run_searches(_names(only), quick, threads, records, output)
+        return
     if records:
-        raise click.UsageError("--records is for --suite model-accuracy")
+        raise click.UsageError("--records is for --suite model-accuracy and --suite searches")
     if output and len(names) > 1:
         raise click.UsageError("-o names one file; leave it out for several suites")
     if only and len(names) > 1:
