@@ -25,7 +25,8 @@ class MeasureOptions:
 
     One is timed for at most `rounds`. Where its first run takes more than `stop` times the best it is not timed further,
     nor where after so many rounds it is behind by more than the factor: `kept` are (rounds, factor). `compilers` are
-    threads that hand candidates to workers, 0 for as many as the cores that measuring leaves, or one. `device` names what
+    threads that hand candidates to workers, 0 for as many as the cores that measuring leaves; where it leaves none, what is
+    compiled and what is measured take turns. `device` names what
     measures, and is part of what its records are kept under.
     """
 
@@ -112,7 +113,7 @@ class CandidateBench:
 
     def _asked(self, facts: DispatchFacts, first: LoweredKernel, request: Message, count: int) -> list[Tried]:
         """What a request gives for each of its kernels; where one fails, rounds of no other."""
-        with turn(self._options.device, lambda: self._is_over):
+        with turn(f"{self._options.device} {self._options.device_index}", lambda: self._is_over):
             return self._answered(facts, first, request, count)
 
     def _answered(

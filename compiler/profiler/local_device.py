@@ -49,7 +49,8 @@ def compile_here(
 
 class _LocalDevice(MeasuringDevice):
     def __init__(self, target: Target, options: MeasureOptions, records: Path | None, busy: int):
-        compilers = options.compilers or max(1, physical_cores() - busy)
+        spare = max(0, physical_cores() - busy)
+        compilers = options.compilers or max(1, spare)
         super().__init__(
             target,
             options,
@@ -58,6 +59,7 @@ class _LocalDevice(MeasuringDevice):
             # Without workers this process compiles, in the one thread that its IR may be used from.
             compilers if settings().compile_workers != 0 else 0,
             [CandidateBench(target, options)],
+            shares_cores=not options.compilers and not spare,
         )
 
 

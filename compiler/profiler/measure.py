@@ -47,6 +47,7 @@ class Bench:
         self.right: list[int] = []
         self.expected: list[np.ndarray] = []
         self.filled: list[np.ndarray] = []
+        self.checked_us = 0.0
 
     def _copies(self, number: int) -> list[Buffer]:
         """As many copies of a weight as a pass over all of the model's weights takes to come back to it."""
@@ -107,7 +108,9 @@ class Bench:
         for result in self.results:
             result.span[...] = _UNWRITTEN
             result.push()
+        start = time.perf_counter()
         self.run(number)
+        self.checked_us = (time.perf_counter() - start) * 1e6
         for buffer in chain(self.results, *self.arguments):
             buffer.pull()
         if not all(buffer.is_intact() for buffer in chain(self.results, *self.arguments)):

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from tilewright.compiler.profiler.compile import refusal
 from tilewright.compiler.profiler.dispatch_facts import DispatchFacts, read_facts
 from tilewright.compiler.profiler.kernel_messages import object_digest
 from tilewright.compiler.profiler.recording import Recording, now
+from tilewright.compiler.profiler.turns import Cores
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.search.search_task import Outcome
 
@@ -110,9 +112,10 @@ class _Race:
 
 
 class MeasuringDevice:
-    """Compiles with `compilers` threads, none of which compile while `submit` does, and measures with a thread per bench.
+    """Compiles with `compilers` threads, in that of `submit` where there are none, and measures with a thread per bench.
 
-    Records go to the file `records`, or to that of the cache folder.
+    Records go to the file `records`, or to that of the cache folder. Where compiling `shares_cores` with measuring, they
+    take turns.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class MeasuringDevice:
         compile: Compile,
         compilers: int,
         benches: Sequence[Bench],
+        shares_cores: bool = False,
     ):
         self.name = options.device
         self._target, self._options, self._records = target, options, records
@@ -133,6 +137,7 @@ class MeasuringDevice:
         self._to_compile: queue.Queue[_Candidate | None] = queue.Queue()
         self._to_measure: queue.Queue[tuple[_Candidate, Any] | _Race | None] = queue.Queue()
         self._done: queue.Queue[Outcome | BaseException] = queue.Queue()
+        self._cores = Cores(lambda: not self._to_measure.empty()) if shares_cores else None
         self._recording: Recording | None = None
         self._measuring: list[threading.Thread] = []
         self._knowledge = threading.RLock()
@@ -202,6 +207,8 @@ class MeasuringDevice:
         if self._is_over:
             return
         self._is_over = True
+        if self._cores:
+            self._cores.end()
         for bench in self._benches:
             bench.kill()
         for _ in range(self._compilers):
@@ -280,7 +287,10 @@ class MeasuringDevice:
             if self._is_over:
                 continue
             try:
-                (result,) = self._compile(candidate.dispatch.facts, [candidate.schedule])
+                with self._cores.compiling() if self._cores else nullcontext():
+                    if self._is_over:
+                        continue
+                    (result,) = self._compile(candidate.dispatch.facts, [candidate.schedule])
             except Exception as error:
                 result = error
             self._to_measure.put((candidate, result))
@@ -288,16 +298,23 @@ class MeasuringDevice:
     # In threads that measure.
 
     def _measure_all(self, bench: Bench) -> None:
-        recording = self._opened()
+        try:
+            self._measure_on(bench, self._opened())
+        except BaseException as error:
+            self._done.put(error)
+            raise
+
+    def _measure_on(self, bench: Bench, recording: Recording) -> None:
         try:
             while (asked := self._to_measure.get()) is not None:
                 if self._is_over:
                     continue
                 try:
-                    if isinstance(asked, _Race):
-                        asked.done.put(self._race(bench, recording, asked))
-                    else:
-                        self._take(bench, recording, *asked)
+                    with self._cores.measuring() if self._cores else nullcontext():
+                        if isinstance(asked, _Race):
+                            asked.done.put(self._race(bench, recording, asked))
+                        else:
+                            self._take(bench, recording, *asked)
                 except Exception as error:
                     (asked.done if isinstance(asked, _Race) else self._done).put(error)
         finally:

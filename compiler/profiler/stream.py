@@ -17,6 +17,9 @@ from typing import Any
 from tilewright.compiler.profiler.guarded_buffers import Untrusted
 from tilewright.compiler.profiler.processes import Message
 
+_HOPELESS, _FIRST_CALL_US = 10.0, 1000.0
+"""The first call of a kernel brings its code, its operands and its threads: by more than that it is the kernel itself."""
+
 Say = Callable[[Message], None]
 
 
@@ -58,10 +61,11 @@ class Stream:
     def _time(self, request: Message) -> list[float]:
         """Microseconds per round, until time is up, or until the best is out of reach by a factor of `kept`."""
         bench, best = self._bench, request["best_us"]
-        if best is not None:
-            # A first call may be slow for another reason: the second one decides.
-            first = bench.once(1)
-            if first > request["stop"] * best and (us := min(first, bench.once(1))) > request["stop"] * best:
+        if best is not None and bench.checked_us > request["stop"] * best:
+            # The first call may be slow for another reason: unless it was very slow, the second one decides.
+            is_hopeless = bench.checked_us > _HOPELESS * request["stop"] * best + _FIRST_CALL_US
+            us = bench.checked_us if is_hopeless else bench.once(1)
+            if us > request["stop"] * best:
                 return [us]
         rounds: list[float] = []
         deadline = time.perf_counter() + request["seconds"]

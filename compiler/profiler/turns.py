@@ -1,9 +1,10 @@
-"""Turns of the processes of one machine at measuring on one device: two at once would measure each other."""
+"""Turns at what would disturb each other: processes that measure on one device, and compiling on the cores that measure."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,45 @@ def turn(device: str, is_over: Callable[[], bool] = lambda: False) -> Iterator[N
         yield
     finally:
         os.close(lock)
+
+
+class Cores:
+    """The cores of a machine where measuring takes all of them: whoever compiles waits until nothing is to be measured."""
+
+    def __init__(self, is_waiting: Callable[[], bool]):
+        self._is_waiting = is_waiting
+        self._changed = threading.Condition()
+        self._is_taken = self._is_over = False
+
+    def end(self) -> None:
+        """From now on nobody waits."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """While nothing is measured, nor waits for it."""
+        with self._held(lambda: not self._is_taken and not self._is_waiting()):
+            yield
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """While nothing is compiled."""
+        with self._held(lambda: not self._is_taken):
+            yield
+
+    @contextmanager
+    def _held(self, is_free: Callable[[], bool]) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or is_free())
+            self._is_taken = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._is_taken = False
+                self._changed.notify_all()
 
 
 def _taken(lock: int) -> bool:

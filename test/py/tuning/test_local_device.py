@@ -15,8 +15,10 @@ from faulty_task import FaultyTask, faulty_task, quick, recorded
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.profiler.local_device import LocalCpuDevice
+from tilewright.compiler.profiler.turns import Cores
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.search.search_task import Outcome
+from tilewright.runtime.settings import physical_cores
 
 WRONG = {
     "crash": "died of signal 11",
@@ -150,15 +152,20 @@ def test_a_first_schedule_that_fails_leaves_nothing_to_trust(task, store):
     assert recorded(store) == []
 
 
-def test_closing_ends_what_is_in_flight(task, store):
-    device = LocalCpuDevice(resolve("cpu"), quick(run_timeout_s=60.0), store)
+@pytest.mark.parametrize("threads", [1, physical_cores()])
+def test_closing_ends_what_is_in_flight(task, store, threads):
+    device = LocalCpuDevice(resolve("cpu"), quick(run_timeout_s=60.0, threads=threads), store)
     device.submit(task, [task.deed("fine"), task.deed("hang"), *(task.deed(n) for n in range(2000, 2020))])
     outcome = next(device.outcomes())
     assert outcome.rounds_us
     started = time.monotonic()
     device.close()
     assert time.monotonic() - started < 10
-    assert not any(t.name.startswith("measuring on") for t in threading.enumerate())
+    deadline = time.monotonic() + 30  # a candidate that is being compiled is compiled to its end
+    names = ("measuring on", "compiling for")
+    while any(t.name.startswith(names) for t in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(t.name.startswith(names) for t in threading.enumerate())
     with pytest.raises(TilewrightError, match="is closed"):
         device.submit(task, [task.deed("fine")])
     assert {record.object for record in recorded(store)} == {outcome.object}
@@ -190,3 +197,37 @@ def test_a_candidate_of_another_dispatch_is_compared_with_its_own_first(task, st
         (True, False),
         (True, True),
     ]
+
+
+def test_what_needs_all_cores_is_not_measured_while_others_compile():
+    """Two threads compile, one measures: never at once, and who compiles waits for who measures."""
+    waiting = threading.Event()
+    cores, said = Cores(waiting.is_set), []
+
+    def compile_once() -> None:
+        with cores.compiling():
+            said.append("compiling")
+            time.sleep(0.02)
+            said.append("compiled")
+
+    with cores.measuring():
+        threads = [threading.Thread(target=compile_once) for _ in range(2)]
+        waiting.set()
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        said.append("measured")
+    time.sleep(0.05)
+    assert said == ["measured"]
+    with cores.measuring():
+        said.append("measured")
+        waiting.clear()
+    for thread in threads:
+        thread.join(10)
+    assert said == ["measured"] * 2 + ["compiling", "compiled"] * 2
+
+
+def test_candidates_are_measured_where_no_core_is_to_spare(task, store):
+    found = measured(task, store, "fine", "wrong", 2000, threads=physical_cores())
+    assert [bool(outcome.rounds_us) for outcome in found.values()] == [True, False, True]
+    assert {record.threads for record in recorded(store)} == {physical_cores()}
