@@ -43,11 +43,11 @@ class _Constants(onnx_importer.ContextCache):
         element = self.tensor_element_type(tp.data_type)
         with self._c, ir.Location.unknown():
             type_ = ir.RankedTensorType.get(array.shape, element)
+            if array.size == 0:
+                return ir.Attribute.parse(f"dense<> : {type_}")
             if tp.data_type == TensorProto.BOOL:
                 items = [ir.BoolAttr.get(bool(item)) for item in array.reshape(-1)]
                 return ir.DenseElementsAttr.get(items, type_)
-            if array.size == 0:
-                return ir.Attribute.parse(f"dense<> : {type_}")
             carrier = np.frombuffer(array.tobytes(), dtype=f"u{array.dtype.itemsize}").reshape(array.shape)
             return ir.DenseElementsAttr.get(carrier, shape=list(array.shape), type=element)
 

@@ -43,9 +43,11 @@ def _extremum(x, y, wins: Callable):
 
 
 def clamp(x, min=None, max=None):
-    """`x` between two numbers; NaN stays NaN."""
+    """`x` between two numbers; NaN stays NaN. Truths are numbers, for which torch-mlir does not take them."""
     if not x.dtype.is_floating_point:
-        return NotImplemented
+        if not any(isinstance(bound, bool) for bound in (min, max)):
+            return NotImplemented
+        return torch.clamp(x, *(int(bound) if isinstance(bound, bool) else bound for bound in (min, max)))
     if min is not None:
         x = torch.where(x < min, x.new_full((), min), x)
     if max is not None:

@@ -33,6 +33,7 @@ _MOVES = {
     ]
 } | {
     torch.ops.prims.squeeze.default,
+    torch.ops.prims.view_of.default,
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.transpose.int,
@@ -183,10 +184,12 @@ def _picked(node: Node) -> Node | None:
 
 
 def _written(node: Node) -> Node | None:
-    """What a copy was made of, or the part that is read of a tensor where it was written; None for other nodes."""
+    """What a tensor is a copy of, or was written over with, or what was written to the part that is read; else None."""
     if node.target is aten.copy.default:
         return node.args[1]  # type: ignore[return-value]
-    whole = node.args[0] if node.target in _INSERTIONS else None
+    if node.target is aten.slice_scatter.default and _covers(node):
+        return node.args[1]  # type: ignore[return-value]
+    whole = _before_views(node.args[0]) if node.target in _INSERTIONS else None  # type: ignore[arg-type]
     if (
         isinstance(whole, Node)
         and whole.target is _INSERTIONS[node.target]
@@ -194,6 +197,21 @@ def _written(node: Node) -> Node | None:
     ):
         return whole.args[1]  # type: ignore[return-value]
     return None
+
+
+def _before_views(node: Node) -> Node:
+    """The tensor that views were taken of and taken back to its shape: every element is where it was."""
+    source = node
+    while source.target in (aten.view.default, aten._unsafe_view.default, aten.reshape.default):
+        source = source.args[0]  # type: ignore[assignment]
+        if source.meta["val"].shape == node.meta["val"].shape:
+            node = source
+    return node
+
+
+def _covers(node: Node) -> bool:
+    """Whether what is written is as large as what it is written into, and so all of it."""
+    return node.args[1].meta["val"].shape == node.meta["val"].shape  # type: ignore[union-attr]
 
 
 def _chosen(node: Node, numbers: dict[Node, torch.Tensor]) -> Node | None:

@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.ir import fx_importer
 
 aten = torch.ops.aten
@@ -189,7 +190,7 @@ def _simplify_empty(module: GraphModule, node: Node) -> None:
                 replacement = _copy(module, full[0], value)
             elif len(full) < len(node.args[0]):  # type: ignore[arg-type]
                 node.args = (full, *node.args[1:])
-        elif sources and all(map(_empty, sources)):
+        elif sources and all(map(_empty, sources)) and node.target not in NEEDS_STORAGE:
             replacement = _evaluated(module, node, value)
     if replacement is not None and replacement is not node:
         if replacement.op in ("call_function", "get_attr"):

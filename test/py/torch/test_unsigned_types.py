@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -56,3 +58,30 @@ def test_words_without_a_sign_are_moved_and_converted(function) -> None:
 def test_computing_on_words_without_a_sign_is_refused_by_name(function, operator: str) -> None:
     with pytest.raises(UnsupportedError, match=rf"{operator}.*computes on torch\.uint32"):
         tilewright.compile(function, (WORDS,))
+
+
+def _overwritten(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    copied = x.clone()
+    part = copied.view(-1)[:1][:1]
+    part.fill_(1)
+    return part, copied * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (_overwritten, (2, 6)),
+        (lambda x: (torch.squeeze_copy(torch.all(torch.bitwise_not(x))),), (0, 4, 2, 3)),
+        (lambda x: (torch.clamp(x, True, 1), torch.clamp(x, max=False), torch.clamp_min(x, True)), (5,)),
+    ],
+)
+def test_bytes_that_are_constants_in_the_end(function, shape: tuple[int, ...]) -> None:
+    x = torch.arange(math.prod(shape), dtype=torch.uint8).reshape(shape)
+    for found, expected in zip(tilewright.compile(function, (x,))(x), function(x), strict=True):
+        assert found.dtype == expected.dtype and torch.equal(found, expected)
+
+
+def test_memory_outside_of_an_empty_view_is_refused_by_name() -> None:
+    x = torch.randn(17, 1, 1)
+    with pytest.raises(UnsupportedError, match=r"aten\.as_strided.*outside the base tensor"):
+        tilewright.compile(lambda x: x[10:13, :, :0:2].as_strided((2,), (1,)) * 2, (x,))
