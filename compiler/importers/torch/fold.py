@@ -201,9 +201,9 @@ def _written(node: Node) -> Node | None:
 
 def _before_views(node: Node) -> Node:
     """The tensor that views were taken of and taken back to its shape: every element is where it was."""
-    source = node
+    source: Any = node
     while source.target in (aten.view.default, aten._unsafe_view.default, aten.reshape.default):
-        source = source.args[0]  # type: ignore[assignment]
+        source = source.args[0]
         if source.meta["val"].shape == node.meta["val"].shape:
             node = source
     return node
