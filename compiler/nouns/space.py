@@ -156,7 +156,7 @@ class Space(Generic[Made]):
                     f"{knob.name} is {values[knob.name]}, which is not in its domain; choose of {listed}"
                 )
             point[number] = knob.domain.index(values[knob.name])
-        if (self._settled(point[None]) != point).any():
+        if (self.settled(point[None]) != point).any():
             raise ScheduleError(f"the fields {', '.join(values)} do not go together")
         return point
 
@@ -226,16 +226,33 @@ class Space(Generic[Made]):
                 if 0 <= other < most and other != place:
                     moved.append(point.copy())
                     moved[-1][number] = other
-        repaired = self.repaired(self._settled(self._stacked(moved)))
+        repaired = self.repaired(self.settled(self._stacked(moved)))
         found = {p.tobytes(): p for p in repaired}
         found.pop(np.ascontiguousarray(point, dtype=np.int64).tobytes(), None)
         return self._stacked(list(found.values()))
+
+    def settled(self, points: np.ndarray) -> np.ndarray:
+        """The points with -1 where a knob has no meaning, and the usual place where it comes to have one: [n, knobs]."""
+        points, number_of = points.copy(), {knob.name: number for number, knob in enumerate(self.knobs)}
+        for number, knob in enumerate(self.knobs):
+            if knob.when is None:
+                continue
+            parent = number_of[knob.when[0]]
+            means = points[:, parent] == self.knobs[parent].domain.index(knob.when[1])
+            own = np.where(points[:, number] < 0, knob.usual, points[:, number])
+            points[:, number] = np.where(means, own, -1)
+        return points
 
     def repaired(self, points: np.ndarray) -> np.ndarray:
         """Legal points near these: the number that breaks a rule goes down in its domain until it does not.
 
         Points that this does not make legal are left out.
         """
+        points, kept = self.repair(points)
+        return points[kept]
+
+    def repair(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What `repaired` makes of each point, and whether that is legal: [n, knobs] and [n]."""
         points = points.copy()
         number_of = {knob.name: number for number, knob in enumerate(self.knobs)}
         fields = np.asarray([number_of[rule.field] for rule in self.rules], dtype=np.int64)
@@ -248,7 +265,7 @@ class Space(Generic[Made]):
             lost[open_] = (points[open_, columns] <= 0) | ~ordered[columns]
             open_, columns = open_[~lost[open_]], columns[~lost[open_]]
             points[open_, columns] -= 1
-        return points[~lost]
+        return points, ~lost
 
     def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
         """Points drawn evenly from the space, legal and illegal: [count, knobs]."""
@@ -341,18 +358,6 @@ class Space(Generic[Made]):
             for child in reversed(children):
                 self._decode(child, rest % self._counts[child], points, rows[here])
                 rest = rest // self._counts[child]
-
-    def _settled(self, points: np.ndarray) -> np.ndarray:
-        """The points with -1 where a knob has no meaning, and the usual place where it comes to have one."""
-        points, number_of = points.copy(), {knob.name: number for number, knob in enumerate(self.knobs)}
-        for number, knob in enumerate(self.knobs):
-            if knob.when is None:
-                continue
-            parent = number_of[knob.when[0]]
-            means = points[:, parent] == self.knobs[parent].domain.index(knob.when[1])
-            own = np.where(points[:, number] < 0, knob.usual, points[:, number])
-            points[:, number] = np.where(means, own, -1)
-        return points
 
     def _stacked(self, points: Sequence[np.ndarray]) -> np.ndarray:
         return np.asarray(points, dtype=np.int64).reshape(len(points), len(self.knobs))
