@@ -1,0 +1,72 @@
+"""Which of a search's fastest candidates is used: they take turns, and a fixed order decides among those that are level.
+
+Differences of a few percent between candidates that were measured at different times are noise. Finalists are measured
+round by round, so that what slows the machine slows all of them, and are compared by the ratios within rounds. All that
+are within `TIE` of the fastest are level; of these the schedule that was constructed wins, then the one whose point comes
+first: one of the candidates that are level is chosen again by the next process, whatever the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
+
+NEAR, MOST, ROUNDS, TIE = 1.05, 5, 9, 1.01
+"""How many times the best time a finalist takes at most, how many there are, the rounds they race, and what is level."""
+
+
+@runtime_checkable
+class RacingDevice(Protocol):
+    """A device that measures candidates in turns."""
+
+    def race(self, task: SearchTask, points: Sequence[np.ndarray], rounds: int = ...) -> list[Outcome]: ...
+
+
+def finalists(task: SearchTask, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The fastest candidates, of each object one, in the order that decides among those that are level."""
+    ran = sorted((o for o in outcomes if o.rounds_us), key=lambda o: (o.us, o.point))
+    distinct = {o.object or repr(o.point): o for o in reversed(ran)}
+    near = sorted((o for o in distinct.values() if o.us <= NEAR * ran[0].us), key=lambda o: (o.us, o.point))
+    constructed = _constructed(task)
+    return sorted(near[:MOST], key=lambda o: (o.point != constructed, o.point))
+
+
+def winner(rounds_us: np.ndarray, tie: float = TIE) -> int:
+    """The first of the candidates [n, rounds] that are level with the one whose median is the best.
+
+    One is level whose median ratio to that one, round by round, is at most `tie`.
+    """
+    best = rounds_us[int(np.median(rounds_us, axis=1).argmin())]
+    return int(np.flatnonzero(np.median(rounds_us / best, axis=1) <= tie)[0])
+
+
+def chosen(
+    task: SearchTask, outcomes: Sequence[Outcome], device: object, rounds: int = ROUNDS
+) -> Outcome | None:
+    """The candidate to use; None where nothing ran.
+
+    A device that cannot race decides by the rounds that are known. A finalist that fails in the race is out.
+    """
+    final = finalists(task, outcomes)
+    if not final:
+        return None
+    if len(final) == 1 or not isinstance(device, RacingDevice):
+        return final[winner(np.asarray([[o.us] for o in final]))]
+    raced = device.race(task, [np.asarray(o.point, dtype=np.int64) for o in final], rounds)
+    ran = [(o, r) for o, r in zip(final, raced) if r.rounds_us]
+    if not ran:
+        return None
+    shared = min(len(r.rounds_us) for _, r in ran)
+    return ran[winner(np.asarray([r.rounds_us[:shared] for _, r in ran]))][0]
+
+
+def _constructed(task: SearchTask) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, task.space.point(task.space.default())))
+    except ScheduleError:
+        return ()
