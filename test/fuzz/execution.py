@@ -155,6 +155,8 @@ def _call(
     outcome = _judged(program, example, built, found, wanted)
     if outcome is not None and program.path == "onnx" and _is_exporters(program, function, call, found):
         return Outcome("invalid", f"PyTorch's exporter writes another program: {outcome.detail}")
+    if outcome is not None and program.path == "torch.compile" and _is_aots(program, function, call, found):
+        return Outcome("invalid", f"AOTAutograd makes another program: {outcome.detail}")
     if outcome is None or call.program is program or program.path in ("torch.compile", "onnx"):
         return outcome
     # What copies only where it must, as `reshape` does, decides by the strides of the example (docs/pytorch.md).
@@ -178,6 +180,21 @@ def _is_exporters(program: Program, function: Any, call: Call, found: list[Any])
         if not all(same) or all(eager):
             return False
     return bool(references)
+
+
+def _is_aots(program: Program, function: Any, call: Call, found: list[Any]) -> bool:
+    """Whether eager PyTorch has our results of the graphs that AOTAutograd makes, writes to the inputs included."""
+    assert not isinstance(call.wanted, Exception)
+    built = call.build()
+    try:
+        given = program.given(built)
+        compiled = torch.compile(function, backend="aot_eager", dynamic=False)
+        results = program.returned(compiled(**given) if isinstance(given, dict) else compiled(*given))
+    except Exception:
+        return False
+    theirs = [*(results or ()), *(built[tensor.name] for tensor in program.inputs)]
+    pairs = zip(found, theirs, call.wanted)
+    return bool(theirs) and all(difference(ours, Expected(own, w.bound)) is None for ours, own, w in pairs)
 
 
 def _laid_out(

@@ -164,12 +164,19 @@ def adaptive_max_pool(x, output_size):
 
 
 def _maxima(x, places, output_size):
-    """The largest element of each of the windows at `places` of every plane or volume, and where it stands."""
+    """The largest element of each of the windows at `places` of every plane or volume, and where it stands.
+
+    Of several NaN it is the last one that stands, in eager PyTorch's pooling.
+    """
     rank = len(output_size)
     lead = list(x.shape[: x.dim() - rank])
     flat = x.reshape(*lead, math.prod(x.shape[x.dim() - rank :]))
     windows = flat[..., places.reshape(-1)].reshape(*lead, *places.shape)
     values, winner = torch.max(windows, -1)
+    if x.dtype.is_floating_point:
+        number = torch.arange(1, windows.shape[-1] + 1, device=x.device)
+        last = torch.where(windows != windows, number, 0).amax(-1)
+        winner = torch.where(last > 0, last - 1, winner)
     indices = torch.gather(places.expand(*lead, *places.shape), -1, winner.unsqueeze(-1)).squeeze(-1)
     return values.reshape(*lead, *output_size), indices.reshape(*lead, *output_size)
 

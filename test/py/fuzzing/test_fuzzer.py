@@ -347,6 +347,19 @@ class TestNoticing:
         made = replace(program("v0 = x0.exp()", x0=of("x0")), path="onnx")
         assert execution.run(made).kind == kind
 
+    def test_what_aot_autograd_makes_instead(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A view of an input that a mask fills: AOTAutograd of PyTorch 2.13 leaves both as they were."""
+        inputs = {"x0": of("x0", ()), "x1": of("x1", (), "bool")}
+        made = program("v0 = x0.expand((2,))", "x0.masked_fill_(x1, 1)", rounding="exact", **inputs)
+        made = replace(made, path="torch.compile", outputs=("v0",), seed=2)
+        statements = (made.statements[0], Statement((), "x0.masked_fill_(x1, 1)", "exact"))
+        made = replace(made, statements=statements)
+        assert execution.run(made).kind in ("ok", "invalid")
+        monkeypatch.setitem(
+            paths.COMPILERS, "torch.compile", lambda f, args: lambda *given: [v * 2 for v in f(*given)]
+        )
+        assert execution.run(made).kind == "wrong"
+
     def test_buffers_that_may_be_anything_do_not_make_the_next_call_wrong(self) -> None:
         buffer = replace(of("w1", (4,)), role="parameter")
         made = program("v0 = w1.add_(x0 * 3e38 * 2)", rounding="sum", x0=of("x0", (4,)))

@@ -99,6 +99,7 @@ def test_indices_of_extremes_are_those_of_nan(dtype):
     )
     if dtype in (torch.float32, torch.float64):
         agree([lambda x: F.max_pool2d(x, 2, return_indices=True), lambda x: F.max_pool2d(x, 3, 1, 1)], image)
+        agree([lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True)], image)
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
