@@ -34,9 +34,9 @@ class MeasureOptions:
     compile_timeout_s: int = 30
     run_timeout_s: float = 10.0
     seconds: float = 0.1
-    rounds: int = 6
+    rounds: int = 10
     stop: float = 3.0
-    kept: tuple[tuple[int, float], ...] = ((1, 1.5), (3, 1.15))
+    kept: tuple[tuple[int, float], ...] = ((2, 2.0), (5, 1.25))
     compilers: int = 0
     compiling: str = "tilewright.compiler.profiler.compile:compile_candidate"
     measuring: str = MEASURING

@@ -61,12 +61,8 @@ class Stream:
     def _time(self, request: Message) -> list[float]:
         """Microseconds per round, until time is up, or until the best is out of reach by a factor of `kept`."""
         bench, best = self._bench, request["best_us"]
-        if best is not None and bench.checked_us > request["stop"] * best:
-            # The first call may be slow for another reason: unless it was very slow, the second one decides.
-            is_hopeless = bench.checked_us > _HOPELESS * request["stop"] * best + _FIRST_CALL_US
-            us = bench.checked_us if is_hopeless else bench.once(1)
-            if us > request["stop"] * best:
-                return [us]
+        if best is not None and (us := self._out_of_reach(request["stop"] * best)) is not None:
+            return [us]
         rounds: list[float] = []
         deadline = time.perf_counter() + request["seconds"]
         for done in range(1, request["rounds"] + 1):
@@ -77,6 +73,17 @@ class Stream:
             if behind or time.perf_counter() > deadline:
                 break
         return rounds
+
+    def _out_of_reach(self, limit_us: float) -> float | None:
+        """What the kernel takes where its first call, and the next one, are above the limit; None where it may be fast.
+
+        The first call may be slow for another reason: unless it was very slow, the second one decides.
+        """
+        bench = self._bench
+        first = bench.at_least(1) if bench.checked_us is None else bench.checked_us
+        if first > limit_us and first <= _HOPELESS * limit_us + _FIRST_CALL_US:
+            first = bench.at_least(1)
+        return first if first > limit_us else None
 
     def _race(self, request: Message, say: Say) -> Message:
         """Times kernels in turns, every other round backwards: what the machine does meanwhile, it does to all."""

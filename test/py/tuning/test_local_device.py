@@ -93,7 +93,7 @@ def test_equal_objects_are_measured_once(task, store):
 
 
 def test_a_candidate_far_behind_the_best_is_stopped(task, store):
-    """Three thousand times the work: one round, where the fine one has six."""
+    """Three thousand times the work: one round, where the fine one has all."""
     with LocalCpuDevice(resolve("cpu"), quick(seconds=5.0), store) as device:
         fine = asked(device, task, "fine")["fine"]
         slow = asked(device, task, "slow")["slow"]
