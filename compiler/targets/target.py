@@ -155,7 +155,8 @@ class Target:
         """LLVM's feature string: `+f` for what there is, `-f` for what a CPU's name alone would imply."""
         if self.kind != "cpu":
             return ""
-        absent = [f for f in (X86_FEATURES if self.is_x86 else ()) if f not in self.cpu_features]
+        known = (*X86_FEATURES, *_X86_NEVER) if self.is_x86 else ()
+        absent = [f for f in known if f not in self.cpu_features]
         return ",".join([f"+{f}" for f in self.cpu_features] + [f"-{f}" for f in absent])
 
     def to_json(self) -> dict:
@@ -181,6 +182,8 @@ _X86_BEYOND = (
     "avx512bf16", "avx512fp16", "amx-tile", "amx-int8", "amx-bf16", "amx-fp16", "gfni",
 )  # fmt: skip
 X86_FEATURES = (*X86_V4, *_X86_BEYOND)
+_X86_NEVER = ("sse4a",)
+"""What a CPU's name implies and a target does not tell: AMD alone streams single numbers, by SSE4a."""
 
 
 def _maker(module: str, function: str) -> Callable[[], Target]:

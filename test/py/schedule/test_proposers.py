@@ -78,7 +78,10 @@ def test_register_tiles_are_those_of_the_fewest_cycles_among_all_that_fit() -> N
         subject = subject_of(name, "cpu")
         with dispatch_of(name, "cpu").function.context:
             held = subject.registers
-            assert held is not None
+            if held is None:
+                # The registers of AMX hold tiles of one size.
+                assert subject.space.default().text().endswith("tiles")
+                continue
             first, *_ = register_tiles(subject, held, ConstructOptions())
             domains = [np.asarray(k.domain) for k in subject.space.knobs if k.name in held.knobs]
         every = np.stack([g.reshape(-1) for g in np.meshgrid(*domains, indexing="ij")], axis=1)
