@@ -20,8 +20,8 @@ from tilewright.bench.ranking_scores import Spread, judge
 from tilewright.bench.stored_programs import StoredOperator, read_operators
 from tilewright.compiler.errors import TilewrightError
 
-FOLDS, SEEDS = 5, 5
-LEARNED = 256
+FOLDS, SEEDS = 3, 5
+LEARNED = 128
 """Programs of each operator that a model learns from."""
 
 Make = Callable[[str, int], Ranker]
@@ -56,12 +56,15 @@ class Ranked:
         }
 
 
-def files_of(folder: Path, device: str | None) -> list[Path]:
-    """The files of measured programs in a folder, or that of one device; raises TilewrightError where there is none."""
-    found = sorted(folder.glob(f"{device or '*'}.jsonl.xz"))
-    if not found:
-        raise TilewrightError(f"{folder}: expected files named {device or 'DEVICE'}.jsonl.xz, found none")
-    return found
+def files_of(folder: Path, devices: Sequence[str]) -> list[Path]:
+    """The files of measured programs in a folder, or of some devices; raises TilewrightError where one is not there."""
+    found = {path.name.removesuffix(".jsonl.xz"): path for path in sorted(folder.glob("*.jsonl.xz"))}
+    for device in devices or ["DEVICE"] * (not found):
+        if device not in found:
+            raise TilewrightError(
+                f"{folder}: expected files named {device}.jsonl.xz, found {', '.join(found) or 'none'}"
+            )
+    return [path for name, path in found.items() if not devices or name in devices]
 
 
 def rank(operators: Sequence[StoredOperator], name: str, make: Make, sizes: Sizes) -> Ranked:

@@ -24,13 +24,15 @@ _SHOWN = (
 )  # fmt: skip
 _TRANSFERRED = ("debiased top-1", "debiased top-5", "first128 top-1", "first128 top-16")
 
-LEARNERS = ("tile-trees", "trees", "pacm", "momentum-pacm")
-"""Models that searches are replayed with and that are transferred: the rest only rank."""
+LEARNERS = ("tile-trees",)
+"""Models that searches are replayed with and that are transferred; the rest only rank, for networks take minutes to learn."""
 TRANSFERS = (("k80", "v100"), ("k80", "mi50"))
 _REPLAYED = {"v100"}
 
 
-def run(folder: Path, models: Sequence[str], device: str | None, sizes: Sizes, output: Path | None) -> None:
+def run(
+    folder: Path, models: Sequence[str], devices: Sequence[str], sizes: Sizes, output: Path | None
+) -> None:
     """Ranks with each model on each device, and writes after each; raises TilewrightError for what does not exist."""
     names = list(models) or model_names()
     for name in names:
@@ -59,7 +61,7 @@ def run(folder: Path, models: Sequence[str], device: str | None, sizes: Sizes, o
         write(path, data)
 
     with progress.status("reading") as status:
-        for file in files_of(folder, device):
+        for file in files_of(folder, devices):
             status.update(f"reading {file.name}")
             operators = measured_operators(file)
             known[operators[0].target.name] = operators

@@ -33,7 +33,6 @@ SEARCHES = (
     Search("roller", "roller", explored=0.0, batch=BATCH),
     Search("trees, rank", "trees", learns=True, batch=BATCH),
     Search("trees, regression", "trees-regression", learns=True, batch=BATCH),
-    Search("pacm", "pacm", learns=True, batch=BATCH),
     Search("trees, rank, drafted", "trees", learns=True, draft=16, batch=BATCH),
 )
 TRANSFERS = (

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright.bench import measured_programs
+from tilewright.bench import measured_programs, program_features
 from tilewright.bench.measured_programs import as_compiled, steps_of, tiles_of
 from tilewright.bench.roller_construct import workload_of
 from tilewright.bench.suites import roller_rows
@@ -31,6 +31,7 @@ from tilewright.compiler.tuning.features.feature_set import Features, Steps, Tab
 from tilewright.compiler.tuning.roller import evaluate
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 
+SETS = ("knobs", "micro-performance", "statement", "data-flow")
 FEWEST = 20
 """Operators with fewer valid programs are left out: no ranking of them means much."""
 
@@ -71,9 +72,12 @@ class StoredOperator:
             steps = [steps_of(p) for p in self.programs]
             predicted = evaluate(self.workload, as_compiled(self.target), tiles, steps)
             return Table(("us",), ("us",), predicted[:, None])
-        raise TilewrightError(
-            f"stored programs have no features `{name}`; they have knobs, micro-performance"
-        )
+        if name in ("statement", "data-flow"):
+            tiling = program_features.Tiling(self.programs, self.workload, self.target)
+            if name == "data-flow":
+                return program_features.data_flow(tiling)
+            return program_features.statement(tiling, tile_columns(self.programs, self.target))
+        raise TilewrightError(f"stored programs have no features `{name}`; they have {', '.join(SETS)}")
 
 
 def read_operators(path: Path) -> list[StoredOperator]:

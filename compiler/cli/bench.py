@@ -81,7 +81,7 @@ def _names(text: str | None) -> list[str]:
 )
 @click.option(
     "--target",
-    help="The device: with --construct-only  [default: v100], of cost-models  [default: all that --measured has].",
+    help="The device: with --construct-only  [default: v100], those of cost-models  [default: all that --measured has].",
 )
 @click.option(
     "--measured",
@@ -133,7 +133,7 @@ def command(
         from tilewright.bench.cost_models import Sizes
         from tilewright.bench.cost_models_report import run as run_cost_models
 
-        run_cost_models(measured, _names(only), target, Sizes(2, 2, 64) if quick else Sizes(), output)
+        run_cost_models(measured, _names(only), _names(target), Sizes(2, 2, 64) if quick else Sizes(), output)
         return
     if measured:
         raise click.UsageError("--measured needs --construct-only or --suite cost-models")

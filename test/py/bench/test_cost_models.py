@@ -13,16 +13,26 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.bench import ranking_scores, replay, transfer
+from tilewright.bench import program_features, ranking_scores, replay, transfer
 from tilewright.bench.baseline_models import RandomOrder, make_model
 from tilewright.bench.cost_models import Sizes, rank
 from tilewright.bench.cost_models_report import markdown, ranking_tables
 from tilewright.bench.ranking_scores import pool, top, trials_to
 from tilewright.bench.replay import Search
-from tilewright.bench.stored_programs import ReplayDevice, StoredOperator, StoredTask, read_operators
+from tilewright.bench.stored_programs import (
+    SETS,
+    ReplayDevice,
+    StoredOperator,
+    StoredTask,
+    read_operators,
+    tile_columns,
+)
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cost_models.cost_model import Prediction
+from tilewright.compiler.tuning.features.feature_set import Table
+from tilewright.compiler.tuning.operators import matmul
 
 SIZES = ((128, 2048, 1000), (128, 4032, 1000), (65536, 1024, 4096), (65536, 2, 1024))
 CONVS = ((128, 168, 42, 42, 168, 1, 1), (128, 84, 83, 83, 84, 5, 2))
@@ -159,6 +169,47 @@ def test_the_command_writes_a_spread_for_every_figure(folder: Path, tmp_path: Pa
     table = ranking_tables(data)[0]
     assert markdown(table).splitlines()[2].startswith("| model | debiased top-1 |")
     assert len(markdown(table).splitlines()) == 4 + len(table.rows)
+
+
+def test_program_features_follow_the_tiles() -> None:
+    """A product [64, 96] x 32 by blocks of 16 x 8, threads of 4 x 2 results, 8 of the reduction at once in steps of 2."""
+    tiles = {
+        "spatial": [[64, [2, 4, 1, 2]], [96, [1, 4, 2, 1]]], "reduce": [[32, [4, 2]]],
+        "fetch": [[64, 2], [128, 4]], "unroll": 16,
+    }  # fmt: skip
+    tiling = program_features.Tiling([tiles], matmul(64, 96, 32), resolve("v100"))
+    assert tiling.block.tolist() == [[16, 8, 8]] and tiling.thread.tolist() == [[4, 2, 2]]
+    assert tiling.counts.tolist() == [[4 * 12, 4, 4]] and tiling.threads.tolist() == [16]
+    assert tiling.lanes_used.tolist() == [0.5]
+    assert tiling.shared_bytes.tolist() == [4 * (16 * 8 + 8 * 8)]
+    assert tiling.registers.tolist() == [4 * 2 + 2 * 2 + 4 * 2]
+    flow = program_features.data_flow(tiling)
+    assert flow.values.shape == (1, 2 * 2 + 2, len(flow.names))
+    step = {name: flow.values[0, :, n] for n, name in enumerate(flow.names)}
+    assert (2 ** step["bytes of a block"][:2]).round().tolist() == [4 * 16 * 8 * 4, 4 * 8 * 8 * 4]
+    assert step["vector"][:2].tolist() == [4, 2]
+    assert (2 ** step["run"][:2]).round().tolist() == [4 * 8, 4 * 8]
+    assert step["into shared memory"].tolist() == [1, 1, 0, 0, 0, 0] and step["arithmetic"].tolist() == [
+        0,
+        0,
+        0,
+        0,
+        1,
+        0,
+    ]
+    assert step["into global memory"].tolist() == [0] * 5 + [1]
+    table = program_features.statement(tiling, tile_columns([tiles], resolve("v100")))
+    row = dict(zip(table.names, table.matrix[0]))
+    assert 2 ** row["registers"] == pytest.approx(20) and 2 ** row["padded"] == pytest.approx(1)
+    assert 2 ** row["flops of a thread"] == pytest.approx(2 * 16 * 8 * 8 / 16)
+
+
+def test_program_features_are_finite_on_every_target(operators: list[StoredOperator]) -> None:
+    for operator in operators:
+        found = operator.features(frozenset(SETS))
+        for table in found.values():
+            values = table.matrix if isinstance(table, Table) else table.values
+            assert len(values) == len(operator) and np.isfinite(values).all()
 
 
 def test_transfer_holds_operators_out_on_both_devices(folder: Path, operators: list[StoredOperator]) -> None:
