@@ -31,8 +31,9 @@ from tilewright.compiler.tuning.cost_models.cost_model import Samples
 COUNTS = (0, 16, 64)
 """Programs of the target in all."""
 METHODS = ("none", "source", "pooled", "fine-tuned")
-_FOLDS, _GROUPS = 3, {16: 4, 64: 8}
-"""Operators that the target's programs are of, for so many in all: a ranking needs several of one operator."""
+_LEARNED, _FOLDS, _GROUPS = 32, 3, {16: 4, 64: 8}
+"""Programs of each operator of the source that are learned from, at most; operators that the target's programs are of, for so
+many in all: a ranking needs several of one operator."""
 _SCORES = ("debiased top-1", "debiased top-5", "first128 top-1", "first128 top-16")
 
 
@@ -94,7 +95,9 @@ def transfer(
             say(f"{name}: {method}, {count} programs")
             started, figures = time.perf_counter(), {}
             for seed in range(sizes.seeds):
-                scores = _scores(source, target, name, make, seed, count, method, sizes.learned)
+                scores = _scores(
+                    source, target, name, make, seed, count, method, min(_LEARNED, sizes.learned)
+                )
                 for key, value in judge(target, scores, seed).items():
                     if key in _SCORES:
                         figures.setdefault(key, []).append(value)

@@ -37,7 +37,7 @@ def dispatch(name: str, seed: int, count: int = 40) -> MeasuredDispatch:
         ),
     }
     work = operators.matmul(64, 64, 64)
-    return MeasuredDispatch(name, work, resolve("cpu"), us, 100.0, ("",) * count, count, 0.0, sets)  # type: ignore[arg-type]
+    return MeasuredDispatch(name, work, resolve("cpu"), us, (100.0, 100.0), ("",) * count, count, 0.0, sets)  # type: ignore[arg-type]
 
 
 class ReadsKnob(RandomOrder):
@@ -124,6 +124,7 @@ def test_the_command_measures_and_searches(tmp_path: Path, monkeypatch: pytest.M
     (case,) = data["cases"]
     assert case["case"] == "C12" and case["schedules"] == searches.QUICK_SCHEDULES
     assert 0 < case["best_us"] <= case["median_us"]
+    assert case["raced_constructed_us"] > 0 and case["raced_best_us"] > 0
     assert [row["search"] for row in data["searches"]][:2] == ["random", "roller"]
     assert all(1 <= row["trials"]["98%"]["mean"] <= case["schedules"] for row in data["searches"])
     assert output.with_suffix(".png").exists() and output.with_suffix(".sqlite").exists()
