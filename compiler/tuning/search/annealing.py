@@ -22,7 +22,7 @@ class Annealing:
     def __init__(
         self,
         chains: int = 64,
-        steps: int = 32,
+        steps: int = 16,
         temperature: float = 1.0,
         acquisition: Acquisition = mean,
     ):
