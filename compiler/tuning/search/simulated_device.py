@@ -14,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 
 FAULTS = {
@@ -51,6 +52,18 @@ class SimulatedDevice:
         is_shuffled: bool = False,
         seed: int = 0,
     ):
+        shares = {
+            "noise": noise,
+            "crashes": crashes,
+            "hangs": hangs,
+            "is_wrong": is_wrong,
+            "is_lost": is_lost,
+        }
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise TilewrightError(f"expected {name} to be a share from 0 to 1, found {share}")
+        if seed < 0:
+            raise TilewrightError(f"expected seed >= 0, found {seed}")
         self._us_of, self._noise, self._rounds, self._seed = us_of, noise, rounds, seed
         self._final = {"crashes": crashes, "hangs": hangs, "is_wrong": is_wrong}
         self._lost, self._is_shuffled = is_lost, is_shuffled

@@ -52,6 +52,8 @@ def tune(
     for name, value in (("trials", trials), ("seconds", seconds)):
         if value is not None and value <= 0:
             raise TilewrightError(f"expected {name} > 0, found {value}")
+    if seed < 0:
+        raise TilewrightError(f"expected seed >= 0, found {seed}")
     if len({task.key for task in tasks}) < len(tasks):
         raise TilewrightError(
             "two tasks have the same key; let one of them stand for both, with the calls of both"

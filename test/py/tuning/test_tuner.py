@@ -90,9 +90,10 @@ def test_a_search_ends_in_time() -> None:
         ({}, "give it trials or seconds"),
         ({"trials": 0}, "expected trials > 0, found 0"),
         ({"seconds": -1.0}, "expected seconds > 0, found -1.0"),
+        ({"trials": 1, "seed": -1}, "expected seed >= 0, found -1"),
     ],
 )
-def test_a_search_without_an_end_is_refused(given: dict, message: str) -> None:
+def test_a_search_without_an_end_or_a_seed_is_refused(given: dict, message: str) -> None:
     with pytest.raises(TilewrightError, match=message):
         tune([BowlTask()], simulated(), "random", **given)
 
@@ -329,6 +330,11 @@ class TestFinalists:
 
 
 class TestSimulatedDevice:
+    @pytest.mark.parametrize("given", [{"noise": -0.1}, {"crashes": 1.5}, {"seed": -1}])
+    def test_what_is_no_share_and_no_seed_is_refused(self, given: dict) -> None:
+        with pytest.raises(TilewrightError, match=f"expected {next(iter(given))} "):
+            simulated(**given)
+
     def test_a_candidate_fares_the_same_whenever_it_is_asked_for(self) -> None:
         task = BowlTask()
         forward, backward = simulated(noise=0.1, crashes=0.3), simulated(noise=0.1, crashes=0.3)
