@@ -9,6 +9,7 @@ first: one of the candidates that are level is chosen again by the next process,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,14 @@ from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 
 NEAR, MOST, ROUNDS, TIE = 1.05, 5, 9, 1.01
 """How many times the best time a finalist takes at most, how many there are, the rounds they race, and what is level."""
+
+
+@dataclass(frozen=True)
+class Final:
+    """`chosen` is the candidate to use, None where nothing ran; `raced` are those that took turns, if any did."""
+
+    chosen: Outcome | None
+    raced: tuple[Outcome, ...] = ()
 
 
 @runtime_checkable
@@ -32,7 +41,7 @@ def finalists(task: SearchTask, outcomes: Sequence[Outcome]) -> list[Outcome]:
     ran = sorted((o for o in outcomes if o.rounds_us), key=lambda o: (o.us, o.point))
     distinct = {o.object or repr(o.point): o for o in reversed(ran)}
     near = sorted((o for o in distinct.values() if o.us <= NEAR * ran[0].us), key=lambda o: (o.us, o.point))
-    constructed = _constructed(task)
+    constructed = constructed_point(task)
     return sorted(near[:MOST], key=lambda o: (o.point != constructed, o.point))
 
 
@@ -45,27 +54,31 @@ def winner(rounds_us: np.ndarray, tie: float = TIE) -> int:
     return int(np.flatnonzero(np.median(rounds_us / best, axis=1) <= tie)[0])
 
 
-def chosen(
-    task: SearchTask, outcomes: Sequence[Outcome], device: object, rounds: int = ROUNDS
-) -> Outcome | None:
-    """The candidate to use; None where nothing ran.
+def decide(task: SearchTask, outcomes: Sequence[Outcome], device: object, rounds: int = ROUNDS) -> Final:
+    """Which candidate to use.
 
-    A device that cannot race decides by the rounds that are known. A finalist that fails in the race is out.
+    A device that cannot race decides by the rounds that are known. On one that can, the constructed schedule races as
+    well: nothing slower is used, whether the search came by it or not. A finalist that fails in the race is out.
     """
     final = finalists(task, outcomes)
-    if not final:
-        return None
-    if len(final) == 1 or not isinstance(device, RacingDevice):
-        return final[winner(np.asarray([[o.us] for o in final]))]
+    if not isinstance(device, RacingDevice):
+        return Final(final[winner(np.asarray([[o.us] for o in final]))] if final else None)
+    constructed = constructed_point(task)
+    if constructed and all(o.point != constructed for o in final):
+        final.insert(0, Outcome(task.key, constructed))
+    if len(final) < 2:
+        return Final(final[0] if final and final[0].rounds_us else None)
     raced = device.race(task, [np.asarray(o.point, dtype=np.int64) for o in final], rounds)
-    ran = [(o, r) for o, r in zip(final, raced) if r.rounds_us]
+    ran = [outcome for outcome in raced if outcome.rounds_us]
     if not ran:
-        return None
-    shared = min(len(r.rounds_us) for _, r in ran)
-    return ran[winner(np.asarray([r.rounds_us[:shared] for _, r in ran]))][0]
+        return Final(None, tuple(raced))
+    shared = min(len(outcome.rounds_us) for outcome in ran)
+    number = winner(np.asarray([outcome.rounds_us[:shared] for outcome in ran]))
+    return Final(ran[number], tuple(raced))
 
 
-def _constructed(task: SearchTask) -> tuple[int, ...]:
+def constructed_point(task: SearchTask) -> tuple[int, ...]:
+    """The point that is used without a search; () where the space has none for it."""
     try:
         return tuple(map(int, task.space.point(task.space.default())))
     except ScheduleError:

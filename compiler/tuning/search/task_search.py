@@ -58,6 +58,11 @@ class TaskSearch:
         trials = [*self._trials[:-1], self._trials[-1] + flying] if self._trials else []
         return gain(self.task.calls, self._best_us, trials, self.task.limit_us)
 
+    @property
+    def least_us(self) -> float:
+        """What a model's run spends on the task at least, the longest first among those of which nothing is known."""
+        return self.task.calls * self.task.limit_us
+
     def propose(self, count: int) -> list[np.ndarray]:
         """The next batch, which is in flight from now on; none, and the task is exhausted, where there are no more.
 

@@ -34,12 +34,14 @@ class TaskResult:
     """What a search found for one task: every outcome in the order of its proposals, and the one to use.
 
     `chosen` is None where nothing ran. `stopped` is why there are no more trials: "budget", "exhausted" or "interrupted".
+    `raced` are those that took turns to decide it: their rounds compare, where times of the search may not.
     """
 
     task: SearchTask
     outcomes: tuple[Outcome, ...]
     chosen: Outcome | None
     stopped: str
+    raced: tuple[Outcome, ...] = ()
 
     @property
     def trials(self) -> int:

@@ -18,12 +18,14 @@ import numpy as np
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
-from tilewright.compiler.tuning.search.finalists import chosen
+from tilewright.compiler.tuning.search.finalists import decide
 from tilewright.compiler.tuning.search.search_task import Device, Outcome, SearchTask
 from tilewright.compiler.tuning.search.strategies import Strategy, strategy_named
 from tilewright.compiler.tuning.search.task_search import Point, TaskSearch
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
 
+_FIRST = 4
+"""Candidates of a task's first batch where there are other tasks: what it is worth is known after that."""
 _AT_ONCE = 2
 """Batches in flight: one is measured while the next one is compiled."""
 
@@ -129,13 +131,15 @@ class _Tuner:
                     batch.search.take(came)
         results = []
         for search in self._searches:
-            # Who interrupted a search does not want to wait for a race.
-            racing = None if is_interrupted else self._device
-            stopped = "interrupted" if is_interrupted else "exhausted" if search.is_exhausted else "budget"
             outcomes = search.state.outcomes
-            results.append(
-                TaskResult(search.task, tuple(outcomes), chosen(search.task, outcomes, racing), stopped)
-            )
+            try:
+                # Who interrupted a search does not want to wait for a race.
+                final = decide(search.task, outcomes, None if is_interrupted else self._device)
+            except KeyboardInterrupt:
+                is_interrupted = True
+                final = decide(search.task, outcomes, None)
+            stopped = "interrupted" if is_interrupted else "exhausted" if search.is_exhausted else "budget"
+            results.append(TaskResult(search.task, tuple(outcomes), final.chosen, stopped, final.raced))
         return TuneResult(tuple(results), time.monotonic() - self._start, is_interrupted)
 
     def _search(self) -> None:
@@ -170,10 +174,12 @@ class _Tuner:
             open_ = [search for search in self._searches if not search.is_exhausted]
             if not open_:
                 return
-            search = max(open_, key=lambda search: search.gain)
+            search = max(open_, key=lambda search: (search.gain, search.least_us))
             if search.state.in_flight:  # it learns from that batch first
                 return
-            points = search.propose(min(count, self._strategy.batch))
+            is_known = search.state.outcomes or len(self._searches) == 1
+            batch = self._strategy.batch if is_known else min(_FIRST, self._strategy.batch)
+            points = search.propose(min(count, batch))
             if points:
                 self._flying.append(_Batch(search, points))
                 self._device.submit(search.task, points)

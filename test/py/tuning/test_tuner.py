@@ -142,7 +142,7 @@ class TestTasks:
 
     @pytest.mark.parametrize("name", ["autotvm", "pruner"])
     def test_a_model_of_knobs_is_one_of_each_task(self, name: str) -> None:
-        result = tune([BowlTask("a"), BowlTask("b", 5.0)], simulated(), strategy(name), trials=160)
+        result = tune([BowlTask("a"), BowlTask("b", 1.5)], simulated(), strategy(name), trials=240)
         assert all(found.best_us < 1.1 * found.task.fastest_us for found in result.tasks)
 
     def test_a_model_of_knobs_that_knows_a_task_is_refused_for_two(self) -> None:
@@ -309,7 +309,7 @@ class TestFinalists:
             Outcome("bowl", (0, 0, 0, -1), (10.0,), object="a"),
             Outcome("bowl", constructed, (10.05,)),
         ]
-        found = finalists.chosen(task, outcomes, None)
+        found = finalists.decide(task, outcomes, None).chosen
         assert found is not None and found.point == constructed
 
     def test_equal_objects_are_one_finalist(self) -> None:
@@ -324,9 +324,10 @@ class TestFinalists:
                 )
 
         outcomes = [Outcome("bowl", (n, 0, 0, -1), (10.0 + n / 10,)) for n in range(2)]
-        found = finalists.chosen(BowlTask(), outcomes, Failing(bowl_us))
-        assert found is not None and found.point == (1, 0, 0, -1)
-        assert finalists.chosen(BowlTask(), outcomes[:0], None) is None
+        found = finalists.decide(BowlTask(), outcomes, Failing(bowl_us))
+        assert found.chosen is not None and found.chosen.point != found.raced[0].point
+        assert found.raced[0].error == "hung"
+        assert finalists.decide(BowlTask(), outcomes[:0], None).chosen is None
 
 
 class TestSimulatedDevice:
