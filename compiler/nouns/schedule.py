@@ -51,6 +51,10 @@ LOOPS: dict[str, tuple[str, ...]] = {
 THROUGH_MEMORY = ("along", "scalar")
 """Those of `LOOPS` whose results may be streamed: the others store theirs from registers."""
 
+ONE_ORDER = ("products", "dots", "windows", "tiles", "scalar")
+"""Those of `LOOPS` that sum in one order, whatever their sizes and the tile of an rTask are. Attention's is that of its
+blocks of keys. What is left over of a tile is summed in another order by the others."""
+
 Value = int | str | bool | list["Value"] | list[int] | dict[str, "Value"]
 
 

@@ -13,7 +13,7 @@ knob's value leaves it no meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -137,6 +137,29 @@ class Space(Generic[Made]):
         """The schedule to use without a search."""
         return self.constructed
 
+    def held(self, names: Collection[str]) -> Space[Made]:
+        """The points that have the default's values in these knobs; what a value that is left out gives a meaning is gone."""
+        values = self.columns(self.point(self.constructed)[None])
+        knobs: list[Knob] = []
+        for knob in self.knobs:
+            domains = {kept.name: kept.domain for kept in knobs}
+            if knob.when is not None and knob.when[1] not in domains.get(knob.when[0], ()):
+                continue
+            value = values[knob.name][0].item()
+            held = knob.name in names and value in knob.domain
+            knobs.append(replace(knob, domain=(value,), usual=0) if held else knob)
+        kept = {knob.name for knob in knobs}
+        absent = {k.name: 0 if k.is_ordered else "" for k in self.knobs if k.name not in kept}
+
+        def constraint(of: Constraint) -> Constraint:
+            def broken(columns: Columns) -> np.ndarray:
+                count = len(next(iter(columns.values()))) if columns else 0
+                return of.broken({**columns, **{name: np.full(count, v) for name, v in absent.items()}})
+
+            return Constraint(of.rules, broken)
+
+        return replace(self, knobs=tuple(knobs), constraints=tuple(map(constraint, self.constraints)))
+
     # Points and schedules.
 
     def schedule(self, point: np.ndarray) -> Made:
@@ -255,7 +278,8 @@ class Space(Generic[Made]):
         """What `repaired` makes of each point, and whether that is legal: [n, knobs] and [n]."""
         points = points.copy()
         number_of = {knob.name: number for number, knob in enumerate(self.knobs)}
-        fields = np.asarray([number_of[rule.field] for rule in self.rules], dtype=np.int64)
+        # No point breaks a rule of a knob that `held` has left out.
+        fields = np.asarray([number_of.get(rule.field, 0) for rule in self.rules], dtype=np.int64)
         ordered = np.asarray([knob.is_ordered for knob in self.knobs])
         open_, lost = np.arange(len(points)), np.zeros(len(points), dtype=bool)
         while len(open_):

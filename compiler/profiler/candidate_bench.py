@@ -26,8 +26,8 @@ class MeasureOptions:
     One is timed for at most `rounds`. Where its first run takes more than `stop` times the best it is not timed further,
     nor where after so many rounds it is behind by more than the factor: `kept` are (rounds, factor). `compilers` are
     threads that hand candidates to workers, 0 for as many as the cores that measuring leaves; where it leaves none, what is
-    compiled and what is measured take turns. `device` names what
-    measures, and is part of what its records are kept under.
+    compiled and what is measured take turns. `device` names what measures, and is part of what its records are kept under.
+    `exact` lets none win a race whose results are not the bits of the first schedule's.
     """
 
     threads: int = 1
@@ -42,6 +42,7 @@ class MeasureOptions:
     measuring: str = MEASURING
     device: str = ""
     device_index: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,12 +102,17 @@ class CandidateBench:
         racing, found = list(range(len(kernels))), [Tried() for _ in kernels]
         while racing:
             entries = [to_message(kernels[n].kernel, kernels[n].tasks) for n in racing]
-            request = {"stream": "race", "kernels": entries, "rounds": rounds}
+            request = {
+                "stream": "race",
+                "kernels": entries,
+                "rounds": rounds,
+                "exact": self._options.exact,
+            }
             done = self._asked(facts, first, request, len(racing))
             for number, tried in zip(racing, done):
                 found[number] = tried
             out = [n for n in racing if found[n].error]
-            if not out or not found[out[0]].is_own:
+            if not out:
                 break
             racing = [n for n in racing if n not in out]
         return found
@@ -137,7 +143,7 @@ class CandidateBench:
                         raise _Gone(str(message["error"]))
                     if "error" in message:
                         place = message.get("place", place)
-                        return self._blamed(place, count, str(message["error"]))
+                        return self._blamed(place, count, str(message["error"]), message.get("is_own", True))
                     if "rounds_us" in message:
                         return [Tried(_microseconds(message["rounds_us"]))]
                     if "raced_us" in message:
@@ -156,8 +162,8 @@ class CandidateBench:
         return [Tried(error=gone, is_own=False, is_final=False)] * count
 
     @staticmethod
-    def _blamed(place: int, count: int, error: str) -> list[Tried]:
-        return [Tried(error=error) if number == place else Tried() for number in range(count)]
+    def _blamed(place: int, count: int, error: str, is_own: bool = True) -> list[Tried]:
+        return [Tried(error=error, is_own=is_own) if number == place else Tried() for number in range(count)]
 
     def _begin(self, facts: DispatchFacts, first: LoweredKernel) -> str | None:
         """Sets the process up for a dispatch; returns why its first kernel gives nothing to compare with.

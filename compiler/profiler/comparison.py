@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+OTHER_BITS = "it rounds otherwise than the first schedule, and its results are to be the same bits"
 EPSILON = {
     "f64": 2.0**-52,
     "f32": 2.0**-23,

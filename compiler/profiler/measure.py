@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.profiler.comparison import difference
+from tilewright.compiler.profiler.comparison import OTHER_BITS, difference
 from tilewright.compiler.profiler.guarded_buffers import (
     Buffer,
     Strided,
@@ -121,8 +121,11 @@ class Bench:
                 raise WildWrite("it changed what it reads")
         return [result.array.copy() for result in self.results]
 
-    def judge(self, number: int) -> str | None:
-        """Why a candidate is not used; None where it computes what the first one does. Raises Untrusted."""
+    def judge(self, number: int, exact: bool = False) -> str | None:
+        """Why a candidate is not used; None where it computes what the first one does. Raises Untrusted.
+
+        What is `exact` computes the same bits: no other order of sums.
+        """
         try:
             self.load(number)
             if number == 0:
@@ -136,7 +139,11 @@ class Bench:
                 raise Untrusted(str(error)) from error
             return str(error)
         wrong = self.differs(found)
-        return wrong and f"wrong result: {wrong}"
+        if wrong is not None:
+            return f"wrong result: {wrong}"
+        if exact and any(a.tobytes() != b.tobytes() for a, b in zip(found, self.expected)):
+            return OTHER_BITS
+        return None
 
     def differs(self, found: Sequence[np.ndarray]) -> str | None:
         """Why these are other results than the first candidate's; None where rounding explains it."""

@@ -5,7 +5,7 @@
     {"stream": "race", "kernels": [...], ...}        -> {"raced_us": [...]}    in turns, or {"error": why, "place": whose}
 
 `{"running": place}` says whom to blame for what follows. After `"last": true` the process is not to be used any more;
-with `"stale": true` the fault lies with it, and not with the candidate.
+with `"stale": true` the fault lies with it, and not with the candidate. `"is_own": false` is said of what others may use.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.compiler.profiler.comparison import OTHER_BITS
 from tilewright.compiler.profiler.guarded_buffers import Untrusted
 from tilewright.compiler.profiler.processes import Message
 
@@ -88,7 +89,7 @@ class Stream:
     def _race(self, request: Message, say: Say) -> Message:
         """Times kernels in turns, every other round backwards: what the machine does meanwhile, it does to all."""
         kernels = request["kernels"]
-        fault = self._judge(kernels, say)
+        fault = self._judge(kernels, say, request["exact"])
         try:
             if fault is not None:
                 return fault
@@ -102,19 +103,19 @@ class Stream:
         finally:
             self._forget(len(kernels))
 
-    def _judge(self, kernels: Sequence[Message], say: Say) -> Message | None:
+    def _judge(self, kernels: Sequence[Message], say: Say, exact: bool = False) -> Message | None:
         """What to say of the first kernel that is not to be used; None where all compute what the first one does."""
         bench = self._bench
         bench.request["kernels"][1:] = kernels
         for place in range(len(kernels)):
             say({"running": place})
-            error = bench.judge(1 + place)
+            error = bench.judge(1 + place, exact)
             if error is None:
                 continue
             if changed := bench.differs(bench.compute(0)):
                 # An earlier candidate has changed what results are compared with.
                 return {"error": f"the first kernel's result changed: {changed}", "last": True, "stale": True}
-            return {"error": error, "place": place}
+            return {"error": error, "place": place, "is_own": error != OTHER_BITS}
         return None
 
     def _forget(self, count: int) -> None:

@@ -10,6 +10,7 @@ of the points in question, and sizes are held against them for all points at onc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
-from tilewright.compiler.nouns.schedule import LOOPS, THROUGH_MEMORY, Reduction, Schedule
+from tilewright.compiler.nouns.schedule import LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
@@ -84,6 +85,14 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
     if knobs and knobs[-1].name == _STREAM:
         constraints.append(_streaming(cuts, target, whole, [r.name for r in reductions]))
     return Space(tuple(knobs), tuple(constraints), write, read, constructed)
+
+
+def order_knobs(space: Space) -> set[str]:
+    """The knobs of such a space that say in which order the dispatch's reductions sum."""
+    kinds = {reduction.loops for reduction in space.default().reductions}
+    if kinds <= {*ONE_ORDER, "attention"}:
+        return {k.name for k in space.knobs if re.fullmatch(r"reductions\[\d+\](\.attention\.keys)?", k.name)}
+    return {knob.name for knob in space.knobs if knob.name != _STREAM}
 
 
 def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:

@@ -48,7 +48,8 @@ class DispatchTask:
     """Dispatches of one `workload` on a target, of which the first stands for all; `calls` counts those of a model's run.
 
     They are operations of `module`, which has to live as long as they do. `constructed` is the schedule that is used without a search. `residence` names for every argument the memory that it
-    comes from, as in a `Record`; `rotate_bytes` of weights pass between two calls.
+    comes from, as in a `Record`; `rotate_bytes` of weights pass between two calls. A `bitwise` task has only schedules that sum
+    in the order of the constructed one.
     """
 
     module: ir.Module
@@ -60,6 +61,7 @@ class DispatchTask:
     residence: tuple[str, ...]
     rotate_bytes: int
     proposals: Proposals | None = None
+    bitwise: bool = False
 
     @property
     def function(self) -> ir.Operation:
@@ -82,7 +84,8 @@ class DispatchTask:
     def _space(self, function: ir.Operation) -> Space:
         made = gpu_space.dispatch_space if self.target.is_cuda else cpu_space.dispatch_space
         with function.context, function.location:
-            return made(function, self.target, self.constructed)
+            space = made(function, self.target, self.constructed)
+        return space.held(cpu_space.order_knobs(space)) if self.bitwise else space
 
     def schedules(self, points: np.ndarray) -> list[Schedule]:
         """What candidates [n, knobs] are."""
@@ -168,17 +171,23 @@ class DispatchTask:
 
 
 def dispatch_tasks(
-    module: ir.Module, target: Target, proposals: Proposals | None = None
+    module: ir.Module, target: Target, proposals: Proposals | None = None, bitwise: bool = False
 ) -> list[DispatchTask]:
     """The dispatches that @main calls and that have more than one schedule, each workload once.
 
     The module is past the phase `schedule`. One whose schedule no space has was written by hand, and keeps it.
     """
+    if bitwise and target.kind != "cpu":
+        raise TilewrightError(
+            f"bitwise: in which order a kernel sums is known of CPUs, found `{target.name}`; leave the option out"
+        )
     with module.context, ir.Location.unknown(module.context):
-        return list(_found(module, target, proposals))
+        return list(_found(module, target, proposals, bitwise))
 
 
-def _found(module: ir.Module, target: Target, proposals: Proposals | None) -> Iterable[DispatchTask]:
+def _found(
+    module: ir.Module, target: Target, proposals: Proposals | None, bitwise: bool
+) -> Iterable[DispatchTask]:
     rotate_bytes = weight_bytes(module)
     level = weight_level(target, rotate_bytes)
     calls = calls_of_main(module)
@@ -209,6 +218,7 @@ def _found(module: ir.Module, target: Target, proposals: Proposals | None) -> It
             residence,
             rotate_bytes,
             proposals,
+            bitwise,
         )
         if len(task.space.knobs) and constructed in task.space:
             found[workload.key] = task
