@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,26 +14,34 @@ from typing import Any
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
 from tilewright.compiler.dialects.choice_attribute import ask_choices
-from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
 from tilewright.compiler.importers import Imported
-from tilewright.compiler.nouns.choices import Choices
+from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
+from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
+from tilewright.compiler.profiler.schedule_search import (
+    Searched,
+    SearchOptions,
+    apply_lock,
+    search_schedules,
+    searched,
+)
 from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve
+from tilewright.compiler.tuning.lockfile import Lock
+from tilewright.compiler.tuning.search.tune_result import OnEvent, TuneResult
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import DENORMALS, Package
+from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
-
-OPT_LEVELS = ("O0", "O1", "O2", "O3")
 
 
 def compile(
@@ -44,7 +54,12 @@ def compile(
     `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
     may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
     a CUDA graph. With `denormals="flush"` calls on a CPU take denormal numbers for zeros. `choices` is a mapping of what is
-    to be chosen to values, or the path of a JSON file (see docs/choices.md). Raises UnsupportedError listing every operator that cannot be compiled, ModelImportError for a malformed model.
+    to be chosen to values, or the path of a JSON file (see docs/choices.md).
+
+    `opt` is "O0" (schedules are constructed), "O1" (the best of a few, measured) or "O2" (searched on this machine for `budget`
+    seconds, or until `trials` candidates were tried; `strategy`, `cost_model`, `seed` and `bitwise` say how, see
+    docs/tuning.md). `lock` is the file of an earlier search, whose schedules are used again. Raises UnsupportedError
+    listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
     prepare()
@@ -84,14 +99,19 @@ def compile_imported(
     device: Any = None,
 ) -> CompiledModel:
     """Compiles an imported model, or takes it from the cache, and binds its weights; `device` is the GPU to bind to."""
-    options = check_options(options)
-    cuda_graph = options.pop("cuda_graph", None)  # how the code is run, not what it is
-    described = generated_for(target)
-    package = compile_package(imported.module, described, options)
+    checked = check_options(options)
+    cuda_graph = checked.pop("cuda_graph", None)  # how the code is run, not what it is
+    described = lock_target(checked) if "lock" in checked and target == "cpu" else generated_for(target)
+    package = compile_package(imported.module, described, checked)
     executable = bind(
         package, list(imported.weights), device=None if described.emulated else device, cuda_graph=cuda_graph
     )
     return CompiledModel(executable, imported.signature, imported.state, imported.weights)
+
+
+def lock_target(options: dict[str, Any]) -> Target:
+    """The target that the lock of checked options is for, as it was when that was tuned."""
+    return generated_for(Lock.from_text(options["lock"]).target)
 
 
 def generated_for(target: Target | str) -> Target:
@@ -117,27 +137,96 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
         )
     asked = settings()
     start = time.perf_counter()
-    profiling = profiler_options(target) if options.get("opt", "O0") != "O0" else None
-    if profiling is None:
+    decide = decision(target, options)
+    if decide is None:
         options = {**options, "opt": "O0"}
     key = None if asked.dump or asked.override else package_cache.package_key(module, target, options)
     package = package_cache.find(key) if key else None
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
-    ask_precision(module, options.get("precision", "f32"))
-    if options.get("choices") is not None:
-        ask_choices(module, options["choices"])
-    if not options.get("winograd", True):
-        keep_direct(module)
-    package = phases.compile_module(module, target, phases.Report(), profiling=profiling)
-    package = replace(package, denormals=options.get("denormals", "keep"))
+    package = _compiled(module, target, options, decide)
     if key:
         package_cache.store(key, package)
     return package
 
 
-def profiler_options(target: Target) -> ProfilerOptions | None:
+def _compiled(module: Any, target: Target, options: dict[str, Any], decide: phases.Decide | None) -> Package:
+    ask_precision(module, options.get("precision", "f32"))
+    if options.get("choices") is not None:
+        ask_choices(module, options["choices"])
+    if not options.get("winograd", True):
+        keep_direct(module)
+    package = phases.compile_module(module, target, phases.Report(), decide=decide)
+    return replace(package, denormals=options.get("denormals", "keep"))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A model compiled with the schedules that a search found, the lock that compiles it so again, and what was found."""
+
+    model: CompiledModel
+    lock: Lock
+    result: TuneResult
+
+
+def tune_imported(
+    imported: Imported,
+    target: Target | str = "cpu",
+    options: dict[str, Any] | None = None,
+    on_event: OnEvent | None = None,
+    on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None,
+) -> Tuned:
+    """Compiles an imported model at O2, whatever is in the cache, telling `on_event` of every batch.
+
+    Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
+    """
+    checked = check_options({"opt": "O2", **(options or {})})
+    cuda_graph = checked.pop("cuda_graph", None)
+    described = generated_for(target)
+    if described.is_cuda:
+        measuring_gpu(described)
+    found: list[Searched] = []
+
+    def decide(module: Any, target: Target) -> Mapping[str, Decision]:
+        found.append(
+            search_schedules(module, target, search_options(checked), on_event=on_event, on_tasks=on_tasks)
+        )
+        return found[0].decisions
+
+    package = _compiled(imported.module, described, checked, decide)
+    executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
+    model = CompiledModel(executable, imported.signature, imported.state, imported.weights)
+    return Tuned(model, found[0].lock(described), found[0].result)
+
+
+def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
+    """What replaces the constructed schedules at a level; None at O0, and, with a warning, where nothing here measures."""
+    if "lock" in options:
+        return partial(apply_lock, lock=Lock.from_text(options["lock"]))
+    level = options.get("opt", "O0")
+    if level == "O0":
+        return None
+    profiling = profiler_options(target, level)
+    if profiling is None:
+        return None
+    return phases.profiled(profiling) if level == "O1" else searched(search_options(options))
+
+
+def search_options(options: dict[str, Any]) -> SearchOptions:
+    """The search that checked options ask for."""
+    return SearchOptions(
+        seconds=options.get("budget"),
+        trials=options.get("trials"),
+        strategy=options.get("strategy", ""),
+        cost_model=options.get("cost_model", ""),
+        seed=options.get("seed", 0),
+        bitwise=options.get("bitwise", False),
+        threads=num_threads(),
+    )
+
+
+def profiler_options(target: Target, level: str = "O1") -> ProfilerOptions | None:
     """How candidates for a target are measured here; None, with a warning, when nothing here runs them."""
     compiled = ProfilerOptions(threads=num_threads(), device=processor())
     if not target.is_cuda:
@@ -145,37 +234,6 @@ def profiler_options(target: Target) -> ProfilerOptions | None:
     try:
         device, index = measuring_gpu(target)
     except DeviceError as reason:
-        warnings.warn(f"opt O1: {reason}; the constructed schedules are kept unmeasured", stacklevel=4)
+        warnings.warn(f"opt {level}: {reason}; the constructed schedules are kept unmeasured", stacklevel=4)
         return None
     return replace(compiled, measuring=MEASURING_ON_GPU, device=device, device_index=index)
-
-
-def check_options(options: dict[str, Any] | None) -> dict[str, Any]:
-    """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
-    given = {"opt": "O0", "precision": "f32", "winograd": True, "denormals": "keep", **(options or {})}
-    unknown = sorted(set(given) - {"choices", "cuda_graph", "denormals", "opt", "precision", "winograd"})
-    if unknown:
-        raise TilewrightError(
-            f"unknown option `{unknown[0]}`; the options are: choices, cuda_graph, denormals, opt, precision, target, "
-            "winograd, and strict under torch.compile"
-        )
-    if given.get("choices") is not None:
-        given["choices"] = dict(Choices.of(given["choices"]).values)
-    if given.get("cuda_graph") not in (None, True, False, "auto"):
-        raise TilewrightError(f"cuda_graph: expected True, False or auto, found `{given['cuda_graph']}`")
-    if not isinstance(given["winograd"], bool):
-        raise TilewrightError(f"winograd: expected True or False, found `{given['winograd']}`")
-    if given["denormals"] not in DENORMALS:
-        raise TilewrightError(
-            f"denormals: expected one of {', '.join(DENORMALS)}, found `{given['denormals']}`"
-        )
-    if given["precision"] not in PRECISIONS:
-        raise TilewrightError(
-            f"precision: expected one of {', '.join(PRECISIONS)}, found `{given['precision']}`"
-        )
-    if given["opt"] not in OPT_LEVELS:
-        raise TilewrightError(f"opt: expected one of {', '.join(OPT_LEVELS)}, found `{given['opt']}`")
-    if given["opt"] in ("O2", "O3"):
-        warnings.warn(f"opt {given['opt']}: schedules are not searched yet, compiled as O1", stacklevel=3)
-        given["opt"] = "O1"
-    return given

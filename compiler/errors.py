@@ -64,6 +64,10 @@ class RecordError(TilewrightError):
     """A record of a measurement is malformed, or the file of records cannot be read or written."""
 
 
+class LockError(TilewrightError):
+    """A lockfile is malformed, or says something else than the model that is compiled with it."""
+
+
 class CostModelError(TilewrightError):
     """A file that holds no cost model of the kind and version asked for, or candidates without what a model reads."""
 

@@ -6,7 +6,7 @@ import -> graph -> layout -> packing -> dispatch -> schedule -> lower -> package
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -46,6 +46,9 @@ from tilewright.compiler.tuning.cpu.winograd_choice import WinogradMachine
 from tilewright.compiler.workers.compile_kernels import compile_kernels
 from tilewright.compiler.workers.modules import run_phase
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
+
+Decide = Callable[[ir.Module, Target], Mapping[str, Decision]]
+"""Puts other schedules on the dispatches of a module, and tells what it decided of each, by name."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +212,9 @@ def compile_module(
     target: Target,
     report: Report | None = None,
     first: str = "graph",
-    profiling: ProfilerOptions | None = None,
+    decide: Decide | None = None,
 ) -> Package:
-    """All phases: a module with @main on linalg-on-tensors to a package; `profiling` measures candidate schedules.
+    """All phases: a module with @main on linalg-on-tensors to a package; `decide` may replace the constructed schedules.
 
     Workers run them: `run_phases` here would end this process where MLIR crashes.
     """
@@ -220,20 +223,24 @@ def compile_module(
         start = time.perf_counter()
         run_phase(module, target, phase.name, phase.pipeline(target))
         report.add(phase.name, time.perf_counter() - start)
-    if profiling is not None:
-        profile_schedules(module, target, report, profiling)
+    if decide is not None:
+        start = time.perf_counter()
+        with module.context, ir.Location.unknown(module.context):
+            report.decisions.update(decide(module, target))
+        report.add("decide", time.perf_counter() - start)
+        debug.log(1, f"phase decide: {report.phases_s['decide']:.3f} s, {len(report.decisions)} dispatches")
+        debug.dump_module("5-decide", module)
     return package_module(module, target, report)
 
 
-def profile_schedules(module: ir.Module, target: Target, report: Report, options: ProfilerOptions) -> None:
-    """Puts the measured best of its constructed candidates on every dispatch of the module."""
-    start = time.perf_counter()
-    candidates_of = partial(candidates, target=target)
-    with module.context, ir.Location.unknown(module.context), reporting() as say:
-        report.decisions.update(profile(module, target, candidates_of, options, say))
-    report.add("profile", time.perf_counter() - start)
-    debug.log(1, f"phase profile: {report.phases_s['profile']:.3f} s, {len(report.decisions)} dispatches")
-    debug.dump_module("5-profile", module)
+def profiled(options: ProfilerOptions) -> Decide:
+    """Decides for the measured best of every dispatch's constructed candidates."""
+
+    def decide(module: ir.Module, target: Target) -> Mapping[str, Decision]:
+        with reporting() as say:
+            return profile(module, target, partial(candidates, target=target), options, say)
+
+    return decide
 
 
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:

@@ -84,8 +84,8 @@ class Record:
 
     def __post_init__(self) -> None:
         for name in ("workload", "target"):
-            _expect(name, getattr(self, name), "64 hexadecimal digits", _is_digest)
-        _expect("object", self.object, '64 hexadecimal digits or ""', lambda v: v == "" or _is_digest(v))
+            _expect(name, getattr(self, name), "64 hexadecimal digits", is_digest)
+        _expect("object", self.object, '64 hexadecimal digits or ""', lambda v: v == "" or is_digest(v))
         _expect("threads", self.threads, "an integer from 1 on", lambda v: type(v) is int and 0 < v < 1 << 31)
         _expect("residence", self.residence, "strings", lambda v: all(map(_is_string, v)))
         _expect("rounds_us", self.rounds_us, "numbers > 0", lambda v: all(map(_is_duration, v)))
@@ -170,7 +170,8 @@ def _expect(name: str, value: Any, what: str, holds: Any) -> None:
         raise RecordError(f"{name}: expected {what}, found `{value!r:.80}`")
 
 
-def _is_digest(value: Any) -> bool:
+def is_digest(value: Any) -> bool:
+    """Whether a value is the key of a text, or the digest of an object."""
     return type(value) is str and _DIGEST.fullmatch(value) is not None
 
 

@@ -30,12 +30,17 @@ class Options:
     @classmethod
     def of(cls, options: dict[str, Any] | None, mode: str | None = None) -> Options:
         """Raises TilewrightError for a mode, an option or a value that there is none of."""
-        from tilewright.compiler.driver import check_options, generated_for
+        from tilewright.compiler.driver import generated_for
+        from tilewright.compiler.options import check_options
 
         if mode is not None and mode not in MODES:
             raise TilewrightError(f"mode: expected one of {', '.join(MODES)}, found `{mode}`")
         given = {**MODES[mode or "default"], **(options or {})}
         target, strict = given.pop("target", None), given.pop("strict", False)
+        if "lock" in given:
+            raise TilewrightError(
+                "lock: it is of one model, and torch.compile compiles graphs; use tilewright.compile"
+            )
         if not isinstance(strict, bool):
             raise TilewrightError(f"strict: expected True or False, found `{strict}`")
         if target is not None and target != "cuda":  # which GPU that is, the graph's tensors say

@@ -7,6 +7,7 @@ import torch
 from tilewright.compiler import driver
 from tilewright.compiler.codegen import ptxas
 from tilewright.compiler.codegen.kernel_report import kernel_reports
+from tilewright.compiler.options import check_options
 from tilewright.compiler.targets.target import resolve
 
 ARCH = "sm_90a"
@@ -15,9 +16,7 @@ ARCH = "sm_90a"
 def compile_for(target: str, module: torch.nn.Module, inputs: tuple):
     """The package of a module, and the reports of its kernels."""
     described = resolve(target)
-    package = driver.compile_package(
-        driver.import_model(module, inputs).module, described, driver.check_options({})
-    )
+    package = driver.compile_package(driver.import_model(module, inputs).module, described, check_options({}))
     return package, kernel_reports(package, described)
 
 

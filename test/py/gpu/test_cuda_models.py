@@ -10,6 +10,7 @@ import torch
 
 import tilewright
 from tilewright.compiler import driver
+from tilewright.compiler.options import check_options
 from tilewright.compiler.targets.target import resolve
 from tilewright.runtime.binding import bind
 from tilewright.runtime.cuda import CudaExecutable
@@ -41,7 +42,7 @@ def test_a_model_binds_and_runs(mock, monkeypatch, tmp_path, cache, arch):
     model, tokens = Tokens().half().eval(), torch.randint(0, 30, (4, 250))
     imported = driver.import_model(model, (tokens,))
     with torch.no_grad():
-        package = driver.compile_package(imported.module, resolve(f"cuda:{arch}"), driver.check_options({}))
+        package = driver.compile_package(imported.module, resolve(f"cuda:{arch}"), check_options({}))
     for step in (*package.prepack.steps, *package.main.steps):
         kernel = package.kernels[step.kernel]
         launch = kernel.launch

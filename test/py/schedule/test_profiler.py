@@ -18,6 +18,7 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.options import check_options
 from tilewright.compiler.profiler.comparison import difference, tolerance
 from tilewright.compiler.profiler.processes import Child, ChildLost, MeasuringChild
 from tilewright.compiler.profiler.selection import (
@@ -150,17 +151,12 @@ def test_integers_and_infinities_are_compared_exactly():
 
 class TestOptions:
     def test_o1_is_taken(self, recwarn):
-        assert driver.check_options({"opt": "O1"})["opt"] == "O1"
+        assert check_options({"opt": "O1"})["opt"] == "O1"
         assert not recwarn.list
-
-    @pytest.mark.parametrize("opt", ["O2", "O3"])
-    def test_search_is_not_there_yet(self, opt):
-        with pytest.warns(UserWarning, match="not searched yet, compiled as O1"):
-            assert driver.check_options({"opt": opt})["opt"] == "O1"
 
     def test_an_unknown_level_is_refused(self):
         with pytest.raises(TilewrightError, match="opt: expected one of O0, O1, O2, O3, found `O4`"):
-            driver.check_options({"opt": "O4"})
+            check_options({"opt": "O4"})
 
 
 def test_filters_with_their_transforms_are_made_consistent():

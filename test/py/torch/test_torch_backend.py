@@ -218,6 +218,7 @@ def test_options_and_modes_that_there_are_none_of_raise(how, message):
 @pytest.mark.parametrize("mode", [None, *torch_options.MODES])
 def test_modes_mean_options(mode, monkeypatch):
     from tilewright.compiler import driver
+    from tilewright.compiler.options import check_options
 
     seen = []
     compile_imported = driver.compile_imported
@@ -230,7 +231,7 @@ def test_modes_mean_options(mode, monkeypatch):
     f, x = torch.compile(lambda x: x + 1, backend="tilewright", mode=mode), torch.ones(3)
     torch.testing.assert_close(f(x), x + 1)
     wanted = torch_options.MODES[mode or "default"]
-    assert len(seen) == 1 and {**driver.check_options(None), **wanted} == seen[0]
+    assert len(seen) == 1 and {**check_options(None), **wanted} == seen[0]
 
 
 def test_what_reads_memory_is_compiled_beside_what_is_not():

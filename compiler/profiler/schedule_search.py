@@ -1,0 +1,234 @@
+"""`O2`: the schedules of a module's dispatches are searched on the machine at hand, or taken from a lock of an earlier search.
+
+module after the phase `schedule`
+  =>  search_schedules(module, target, SearchOptions(seconds=60))    // measured, and the best put on each dispatch
+  =>  apply_lock(module, target, lock)                               // nothing measured, the same schedules again
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.compiler.codegen.lower_cpu import compiler_version
+from tilewright.compiler.errors import LockError, ScheduleError
+from tilewright.compiler.families.tasks.dispatch_task import DispatchTask, dispatch_tasks
+from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.package.residence import name_of
+from tilewright.compiler.profiler.candidate_bench import MeasureOptions
+from tilewright.compiler.profiler.decisions import Decision, Measured
+from tilewright.compiler.profiler.local_device import LocalCpuDevice, LocalGpuDevice
+from tilewright.compiler.profiler.measuring_device import MeasuringDevice
+from tilewright.compiler.profiler.progress import reporting
+from tilewright.compiler.profiler.selection import Say
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cost_models.cost_model import CostModel
+from tilewright.compiler.tuning.lockfile import Lock, Locked
+from tilewright.compiler.tuning.search.finalists import constructed_point
+from tilewright.compiler.tuning.search.search_task import Device, Outcome
+from tilewright.compiler.tuning.search.strategies import strategy_named
+from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
+from tilewright.compiler.tuning.search.tuner import tune
+
+MakeDevice = Callable[[Target, MeasureOptions], Device]
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How long a search lasts, in seconds or in candidates, and how it goes about it.
+
+    Without a `strategy` it is `pruner` on CPUs, and `genetic` on GPUs, where the features that cost models read of a candidate
+    that is not compiled are missing. `cost_model` stands in place of the strategy's. With `bitwise` only schedules are used that sum in the order of the
+    constructed one: results are the same to the last bit. `threads` measure.
+    """
+
+    seconds: float | None = 60.0
+    trials: int | None = None
+    strategy: str = ""
+    cost_model: str = ""
+    seed: int = 0
+    bitwise: bool = False
+    threads: int = 1
+
+    def strategy_for(self, target: Target) -> str:
+        """The strategy's name."""
+        return self.strategy or ("genetic" if target.is_cuda else "pruner")
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search made of a module: what it found, and the decision of every dispatch, by name."""
+
+    result: TuneResult
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+    def lock(self, target: Target) -> Lock:
+        """The schedules that are used, for the next compilation."""
+        entries = {found.task.key: _locked(found) for found in self.result.tasks}
+        return Lock(target, compiler_version(), entries)
+
+
+def local_device(target: Target, options: MeasureOptions) -> MeasuringDevice:
+    """The processor of this machine that runs a target's code; raises DeviceError where there is none."""
+    return (LocalGpuDevice if target.is_cuda else LocalCpuDevice)(target, options)
+
+
+def search_schedules(
+    module: ir.Module,
+    target: Target,
+    options: SearchOptions,
+    on_event: OnEvent | None = None,
+    on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None,
+    model: CostModel | None = None,
+    make_device: MakeDevice = local_device,
+) -> Searched:
+    """Puts the best schedule that a search finds on every dispatch that @main calls; one written by hand keeps its own.
+
+    What is on record is not measured again. An interrupted search puts there what it has, and says so in its result.
+    """
+    tasks = dispatch_tasks(module, target, bitwise=options.bitwise)
+    on_tasks(tasks)
+    if not tasks:
+        return Searched(TuneResult((), 0.0))
+    strategy = strategy_named(options.strategy_for(target)).with_model(options.cost_model)
+    measuring = MeasureOptions(threads=options.threads, exact=options.bitwise)
+    with closing(make_device(target, measuring)) as device:
+        result = tune(
+            tasks,
+            device,
+            strategy,
+            trials=options.trials,
+            seconds=options.seconds,
+            seed=options.seed,
+            model=model,
+            on_event=on_event,
+        )
+    decisions = {}
+    for task, found in zip(tasks, result.tasks):
+        schedule = _chosen(found)
+        if schedule is not None:
+            task.apply(schedule)
+        decisions |= dict.fromkeys(map(name_of, task.functions), _decision(found))
+    return Searched(result, decisions)
+
+
+def searched(options: SearchOptions) -> Callable[[ir.Module, Target], Mapping[str, Decision]]:
+    """Decides by a search, with a line of progress on a terminal; Ctrl-C ends the compilation, what was measured is kept."""
+
+    def decide(module: ir.Module, target: Target) -> Mapping[str, Decision]:
+        with reporting() as say:
+            found = search_schedules(module, target, options, on_event=_progress(options, say))
+        if found.result.is_interrupted:
+            raise KeyboardInterrupt
+        return found.decisions
+
+    return decide
+
+
+def _progress(options: SearchOptions, say: Say) -> OnEvent:
+    def on_event(event: TuneEvent) -> None:
+        done = (
+            (event.all_trials, options.trials)
+            if options.trials
+            else (int(event.seconds), int(options.seconds or 0))
+        )
+        say(*done, f"{event.task.name}: {event.best_us:.1f} us after {event.trials} trials")
+
+    return on_event
+
+
+def apply_lock(module: ir.Module, target: Target, lock: Lock) -> dict[str, Decision]:
+    """Puts the schedules of a lock on the dispatches of a module; returns them as decisions.
+
+    Raises LockError where the lock is of another target or of another model, or a schedule is none of its dispatch.
+    """
+    if lock.target != target:
+        raise LockError(
+            f"the lock is for the target `{lock.target.name}` as it was when that was tuned, found `{target.name}`; leave "
+            "the target out, and the lock's is used"
+        )
+    tasks = {task.key: task for task in dispatch_tasks(module, target)}
+    for keys, texts in (
+        (set(tasks) - set(lock.dispatches), "says nothing of"),
+        (set(lock.dispatches) - set(tasks), "is of"),
+    ):
+        if keys:
+            first = min(keys)
+            name = (tasks if first in tasks else lock.dispatches)[first].name
+            raise LockError(
+                f"the lock {texts} `{name}` ({first:.12}), and the model has {'it' if first in tasks else 'no such dispatch'}: it "
+                "was made of another model, with other options or by another version of the compiler; tune again"
+            )
+    decisions = {}
+    for key, task in tasks.items():
+        entry = lock.dispatches[key]
+        _expect_in_space(task, entry.schedule)
+        if entry.schedule != task.space.schedule(task.space.point(task.constructed)):
+            task.apply(entry.schedule)
+        rows = (Measured(entry.schedule, entry.us),)
+        decisions |= dict.fromkeys(map(name_of, task.functions), Decision(rows, 0))
+    return decisions
+
+
+def _expect_in_space(task: DispatchTask, schedule: Schedule) -> None:
+    try:
+        rule = task.space.legal(task.space.point(schedule)[None])[0]
+    except ScheduleError as error:
+        raise LockError(f"the lock's schedule of `{task.name}`: {error}; tune again") from None
+    if rule != KEPT:
+        broken = task.space.rules[rule]
+        raise LockError(f"the lock's schedule of `{task.name}`: {broken.field}: {broken.text}; tune again")
+
+
+def _locked(found: TaskResult) -> Locked:
+    """What is used of a task, as the space writes it."""
+    space, constructed = found.task.space, constructed_point(found.task)
+    compared = _compared(found)
+    used = found.chosen or compared[constructed]
+    schedule = space.schedule(np.asarray(used.point))
+    return Locked(found.task.name, schedule, _told(used.us), _told(compared[constructed].us))
+
+
+def _told(us: float) -> float | None:
+    return None if math.isinf(us) else round(us, 3)
+
+
+def _chosen(found: TaskResult) -> Schedule | None:
+    """The schedule to put in place of the constructed one; None where that is the best, or nothing ran."""
+    if found.chosen is None or found.chosen.point == constructed_point(found.task):
+        return None
+    return found.task.space.schedule(np.asarray(found.chosen.point))
+
+
+def _compared(found: TaskResult) -> dict[tuple[int, ...], Outcome]:
+    """What the choice was among, the constructed schedule first: those that raced, or else what the search knows of two."""
+    constructed = constructed_point(found.task)
+    known = {outcome.point: outcome for outcome in found.raced or found.outcomes}
+    shown = {constructed: known.get(constructed, Outcome(found.task.key, constructed))}
+    if found.chosen is not None:
+        shown[found.chosen.point] = found.chosen
+    return shown | known if found.raced else shown
+
+
+def _decision(found: TaskResult) -> Decision:
+    """The constructed schedule, and then those that were left at the end, fastest first."""
+    constructed, *others = _compared(found).values()
+    ranked = [constructed, *sorted(others, key=lambda outcome: (outcome.us, outcome.point))]
+    rows = tuple(
+        Measured(
+            found.task.space.schedule(np.asarray(outcome.point)),
+            _told(outcome.us),
+            outcome.error,
+            statistics.median(outcome.rounds_us) if outcome.rounds_us else None,
+        )
+        for outcome in ranked
+    )
+    used = constructed if found.chosen is None else found.chosen
+    return Decision(rows, [outcome.point for outcome in ranked].index(used.point))

@@ -1,0 +1,88 @@
+"""Lockfiles: what is read back, what is refused, and that a file is whole or not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tilewright.compiler.errors import LockError
+from tilewright.compiler.nouns.schedule import Reduction, Schedule
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.lockfile import Lock, Locked
+
+KEY = "0123456789abcdef" * 4
+LOCK = Lock(
+    resolve("x86-64-v3"),
+    "0.1.0+abc",
+    {
+        KEY: Locked("matmul", Schedule((4, 0), reductions=(Reduction("products", (4, 16)),)), 8.5, 10.25),
+        KEY[::-1]: Locked("softmax", Schedule((0, 16), stream=True)),
+    },
+)
+
+
+def test_a_lock_is_read_back_from_its_text() -> None:
+    assert Lock.from_text(LOCK.to_text()) == LOCK
+    assert Lock.from_text(LOCK.to_text()).to_text() == LOCK.to_text()
+
+
+def test_equal_locks_have_the_same_text_in_whatever_order_they_were_made() -> None:
+    turned = Lock(LOCK.target, LOCK.compiler, dict(reversed(LOCK.dispatches.items())))
+    assert turned.to_text() == LOCK.to_text()
+
+
+def changed(path: tuple[str, ...], value: object) -> str:
+    """The lock's text with another value at a path, or without that field where the value is `...`."""
+    values = json.loads(LOCK.to_text())
+    place = values
+    for name in path[:-1]:
+        place = place[name]
+    if value is ...:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return json.dumps(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected JSON"),
+        ("[]", "expected a JSON object"),
+        ('{"kind": "tilewright-lock", "kind": 1}', "given twice"),
+        (changed(("kind",), "other"), "expected a tilewright-lock of version 1"),
+        (changed(("version",), 2), "expected a tilewright-lock of version 1"),
+        (changed(("compiler",), 3), "compiler: expected a string"),
+        (changed(("compiler",), ...), "`compiler` is missing"),
+        (changed(("more",), 1), "`more` is no field of it"),
+        (changed(("target", "num_cores"), 0), "num_cores"),
+        (changed(("dispatches",), []), "dispatches: expected a dictionary"),
+        (changed(("dispatches", "abc"), {}), "expected the key of a workload"),
+        (changed(("dispatches", KEY), 7), "expected a dictionary with a name"),
+        (changed(("dispatches", KEY, "us"), -1), "us: expected microseconds > 0 or null"),
+        (changed(("dispatches", KEY, "us"), True), "us: expected microseconds > 0 or null"),
+        (changed(("dispatches", KEY, "constructed_us"), ...), "`constructed_us` is missing"),
+        (changed(("dispatches", KEY, "schedule"), []), "schedule: expected a dictionary"),
+        (changed(("dispatches", KEY, "schedule", "tile"), [-1]), "tile is a list of integers >= 0"),
+    ],
+)
+def test_what_is_no_lock_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(LockError, match="somewhere: ") as refusal:
+        Lock.from_text(text, "somewhere")
+    assert said in str(refusal.value)
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "model.tune.lock"
+    LOCK.write(path)
+    assert Lock.read(path) == LOCK
+    assert [file.name for file in tmp_path.iterdir()] == ["model.tune.lock"]
+    with pytest.raises(LockError, match="cannot write the lockfile"):
+        LOCK.write(tmp_path / "nowhere" / "model.tune.lock")
+    with pytest.raises(LockError, match="cannot read the lockfile"):
+        Lock.read(tmp_path / "absent")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    with pytest.raises(LockError, match="cannot read the lockfile"):
+        Lock.read(tmp_path / "bytes")
