@@ -27,6 +27,7 @@ from tilewright.compiler.profiler.schedule_search import (
     Searched,
     SearchOptions,
     apply_lock,
+    locked_decisions,
     search_schedules,
     searched,
 )
@@ -192,7 +193,8 @@ def tune_imported(
         found.append(
             search_schedules(module, target, search_options(checked), on_event=on_event, on_tasks=on_tasks)
         )
-        return found[0].decisions
+        # The package says what it says when it is compiled from the lock: it is the same to the last byte.
+        return locked_decisions(found[0].tasks, found[0].lock(target))
 
     package = _compiled(imported.module, described, checked, decide)
     executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
@@ -222,6 +224,7 @@ def search_options(options: dict[str, Any]) -> SearchOptions:
         cost_model=options.get("cost_model", ""),
         seed=options.get("seed", 0),
         bitwise=options.get("bitwise", False),
+        resume=options.get("resume", False),
         threads=num_threads(),
     )
 

@@ -48,6 +48,11 @@ def phase_names() -> list[str]:
 @click.option("--weights", metavar="MODEL", help="With --from: the model whose weights the artifact takes.")
 @click.option("--inputs", type=click.Path(path_type=Path, exists=True), help="Example inputs, an .npz file.")
 @click.option("--choices", metavar="FILE", help="What is to be chosen, as JSON; see `explain --space`.")
+@click.option(
+    "--lock",
+    type=click.Path(path_type=Path),
+    help="What `tilewright tune` found: the same schedules, for its target.",
+)
 @click.option("--timing", is_flag=True, help="Print the seconds that every phase took.")
 def command(
     model: str,
@@ -60,6 +65,7 @@ def command(
     weights: str | None,
     inputs: Path | None,
     choices: str | None,
+    lock: Path | None,
     timing: bool,
 ) -> None:
     """Compile MODEL; write an artifact that `tilewright run` and `tilewright.load` take.
@@ -70,6 +76,8 @@ def command(
     """
     console = new_console(stderr=True)
     if last or first not in (None, IMPORT):
+        if lock is not None:
+            raise click.UsageError("--lock is of a whole compilation; leave out --from and --to")
         _phases(model, output, target, precision, first, last, weights, inputs, choices, timing, console)
         return
     from tilewright.compiler import driver
@@ -92,6 +100,7 @@ def command(
     with console.status(f"compiling {loaded.name} for {target}"):
         start = time.perf_counter()
         options = {"opt": opt, "precision": precision, "choices": choices}
+        options |= {} if lock is None else {"lock": lock}
         compiled = driver.compile_imported(imported, target, options)
         compile_s = time.perf_counter() - start
     package = compiled.executable.package

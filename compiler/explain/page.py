@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.explain.graph_drawing import draw
@@ -85,8 +86,8 @@ def _curve(points: list[tuple[float, float]]) -> str:
     return " ".join(parts)
 
 
-def page(report: Report) -> str:
-    """The whole page as text, which loads nothing from anywhere. Raises TilewrightError without jinja2."""
+def page_environment() -> Any:
+    """What templates of pages are read by; raises TilewrightError without jinja2."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
     except ModuleNotFoundError:
@@ -101,6 +102,12 @@ def page(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(duration=duration, quantity=quantity, place=short_location)
+    return environment
+
+
+def page(report: Report) -> str:
+    """The whole page as text, which loads nothing from anywhere. Raises TilewrightError without jinja2."""
+    environment = page_environment()
     kinds: dict[str, list[DispatchReport]] = {}
     for d in report.dispatches:
         kinds.setdefault(d.operator, []).append(d)

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tilewright.compiler.codegen.lower_cpu import compiler_version
 from tilewright.compiler.errors import LockError, ScheduleError
 from tilewright.compiler.families.tasks.dispatch_task import DispatchTask, dispatch_tasks
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.record import key_of, target_text
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.package.residence import name_of
@@ -27,11 +28,13 @@ from tilewright.compiler.profiler.decisions import Decision, Measured
 from tilewright.compiler.profiler.local_device import LocalCpuDevice, LocalGpuDevice
 from tilewright.compiler.profiler.measuring_device import MeasuringDevice
 from tilewright.compiler.profiler.progress import reporting
+from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.profiler.selection import Say
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 from tilewright.compiler.tuning.lockfile import Lock, Locked
-from tilewright.compiler.tuning.search.finalists import constructed_point
+from tilewright.compiler.tuning.record_store import RecordStore
+from tilewright.compiler.tuning.search.replay import recorded_outcomes
 from tilewright.compiler.tuning.search.search_task import Device, Outcome
 from tilewright.compiler.tuning.search.strategies import strategy_named
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
@@ -46,7 +49,7 @@ class SearchOptions:
 
     Without a `strategy` it is `pruner` on CPUs, and `genetic` on GPUs, where the features that cost models read of a candidate
     that is not compiled are missing. `cost_model` stands in place of the strategy's. With `bitwise` only schedules are used that sum in the order of the
-    constructed one: results are the same to the last bit. `threads` measure.
+    constructed one: results are the same to the last bit. One that is to `resume` takes what is on record for its own beginning. `threads` measure.
     """
 
     seconds: float | None = 60.0
@@ -55,6 +58,7 @@ class SearchOptions:
     cost_model: str = ""
     seed: int = 0
     bitwise: bool = False
+    resume: bool = False
     threads: int = 1
 
     def strategy_for(self, target: Target) -> str:
@@ -64,10 +68,19 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search made of a module: what it found, and the decision of every dispatch, by name."""
+    """What a search made of a module: what it found, and the decision of every dispatch, by name.
+
+    `tasks` are those of the result with the dispatches that they stand for.
+    """
 
     result: TuneResult
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    tasks: Sequence[DispatchTask] = ()
+
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """Of every dispatch, by name, what was compared at the end."""
+        found = zip(self.tasks, map(_decision, self.result.tasks))
+        return {name_of(function): decision for task, decision in found for function in task.functions}
 
     def lock(self, target: Target) -> Lock:
         """The schedules that are used, for the next compilation."""
@@ -107,16 +120,13 @@ def search_schedules(
             trials=options.trials,
             seconds=options.seconds,
             seed=options.seed,
+            records=_on_record(tasks, device, options) if options.resume else None,
             model=model,
             on_event=on_event,
         )
-    decisions = {}
     for task, found in zip(tasks, result.tasks):
-        schedule = _chosen(found)
-        if schedule is not None:
-            task.apply(schedule)
-        decisions |= dict.fromkeys(map(name_of, task.functions), _decision(found))
-    return Searched(result, decisions)
+        task.apply(found.schedule)
+    return Searched(result, tasks)
 
 
 def searched(options: SearchOptions) -> Callable[[ir.Module, Target], Mapping[str, Decision]]:
@@ -144,6 +154,29 @@ def _progress(options: SearchOptions, say: Say) -> OnEvent:
     return on_event
 
 
+def _on_record(
+    tasks: Sequence[DispatchTask], device: Device, options: SearchOptions
+) -> dict[str, list[Outcome]]:
+    """What is on record of each task: outcomes of the same work, on the same device, with as many threads."""
+    path = record_path()
+    if not path.exists():
+        return {}
+    with RecordStore(path) as store:
+        return {
+            task.key: recorded_outcomes(
+                task,
+                store.find(
+                    task.key,
+                    key_of(target_text(task.target)),
+                    device.name,
+                    options.threads,
+                    residence=task.residence,
+                ),
+            )
+            for task in tasks
+        }
+
+
 def apply_lock(module: ir.Module, target: Target, lock: Lock) -> dict[str, Decision]:
     """Puts the schedules of a lock on the dispatches of a module; returns them as decisions.
 
@@ -166,14 +199,19 @@ def apply_lock(module: ir.Module, target: Target, lock: Lock) -> dict[str, Decis
                 f"the lock {texts} `{name}` ({first:.12}), and the model has {'it' if first in tasks else 'no such dispatch'}: it "
                 "was made of another model, with other options or by another version of the compiler; tune again"
             )
-    decisions = {}
     for key, task in tasks.items():
-        entry = lock.dispatches[key]
-        _expect_in_space(task, entry.schedule)
-        if entry.schedule != task.space.schedule(task.space.point(task.constructed)):
-            task.apply(entry.schedule)
-        rows = (Measured(entry.schedule, entry.us),)
-        decisions |= dict.fromkeys(map(name_of, task.functions), Decision(rows, 0))
+        _expect_in_space(task, lock.dispatches[key].schedule)
+        task.apply(lock.dispatches[key].schedule)
+    return locked_decisions(list(tasks.values()), lock)
+
+
+def locked_decisions(tasks: Sequence[DispatchTask], lock: Lock) -> dict[str, Decision]:
+    """What a lock says of the dispatches of these tasks, by name, as decisions without alternatives."""
+    decisions = {}
+    for task in tasks:
+        entry = lock.dispatches[task.key]
+        decided = Decision((Measured(entry.schedule, entry.us),), 0)
+        decisions |= dict.fromkeys(map(name_of, task.functions), decided)
     return decisions
 
 
@@ -189,37 +227,16 @@ def _expect_in_space(task: DispatchTask, schedule: Schedule) -> None:
 
 def _locked(found: TaskResult) -> Locked:
     """What is used of a task, as the space writes it."""
-    space, constructed = found.task.space, constructed_point(found.task)
-    compared = _compared(found)
-    used = found.chosen or compared[constructed]
-    schedule = space.schedule(np.asarray(used.point))
-    return Locked(found.task.name, schedule, _told(used.us), _told(compared[constructed].us))
+    return Locked(found.task.name, found.schedule, _told(found.used_us), _told(found.constructed_us))
 
 
 def _told(us: float) -> float | None:
     return None if math.isinf(us) else round(us, 3)
 
 
-def _chosen(found: TaskResult) -> Schedule | None:
-    """The schedule to put in place of the constructed one; None where that is the best, or nothing ran."""
-    if found.chosen is None or found.chosen.point == constructed_point(found.task):
-        return None
-    return found.task.space.schedule(np.asarray(found.chosen.point))
-
-
-def _compared(found: TaskResult) -> dict[tuple[int, ...], Outcome]:
-    """What the choice was among, the constructed schedule first: those that raced, or else what the search knows of two."""
-    constructed = constructed_point(found.task)
-    known = {outcome.point: outcome for outcome in found.raced or found.outcomes}
-    shown = {constructed: known.get(constructed, Outcome(found.task.key, constructed))}
-    if found.chosen is not None:
-        shown[found.chosen.point] = found.chosen
-    return shown | known if found.raced else shown
-
-
 def _decision(found: TaskResult) -> Decision:
     """The constructed schedule, and then those that were left at the end, fastest first."""
-    constructed, *others = _compared(found).values()
+    constructed, *others = found.compared.values()
     ranked = [constructed, *sorted(others, key=lambda outcome: (outcome.us, outcome.point))]
     rows = tuple(
         Measured(
@@ -230,5 +247,4 @@ def _decision(found: TaskResult) -> Decision:
         )
         for outcome in ranked
     )
-    used = constructed if found.chosen is None else found.chosen
-    return Decision(rows, [outcome.point for outcome in ranked].index(used.point))
+    return Decision(rows, [outcome.point for outcome in ranked].index(found.used.point))

@@ -24,7 +24,7 @@ from tilewright.compiler.families.gpu import dispatch_space as gpu_space
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
-from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.schedule import PREDICTED, PROPOSER, Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.package.residence import (
@@ -39,6 +39,8 @@ from tilewright.compiler.tuning.features.cpu_sets import cpu_features
 from tilewright.compiler.tuning.features.feature_set import Features, Table
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
+SEARCHED = "search"
+"""The proposer of what a search found."""
 Proposals = Callable[[ir.Operation, int], Sequence[Schedule]]
 """At most so many schedules of a dispatch, best first."""
 
@@ -162,12 +164,20 @@ class DispatchTask:
             (m.bandwidth_gbps for m, room in shared if room >= nbytes), self.target.memory[0].bandwidth_gbps
         )
 
-    def apply(self, schedule: Schedule) -> None:
-        """Puts a schedule on all dispatches of the task; one that is written so that it cannot have it keeps its own."""
+    def apply(self, schedule: Schedule, proposer: str = SEARCHED) -> None:
+        """Puts a schedule on all dispatches of the task; one that is written so that it cannot have it keeps its own.
+
+        The constructed one stays as it is: it says more than a space does, what each level of memory holds.
+        """
+        if schedule == self.space.schedule(self.space.point(self.constructed)):
+            return
         for function in self.functions:
             if function is not self.function and schedule not in self._space(function):
                 continue
             schedule_attribute.write(function, schedule)
+            function.attributes[PROPOSER] = ir.StringAttr.get(proposer, function.context)
+            if PREDICTED in function.attributes:  # that is of the constructed one
+                del function.attributes[PREDICTED]
 
 
 def dispatch_tasks(

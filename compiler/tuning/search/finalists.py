@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
+from tilewright.compiler.tuning.search.search_task import Outcome, Point, SearchTask
 
 NEAR, MOST, ROUNDS, TIE = 1.05, 5, 9, 1.01
 """How many times the best time a finalist takes at most, how many there are, the rounds they race, and what is level."""
@@ -77,7 +77,7 @@ def decide(task: SearchTask, outcomes: Sequence[Outcome], device: object, rounds
     return Final(ran[number], tuple(raced))
 
 
-def constructed_point(task: SearchTask) -> tuple[int, ...]:
+def constructed_point(task: SearchTask) -> Point:
     """The point that is used without a search; () where the space has none for it."""
     try:
         return tuple(map(int, task.space.point(task.space.default())))

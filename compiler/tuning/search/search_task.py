@@ -16,6 +16,9 @@ import numpy as np
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.tuning.features.feature_set import Features
 
+Point = tuple[int, ...]
+"""A candidate as a key."""
+
 
 class SearchTask(Protocol):
     """A dispatch to be tuned: `key` names its work, `name` it for people; `calls` is how often a model's run calls it."""

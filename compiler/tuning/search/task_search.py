@@ -11,10 +11,8 @@ from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel, Samples
 from tilewright.compiler.tuning.search.explorer import Explorer, SearchState
-from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
+from tilewright.compiler.tuning.search.search_task import Outcome, Point, SearchTask
 from tilewright.compiler.tuning.search.task_scheduler import gain
-
-Point = tuple[int, ...]
 
 
 class TaskSearch:

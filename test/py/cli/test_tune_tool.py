@@ -1,0 +1,181 @@
+"""`tilewright tune`: a lock, an artifact that comes from the lock again to the last byte, a page, and what Ctrl-C keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from tilewright.compiler.explain.tuning_page import curve, page, slowest_first, totals
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.space import Knob, Space
+from tilewright.compiler.profiler.recording import record_path
+from tilewright.compiler.tuning.lockfile import Lock
+from tilewright.compiler.tuning.record_store import RecordStore
+from tilewright.compiler.tuning.search.search_task import Outcome
+from tilewright.compiler.tuning.search.tune_result import TaskResult, TuneResult
+
+Tool = Callable[..., Result]
+MODEL = "tiny_models:tiny"
+SEARCH = ("tune", MODEL, "--strategy", "random")
+
+
+def stored() -> int:
+    with RecordStore(record_path()) as store:
+        return len(store.find())
+
+
+class TestTool:
+    def test_what_was_tuned_comes_from_its_lock_again_to_the_last_byte(
+        self, tool: Tool, folder: Path
+    ) -> None:
+        result = tool(*SEARCH, "--trials", "10", "-o", "tuned.twm", "--html", "tuned.html")
+        assert result.exit_code == 0, result.output
+        assert (
+            "10 trials in" in result.output
+            and "tiny_models.tiny.tune.lock: the schedules of" in result.output
+        )
+        assert (
+            tool("compile", MODEL, "--lock", "tiny_models.tiny.tune.lock", "-o", "again.twm").exit_code == 0
+        )
+        assert (folder / "tuned.twm").read_bytes() == (folder / "again.twm").read_bytes()
+        lock = Lock.read(folder / "tiny_models.tiny.tune.lock")
+        assert any(entry.us for entry in lock.dispatches.values())
+        text = (folder / "tuned.html").read_text()
+        assert "tiny_models:tiny" in text and "<svg" in text and "http" not in text.replace("http-equiv", "")
+
+    def test_one_that_resumes_begins_with_what_is_on_record(self, tool: Tool, folder: Path) -> None:
+        assert tool(*SEARCH, "--trials", "10").exit_code == 0
+        before, lock = stored(), (folder / "tiny_models.tiny.tune.lock").read_bytes()
+        again = tool(*SEARCH, "--trials", "10", "--resume", "--lock", "again.lock")
+        assert again.exit_code == 0, again.output
+        names = [set(json.loads(text)["dispatches"]) for text in (lock, (folder / "again.lock").read_bytes())]
+        assert names[0] == names[1]
+        # Whoever knows ten candidates asks for no other; finalists that never took turns may do so now.
+        with RecordStore(record_path()) as store:
+            objects = {record.object for record in store.find()}
+        assert tool(*SEARCH, "--trials", "10", "--resume").exit_code == 0
+        with RecordStore(record_path()) as store:
+            assert {record.object for record in store.find()} == objects
+        assert stored() >= before
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            (("--strategy", "best"), "no strategy is named `best`"),
+            (("--budget", "ten"), "budget: expected seconds > 0, or a time like 90s, 10m or 1h"),
+            (("--strategy", "random", "--cost-model", "trees"), "asks no cost model"),
+            (("--target", "h100"), "the emulator's times are not a GPU's|no GPU here|driver"),
+            (("--bitwise", "--target", "cuda:sm_90a"), "GPU|driver"),
+        ],
+    )
+    def test_mistakes_are_told_before_anything_is_searched(
+        self, tool: Tool, given: tuple[str, ...], said: str
+    ) -> None:
+        result = tool("tune", MODEL, *given)
+        assert result.exit_code == 1 and re.search(said, result.output), result.output
+        assert not list(Path().glob("*.lock"))
+
+    def test_a_lock_is_of_a_whole_compilation(self, tool: Tool, folder: Path) -> None:
+        result = tool("compile", MODEL, "--lock", "any.lock", "--to", "schedule")
+        assert result.exit_code == 2 and "leave out --from and --to" in result.output
+
+    def test_ctrl_c_keeps_what_there_is_and_says_so(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "tilewright.compiler.cli.main", *SEARCH, "--budget", "5m"]
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+        )
+        try:
+            end = time.monotonic() + 120
+            while time.monotonic() < end and not (record_path().exists() and stored() > 3):
+                assert process.poll() is None, process.stderr and process.stderr.read()
+                time.sleep(0.1)
+            # A terminal sends it to everybody: what compiles and what measures as well.
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 130, said
+        assert "interrupted after" in said and "--resume" in said and "Traceback" not in said
+        assert Lock.read(folder / "tiny_models.tiny.tune.lock").dispatches
+        assert stored() > 3
+
+
+class Task:
+    """A task of ten candidates that nobody measures."""
+
+    key, calls, limit_us = "k", 3, 2.0
+
+    def __init__(self, name: str = "work"):
+        self.name = name
+        self.space = Space(
+            (Knob("number", tuple(range(10))),),
+            (),
+            lambda values: Schedule((int(values["number"]),)),
+            lambda schedule: {"number": schedule.tile[0]},
+            Schedule((0,)),
+        )
+
+    def features(self, points, sets):
+        raise NotImplementedError
+
+    def seeds(self, count: int) -> np.ndarray:
+        return np.zeros((0, 1), dtype=np.int64)
+
+
+def found(*us: float, raced: tuple[Outcome, ...] = (), name: str = "work") -> TaskResult:
+    """A search of candidates with these times, infinite for a failure; the first one is the constructed schedule."""
+    outcomes = tuple(
+        Outcome("k", (number,), () if math.isinf(t) else (t,), "it crashed" if math.isinf(t) else "")
+        for number, t in enumerate(us)
+    )
+    ran = [outcome for outcome in outcomes if outcome.rounds_us]
+    return TaskResult(Task(name), outcomes, min(ran, key=lambda o: o.us) if ran else None, "budget", raced)
+
+
+class TestPage:
+    def test_gains_are_those_of_the_race_where_there_was_one(self) -> None:
+        assert found(10.0, 8.0).gain == 10.0 / 8.0
+        raced = (Outcome("k", (0,), (10.0, 20.0, 10.0)), Outcome("k", (1,), (9.0, 18.0, 9.5)))
+        once = found(10.0, 8.0, raced=raced)
+        once = replace(once, chosen=raced[1])
+        assert once.gain == 10.0 / 9.0 and once.used_us == 9.5
+        assert once.constructed_us == 10.0 and once.compared[(0,)] is raced[0]
+        assert found(math.inf, 8.0).gain is None and found(math.inf).used_us == math.inf
+
+    def test_sums_are_of_what_was_measured_on_both_sides(self) -> None:
+        result = TuneResult((found(10.0, 8.0), found(math.inf, 5.0, name="other")), 1.0)
+        assert totals(result) == (30.0, 24.0)
+        assert [entry.task.name for entry in slowest_first(result)] == ["work", "other"]
+
+    def test_curves_fall_from_left_to_right(self) -> None:
+        drawn = curve(found(10.0, math.inf, 12.0, 8.0, 9.0))
+        assert len(drawn.dots) == 4 and len(drawn.failed) == 1
+        xs, ys = zip(*drawn.dots)
+        assert list(xs) == sorted(xs) and ys[3 - 1] == max(ys)  # y grows downwards
+        assert drawn.constructed == ys[0] and drawn.limit is not None and drawn.limit > max(ys)
+        assert drawn.path.startswith("M") and drawn.path.count("V") == 1
+
+    def test_a_task_of_which_nothing_ran_has_no_curve(self) -> None:
+        text = page("model", "cpu", TuneResult((found(math.inf, math.inf),), 1.0))
+        assert "not measured" in text and "<svg" not in text
+
+    def test_a_page_is_well_formed_and_escapes_names(self) -> None:
+        result = TuneResult((found(10.0, 8.0, name="<b>&"),), 1.0)
+        text = page("a<script>", "cpu", result)
+        assert "<script>" not in text and "&lt;b&gt;&amp;" in text
+        ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
