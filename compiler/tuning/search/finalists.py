@@ -9,7 +9,7 @@ first: one of the candidates that are level is chosen again by the next process,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -37,12 +37,23 @@ class RacingDevice(Protocol):
 
 
 def finalists(task: SearchTask, outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """The fastest candidates, of each object one, in the order that decides among those that are level."""
-    ran = sorted((o for o in outcomes if o.rounds_us), key=lambda o: (o.us, o.point))
-    distinct = {o.object or repr(o.point): o for o in reversed(ran)}
-    near = sorted((o for o in distinct.values() if o.us <= NEAR * ran[0].us), key=lambda o: (o.us, o.point))
+    """The fastest candidates, in the order that decides among those that are level.
+
+    Of each object there is one, the first in that order, with the rounds of the fastest: the order in which outcomes came
+    decides nothing.
+    """
     constructed = constructed_point(task)
-    return sorted(near[:MOST], key=lambda o: (o.point != constructed, o.point))
+
+    def place(outcome: Outcome) -> tuple[bool, tuple[int, ...]]:
+        return outcome.point != constructed, outcome.point
+
+    alike: dict[str, list[Outcome]] = {}
+    for outcome in sorted((o for o in outcomes if o.rounds_us), key=place):
+        alike.setdefault(outcome.object or repr(outcome.point), []).append(outcome)
+    ran = [replace(same[0], rounds_us=min(same, key=lambda o: o.us).rounds_us) for same in alike.values()]
+    ran.sort(key=lambda o: (o.us, place(o)))
+    near = [outcome for outcome in ran[:MOST] if outcome.us <= NEAR * ran[0].us]
+    return sorted(near, key=place)
 
 
 def winner(rounds_us: np.ndarray, tie: float = TIE) -> int:

@@ -12,6 +12,7 @@ from tilewright.compiler.nouns.record import Record
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Knob, Space
 from tilewright.compiler.tuning.features.feature_set import Features
+from tilewright.compiler.tuning.record_store import RecordStore
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 
 
@@ -33,6 +34,28 @@ def recorded_outcomes(task: SearchTask, records: Iterable[Record]) -> list[Outco
             key = tuple(map(int, point))
             found.append(Outcome(task.key, key, record.rounds_us, record.error, record.object))
     return found
+
+
+def outcomes_on_record(
+    tasks: Iterable[SearchTask], store: RecordStore, target: str, device: str, threads: int, compiler: str
+) -> dict[str, list[Outcome]]:
+    """What a device measured of tasks on a target, by their keys: the `records` that `tune` goes on from.
+
+    `target` is the target's key. What another version of the `compiler` measured may be of other machine code, and what
+    was measured with arguments in other memory took other times: neither is an outcome of this search. Raises
+    RecordError for malformed rows.
+    """
+    return {
+        task.key: recorded_outcomes(
+            task,
+            store.find(
+                *(task.key, target, device, threads),
+                residence=getattr(task, "residence", None),
+                compiler=compiler,
+            ),
+        )
+        for task in tasks
+    }
 
 
 class RecordedTask:
