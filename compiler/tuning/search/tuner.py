@@ -24,7 +24,7 @@ from tilewright.compiler.tuning.search.strategies import Strategy, strategy_name
 from tilewright.compiler.tuning.search.task_search import Point, TaskSearch
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
 
-_FIRST = 4
+FIRST = 4
 """Candidates of a task's first batch where there are other tasks: what it is worth is known after that."""
 _AT_ONCE = 2
 """Batches in flight: one is measured while the next one is compiled."""
@@ -116,8 +116,6 @@ class _Tuner:
             for task in tasks
         ]
         self._flying: deque[_Batch] = deque()
-        if any(search.state.outcomes for search in self._searches):
-            self._learn()
 
     def run(self) -> TuneResult:
         is_interrupted = False
@@ -126,8 +124,9 @@ class _Tuner:
         except KeyboardInterrupt:
             is_interrupted = True
             for batch in self._flying:
-                taken = {outcome.point for outcome in batch.search.state.outcomes}
-                if came := [outcome for outcome in batch.outcomes() if outcome.point not in taken]:
+                # By identity: one that was lost before has come for the second time.
+                taken = set(map(id, batch.search.state.outcomes))
+                if came := [outcome for outcome in batch.outcomes() if id(outcome) not in taken]:
                     batch.search.take(came)
         results = []
         for search in self._searches:
@@ -143,6 +142,8 @@ class _Tuner:
         return TuneResult(tuple(results), time.monotonic() - self._start, is_interrupted)
 
     def _search(self) -> None:
+        if any(search.state.outcomes for search in self._searches):
+            self._learn()
         self._launch()
         while self._flying:
             is_silent = True
@@ -178,7 +179,7 @@ class _Tuner:
             if search.state.in_flight:  # it learns from that batch first
                 return
             is_known = search.state.outcomes or len(self._searches) == 1
-            batch = self._strategy.batch if is_known else min(_FIRST, self._strategy.batch)
+            batch = self._strategy.batch if is_known else min(FIRST, self._strategy.batch)
             points = search.propose(min(count, batch))
             if points:
                 self._flying.append(_Batch(search, points))

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.compiler.passes.schedule.search_schedules import SearchSchedules
 from tilewright.compiler.pipeline.pipeline import Pipeline
-from tilewright.compiler.tuning.search import finalists, task_scheduler
+from tilewright.compiler.tuning.search import finalists, task_scheduler, tuner
 from tilewright.compiler.tuning.search.annealing import Annealing
 from tilewright.compiler.tuning.search.draft_then_verify import DraftThenVerify
 from tilewright.compiler.tuning.search.plain_explorers import Seeded
@@ -69,6 +69,7 @@ def test_the_numbers_are_those_of_the_code(stated: str) -> None:
         (r"at most (\w+) and none more", finalists.MOST),
         (r"on devices that can: (\w+) rounds", finalists.ROUNDS),
         (r"in the last (\w+) batches", task_scheduler.WINDOW),
+        (r"each begins with (\w+) candidates", tuner.FIRST),
     ],
 )
 def test_the_words_for_numbers_are_those_of_the_code(pattern: str, value: int) -> None:

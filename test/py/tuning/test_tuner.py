@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 import pytest
 from bowl_task import BowlTask, KnobModel, bowl_us
 
 from tilewright.compiler.errors import CostModelError, TilewrightError
-from tilewright.compiler.nouns.space import KEPT
-from tilewright.compiler.tuning.search import finalists
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.space import KEPT, Knob, Space
 from tilewright.compiler.tuning.search.search_task import Outcome
 from tilewright.compiler.tuning.search.simulated_device import FAULTS, SimulatedDevice
 from tilewright.compiler.tuning.search.strategies import STRATEGIES, Strategy, strategy_named
@@ -110,6 +111,29 @@ def test_names_and_models_that_are_not_known() -> None:
 def test_tasks_with_one_key_are_refused() -> None:
     with pytest.raises(TilewrightError, match="two tasks have the same key"):
         tune([BowlTask(), BowlTask()], simulated(), "random", trials=1)
+
+
+def test_a_task_without_further_candidates_leaves_its_trials_to_the_others() -> None:
+    class Small(BowlTask):
+        @cached_property
+        def space(self):
+            return Space(
+                (Knob("unroll", (1, 2, 4)),),
+                (),
+                lambda values: Schedule(unroll=int(values["unroll"])),
+                lambda schedule: {"unroll": schedule.unroll},
+                Schedule(unroll=1),
+            )
+
+        def us(self, points):
+            return 1e6 + points[:, 0]
+
+    small, large = tune([Small("small"), BowlTask("large")], simulated(), "random", trials=200).tasks
+    assert (small.stopped, small.trials) == ("exhausted", 3)
+    assert (large.stopped, large.trials) == ("budget", 197)
+    device = simulated()
+    result = tune([Small("a"), Small("b")], device, "random", seconds=3600)
+    assert [found.stopped for found in result.tasks] == ["exhausted"] * 2 and device.measured == 6
 
 
 class TestTasks:
@@ -221,6 +245,36 @@ class TestResuming:
         result = tune([BowlTask()], simulated(), "random", trials=100, on_event=stop)
         assert result.is_interrupted and result.trials == 16
 
+    def test_an_interrupt_keeps_what_was_lost_before(self) -> None:
+        """Of 16 candidates the lost ones are asked for again: what is found then is no older outcome of the same point."""
+        given, found = [], []
+
+        class Interrupted(SimulatedDevice):
+            def outcomes(self):
+                for outcome in super().outcomes():
+                    if len(given) == 28:
+                        raise KeyboardInterrupt
+                    given.append(outcome)
+                    yield outcome
+
+        result = tune([BowlTask()], Interrupted(bowl_us, is_lost=0.5), "exhaustive", trials=100)
+        found = list(result.tasks[0].outcomes)
+        lost = {outcome.point for outcome in given if not outcome.is_final}
+        assert any(outcome.point in lost for outcome in given[16:] if outcome.is_final)
+        assert found == given
+
+    def test_an_interrupt_while_it_learns_from_records_keeps_them(self) -> None:
+        class Slow(KnobModel):
+            def fit(self, samples) -> None:
+                raise KeyboardInterrupt
+
+        (found,) = tune([BowlTask()], simulated(), "random", trials=16).tasks
+        records = {"bowl": found.outcomes}
+        again = Strategy("slow", strategy("autotvm").explorer, "slow")
+        model = Slow()
+        result = tune([BowlTask()], simulated(), again, trials=32, records=records, model=model)
+        assert result.is_interrupted and result.trials == 16 and result.tasks[0].chosen is not None
+
 
 class TestEvents:
     def test_tell_what_is_known(self) -> None:
@@ -266,68 +320,6 @@ class TestExplorersThatBreakTheirWord:
 
         with pytest.raises(TilewrightError, match="Wrong proposed"):
             tune([BowlTask()], simulated(), Strategy("wrong", Wrong), trials=16)
-
-
-class TestFinalists:
-    def test_level_candidates_are_chosen_by_the_fixed_order(self) -> None:
-        """Twenty searches, each with noise of its own, of a task whose five best candidates are level."""
-
-        def us(task, points):
-            return np.where(task.us(points) < 1.6 * task.fastest_us, task.fastest_us, task.us(points))
-
-        task = BowlTask()
-        level = sorted(tuple(p) for p in task.legal[us(task, task.legal) == task.fastest_us].tolist())
-        assert len(level) > 2
-        records = {
-            task.key: [
-                Outcome(task.key, p, (task.fastest_us * (1 + 0.001 * n),)) for n, p in enumerate(level[:5])
-            ]
-        }
-        chosen = set()
-        for seed in range(20):
-            device = SimulatedDevice(us, noise=0.004, seed=seed)
-            (found,) = tune([task], device, "random", trials=len(records[task.key]), records=records).tasks
-            assert found.chosen is not None
-            chosen.add(found.chosen.point)
-        assert chosen == {level[0]}
-
-    def test_one_that_is_faster_wins_against_the_order(self) -> None:
-        rounds = np.asarray([[10.0, 10.2, 10.1], [9.7, 9.8, 9.75], [9.0, 9.1, 30.0]])
-        assert finalists.winner(rounds) == 2
-        assert finalists.winner(rounds[:2]) == 1
-        assert finalists.winner(rounds[:2], tie=1.1) == 0
-
-    def test_what_slows_all_of_a_round_decides_nothing(self) -> None:
-        drift = np.linspace(1.0, 3.0, 9)
-        rounds = np.stack([10.0 * drift, 10.3 * drift])
-        assert finalists.winner(rounds) == 0 and finalists.winner(rounds[::-1]) == 1
-
-    def test_the_constructed_schedule_wins_a_tie(self) -> None:
-        task = BowlTask()
-        constructed = tuple(map(int, task.space.point(task.space.default())))
-        outcomes = [
-            Outcome("bowl", (0, 0, 0, -1), (10.0,), object="a"),
-            Outcome("bowl", constructed, (10.05,)),
-        ]
-        found = finalists.decide(task, outcomes, None).chosen
-        assert found is not None and found.point == constructed
-
-    def test_equal_objects_are_one_finalist(self) -> None:
-        outcomes = [Outcome("bowl", (n, 0, 0, -1), (10.0,), object="same") for n in range(4)]
-        assert [o.point for o in finalists.finalists(BowlTask(), outcomes)] == [(0, 0, 0, -1)]
-
-    def test_a_finalist_that_fails_in_the_race_is_out(self) -> None:
-        class Failing(SimulatedDevice):
-            def race(self, task, points, rounds=9):
-                return [Outcome(task.key, tuple(p), error="hung") for p in points[:1]] + super().race(
-                    task, points[1:], rounds
-                )
-
-        outcomes = [Outcome("bowl", (n, 0, 0, -1), (10.0 + n / 10,)) for n in range(2)]
-        found = finalists.decide(BowlTask(), outcomes, Failing(bowl_us))
-        assert found.chosen is not None and found.chosen.point != found.raced[0].point
-        assert found.raced[0].error == "hung"
-        assert finalists.decide(BowlTask(), outcomes[:0], None).chosen is None
 
 
 class TestSimulatedDevice:
