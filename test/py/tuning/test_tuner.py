@@ -16,6 +16,7 @@ from tilewright.compiler.tuning.search.search_task import Outcome
 from tilewright.compiler.tuning.search.simulated_device import FAULTS, SimulatedDevice
 from tilewright.compiler.tuning.search.strategies import STRATEGIES, Strategy, strategy_named
 from tilewright.compiler.tuning.search.task_scheduler import gain
+from tilewright.compiler.tuning.search.task_search import TaskSearch
 from tilewright.compiler.tuning.search.tuner import tune
 
 
@@ -141,6 +142,26 @@ class TestTasks:
         tasks = [BowlTask("a", calls=20), BowlTask("b", calls=1)]
         often, seldom = tune(tasks, simulated(), "random", trials=320).tasks
         assert often.trials > seldom.trials >= 16
+
+    def test_trials_by_gain_find_more_than_equal_shares(self, monkeypatch) -> None:
+        """Five tasks, one of which is most of a model's time, and one of which is near its limit from the start."""
+
+        def left_us() -> float:
+            found = []
+            for seed in range(10):
+                tasks = [
+                    *(BowlTask("often", 5.0, calls=12), BowlTask("near", 20.0, limit_us=195.0)),
+                    *(BowlTask(f"seldom {n}", 0.5 * n) for n in (1, 2, 3)),
+                ]
+                result = tune(tasks, simulated(), "genetic", trials=160, seed=seed)
+                found.append(result.us - sum(task.calls * task.fastest_us for task in tasks))
+            return float(np.mean(found))
+
+        by_gain = left_us()
+        monkeypatch.setattr(
+            TaskSearch, "gain", property(lambda s: -len(s.state.outcomes) - len(s.state.in_flight))
+        )
+        assert by_gain < 0.7 * left_us()
 
     def test_a_task_at_its_limit_gets_little(self) -> None:
         near = BowlTask("near")
