@@ -34,7 +34,7 @@ from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 from tilewright.compiler.tuning.lockfile import Lock, Locked
 from tilewright.compiler.tuning.record_store import RecordStore
-from tilewright.compiler.tuning.search.replay import recorded_outcomes
+from tilewright.compiler.tuning.search.replay import outcomes_on_record
 from tilewright.compiler.tuning.search.search_task import Device, Outcome
 from tilewright.compiler.tuning.search.strategies import strategy_named
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
@@ -161,20 +161,9 @@ def _on_record(
     path = record_path()
     if not path.exists():
         return {}
+    target = key_of(target_text(tasks[0].target))
     with RecordStore(path) as store:
-        return {
-            task.key: recorded_outcomes(
-                task,
-                store.find(
-                    task.key,
-                    key_of(target_text(task.target)),
-                    device.name,
-                    options.threads,
-                    residence=task.residence,
-                ),
-            )
-            for task in tasks
-        }
+        return outcomes_on_record(tasks, store, target, device.name, options.threads, compiler_version())
 
 
 def apply_lock(module: ir.Module, target: Target, lock: Lock) -> dict[str, Decision]:

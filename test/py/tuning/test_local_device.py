@@ -13,11 +13,17 @@ import numpy as np
 import pytest
 from faulty_task import FaultyTask, faulty_task, quick, recorded
 
+from tilewright.compiler.codegen.lower_cpu import compiler_version
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.nouns.record import key_of, target_text
 from tilewright.compiler.profiler.local_device import LocalCpuDevice
 from tilewright.compiler.profiler.turns import Cores
 from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.record_store import RecordStore
+from tilewright.compiler.tuning.search.replay import outcomes_on_record
 from tilewright.compiler.tuning.search.search_task import Outcome
+from tilewright.compiler.tuning.search.simulated_device import SimulatedDevice
+from tilewright.compiler.tuning.search.tuner import tune
 from tilewright.runtime.settings import physical_cores
 
 WRONG = {
@@ -30,6 +36,7 @@ WRONG = {
     "compiler dies": "died of signal 6",
     "compiler refuses": "no such tile",
 }
+DISTINCT = "distinct_candidates:compile_candidate"
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +89,28 @@ def test_nothing_on_record_is_compiled_or_measured_again(task, store):
     for deed, outcome in first.items():
         assert (again[deed].rounds_us, again[deed].error) == (outcome.rounds_us, outcome.error)
     assert recorded(store) == kept
+
+
+def test_a_search_goes_on_from_what_it_recorded(task, store):
+    """Nothing of it is measured again, but what another version of the compiler, or another device, measured is not known."""
+    target = key_of(target_text(resolve("cpu")))
+    with LocalCpuDevice(resolve("cpu"), quick(compiling=DISTINCT), store) as device:
+        (first,) = tune([task], device, "random", trials=12, seed=1).tasks
+        with RecordStore(store) as records:
+            known = outcomes_on_record([task], records, target, device.name, 1, compiler_version())
+            assert outcomes_on_record([task], records, target, device.name, 1, "another") == {task.key: []}
+            assert outcomes_on_record([task], records, target, device.name, 2, compiler_version()) == {
+                task.key: []
+            }
+    raced = {outcome.point for outcome in first.raced}
+    assert {o.point for o in first.outcomes} <= {o.point for o in known[task.key]}
+    assert {o.point for o in known[task.key]} <= {o.point for o in first.outcomes} | raced
+    simulated = SimulatedDevice(lambda task, points: np.ones(len(points)))
+    trials = len({o.point for o in known[task.key]})
+    (again,) = tune([task], simulated, "random", trials=trials, records=known).tasks
+    assert simulated.measured == 0 and again.trials == trials
+    rounds = {o.point: set(o.rounds_us) for o in again.outcomes}
+    assert all(rounds[o.point] >= set(o.rounds_us) for o in first.outcomes)
 
 
 def test_equal_objects_are_measured_once(task, store):
