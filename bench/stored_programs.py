@@ -27,11 +27,13 @@ from tilewright.compiler.nouns.space import Knob, Space
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target, UnknownTargetError, resolve
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
+from tilewright.compiler.tuning.features import program_sets
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows
+from tilewright.compiler.tuning.features.tiled_programs import TiledPrograms
 from tilewright.compiler.tuning.roller import evaluate
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 
-SETS = ("knobs", "micro-performance", "statement", "data-flow")
+SETS = ("knobs", "micro-performance", "statement", "data-flow", *program_sets.PROGRAM_SETS)
 FEWEST = 20
 """Operators with fewer valid programs are left out: no ranking of them means much."""
 
@@ -65,6 +67,9 @@ class StoredOperator:
         return Samples(self.name, rows(self.features(sets), places), self.us[places], self.target.name)
 
     def _made(self, name: str) -> Table | Steps:
+        if name in program_sets.PROGRAM_SETS:
+            tiled = TiledPrograms.of(self.workload, self.programs)
+            return program_sets.program_features(tiled, self.target, frozenset({name}))[name]
         if name == "knobs":
             return tile_columns(self.programs, self.target)
         if name == "micro-performance":

@@ -31,6 +31,12 @@ def _micro_performance(seed: int) -> CostModel:
     return MicroPerformance()
 
 
+def _static_analyser(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.static_analyser import StaticAnalyser
+
+    return StaticAnalyser()
+
+
 def _mlp(seed: int) -> CostModel:
     from tilewright.compiler.tuning.cost_models.mlp import StatementNetwork
 
@@ -45,6 +51,7 @@ def _pacm(seed: int) -> CostModel:
 
 COST_MODELS: dict[str, MakeCostModel] = {
     "micro-performance": _micro_performance,
+    "static-analyser": _static_analyser,
     "trees": _trees("rank"),
     "trees-regression": _trees("regression"),
     "trees-bootstrap": _bootstrap,

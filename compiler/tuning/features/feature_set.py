@@ -11,6 +11,7 @@
 | `statement` | counts per statement, as Ansor (OSDI'20), appendix B has them, a `Table` |
 | `data-flow` | movement between buffer levels in temporal order. Pruner (ASPLOS'25), §4, a `Steps` |
 | `micro-performance` | what the model of complete schedules reads, a `Table` |
+| `static-analysis` | work and penalties of each innermost statement of a GPU program. Pruner, §2.3, a `Steps` |
 """
 
 from __future__ import annotations
