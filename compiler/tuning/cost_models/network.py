@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -160,12 +160,27 @@ class Network(ABC):
             "names": list(self._names),
             "sizes": self._sizes() if self._module is not None else [],
         }
-        arrays = {} if self._module is None else {k: v.numpy() for k, v in self._module.state_dict().items()}
+        arrays = self._arrays()
         for number, (mean, spread) in enumerate(self._scales):
             arrays |= {f"scale.{number}.mean": mean, f"scale.{number}.spread": spread}
         save_file(
             {k: np.ascontiguousarray(v) for k, v in arrays.items()}, path, {"model": json.dumps(record)}
         )
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """What a file keeps besides the scales of the inputs."""
+        return self._weights()
+
+    def _weights(self) -> dict[str, np.ndarray]:
+        """A copy of the network's weights; none before it was trained."""
+        if self._module is None:
+            return {}
+        return {name: tensor.numpy().copy() for name, tensor in self._module.state_dict().items()}
+
+    def _put(self, weights: Mapping[str, np.ndarray]) -> None:
+        import torch
+
+        self._module.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -185,8 +200,6 @@ class Network(ABC):
         return model
 
     def _restore(self, path: Path, sizes: Sequence[int], arrays: dict[str, np.ndarray]) -> None:
-        import torch
-
         try:
             self._scales = [
                 (arrays.pop(f"scale.{number}.mean"), arrays.pop(f"scale.{number}.spread"))
@@ -194,11 +207,17 @@ class Network(ABC):
             ]
             if self._sizes() != sizes:
                 raise CostModelError(f"{path}: scales of {self._sizes()} columns, {sizes} were trained")
-            self._module = self.module(sizes)
-            self._module.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
-        except (KeyError, RuntimeError) as e:
+        except KeyError as e:
             raise CostModelError(f"{path}: not the weights of a `{self.kind}` model: {e}") from e
+        self._module = self.module(sizes)
+        self._load_weights(path, arrays)
         self._module.eval()
+
+    def _load_weights(self, path: Path, weights: Mapping[str, np.ndarray]) -> None:
+        try:
+            self._put(weights)
+        except RuntimeError as e:
+            raise CostModelError(f"{path}: not the weights of a `{self.kind}` model: {e}") from e
 
 
 def lambda_rank(scores: Any, speeds: Any) -> Any:

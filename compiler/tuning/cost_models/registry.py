@@ -49,6 +49,24 @@ def _pacm(seed: int) -> CostModel:
     return PatternAwareModel(seed=seed)
 
 
+def _global_local(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.global_local import GlobalLocal
+
+    return GlobalLocal("trees", "trees-regression", seed=seed)
+
+
+def _mlp_momentum(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.momentum import MomentumStatementNetwork
+
+    return MomentumStatementNetwork(seed=seed)
+
+
+def _pacm_momentum(seed: int) -> CostModel:
+    from tilewright.compiler.tuning.cost_models.momentum import MomentumPatternAwareModel
+
+    return MomentumPatternAwareModel(seed=seed)
+
+
 COST_MODELS: dict[str, MakeCostModel] = {
     "micro-performance": _micro_performance,
     "static-analyser": _static_analyser,
@@ -57,6 +75,9 @@ COST_MODELS: dict[str, MakeCostModel] = {
     "trees-bootstrap": _bootstrap,
     "mlp": _mlp,
     "pacm": _pacm,
+    "global-local": _global_local,
+    "mlp-momentum": _mlp_momentum,
+    "pacm-momentum": _pacm_momentum,
 }
 """By name, what makes a model of a seed."""
 
