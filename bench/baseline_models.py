@@ -1,11 +1,13 @@
-"""What a cost model has to beat on stored programs: no model, Roller's prediction, trees on a program's own tile sizes.
+"""What a cost model has to beat on stored programs: no model, Roller's prediction, trees on tile sizes or on all features.
 
-make_model("random" | "roller" | "tile-trees" | a name of the compiler's registry, seed)
+make_model("random" | "roller" | "tile-trees" | "flow-trees" | "flow-trees-regression" | a name of the registry, seed)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +15,8 @@ import numpy as np
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Samples
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
-from tilewright.compiler.tuning.features.feature_set import Features, Table
+from tilewright.compiler.tuning.cost_models.trees import Trees
+from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
 
 
 class Ranker(Protocol):
@@ -122,6 +125,37 @@ class TileTrees:
         return np.column_stack([knobs.matrix, predicted - work])
 
 
+class FlowTrees:
+    """The compiler's boosted trees on all that Pruner's model reads, the steps of the data flow side by side.
+
+    What they are worse by is not for want of features. Candidates of all operators have equally many steps.
+    """
+
+    reads = frozenset({"statement", "data-flow"})
+    _FLAT = "flat"
+
+    def __init__(self, objective: str, seed: int = 0):
+        self.name = "flow-trees" if objective == "rank" else f"flow-trees-{objective}"
+        self._trees = Trees(objective, frozenset({self._FLAT}), seed)
+
+    def fit(self, samples: Sequence[Samples]) -> None:
+        self._trees.fit([replace(s, features=self._flat(s.features)) for s in samples])
+
+    def update(self, samples: Sequence[Samples]) -> None:
+        self._trees.update([replace(s, features=self._flat(s.features)) for s in samples])
+
+    def predict(self, features: Features) -> Prediction:
+        return self._trees.predict(self._flat(features))
+
+    def _flat(self, features: Features) -> Features:
+        table, steps = features["statement"], features["data-flow"]
+        assert isinstance(table, Table) and isinstance(steps, Steps)
+        count = steps.values.shape[1]
+        names = [f"{name} of step {step}" for step in range(count) for name in steps.names]
+        matrix = np.concatenate([table.matrix, steps.values.reshape(len(steps), -1)], axis=1)
+        return {self._FLAT: Table((*table.names, *names), (*table.units, *steps.units * count), matrix)}
+
+
 def _predicted_us(features: Features) -> np.ndarray:
     found = features["micro-performance"]
     assert isinstance(found, Table)
@@ -132,6 +166,8 @@ BASELINES: Mapping[str, Callable[[int], Ranker]] = {
     "random": RandomOrder,
     "roller": RollerPrediction,
     "tile-trees": TileTrees,
+    "flow-trees": partial(FlowTrees, "rank"),
+    "flow-trees-regression": partial(FlowTrees, "regression"),
 }
 
 

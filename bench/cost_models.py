@@ -9,7 +9,7 @@ the folds, which programs are learned from, what the model draws and the debiase
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from tilewright.bench.ranking_scores import Spread, judge
 from tilewright.bench.stored_programs import StoredOperator, read_operators
 from tilewright.compiler.errors import TilewrightError
 
-FOLDS, SEEDS = 3, 5
-LEARNED = 128
+FOLDS, SEEDS = 5, 5
+LEARNED = 400
 """Programs of each operator that a model learns from."""
 
 Make = Callable[[str, int], Ranker]
@@ -72,30 +72,41 @@ def rank(operators: Sequence[StoredOperator], name: str, make: Make, sizes: Size
 
     Raises TilewrightError where there are too few operators to hold some out.
     """
-    if len(operators) < sizes.folds:
-        raise TilewrightError(
-            f"{sizes.folds} folds need as many operators with programs; found {len(operators)}"
-        )
     found: dict[str, list[float]] = {}
     fit_s = predict_s = 0.0
     for seed in range(sizes.seeds):
-        rng = np.random.default_rng(seed)
         scores: list[np.ndarray] = [np.zeros(0)] * len(operators)
-        learned = [np.sort(rng.permutation(len(o))[: sizes.learned]) for o in operators]
-        for fold in np.array_split(rng.permutation(len(operators)), sizes.folds):
-            model, held = make(name, seed), set(fold.tolist())
-            others = [n for n in range(len(operators)) if n not in held]
-            samples = [operators[n].samples(learned[n], model.reads) for n in others]
-            started = time.perf_counter()
-            model.fit(samples)
+        started = time.perf_counter()
+        for model, held in each_fold(operators, name, make, sizes, seed):
             fitted = time.perf_counter()
-            for number in sorted(held):
+            for number in held:
                 scores[number] = model.predict(operators[number].features(model.reads)).mean
             fit_s, predict_s = fit_s + fitted - started, predict_s + time.perf_counter() - fitted
+            started = time.perf_counter()
         for key, value in judge(operators, scores, seed).items():
             found.setdefault(key, []).append(value)
     spreads = {key: Spread(tuple(values)) for key, values in found.items()}
     return Ranked(name, operators[0].target.name, spreads, fit_s, predict_s)
+
+
+def each_fold(
+    operators: Sequence[StoredOperator], name: str, make: Make, sizes: Sizes, seed: int
+) -> Iterator[tuple[Ranker, list[int]]]:
+    """A model that learned from the operators outside of a fold, and the numbers of those in it, for every fold.
+
+    Raises TilewrightError where there are too few operators to hold some out.
+    """
+    if len(operators) < sizes.folds:
+        raise TilewrightError(
+            f"{sizes.folds} folds need as many operators with programs; found {len(operators)}"
+        )
+    rng = np.random.default_rng(seed)
+    learned = [np.sort(rng.permutation(len(o))[: sizes.learned]) for o in operators]
+    for fold in np.array_split(rng.permutation(len(operators)), sizes.folds):
+        model, held = make(name, seed), sorted(fold.tolist())
+        others = [n for n in range(len(operators)) if n not in held]
+        model.fit([operators[n].samples(learned[n], model.reads) for n in others])
+        yield model, held
 
 
 def measured_operators(path: Path) -> list[StoredOperator]:

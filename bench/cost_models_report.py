@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from rich.table import Table
 
 from tilewright.bench.baseline_models import make_model, model_names
 from tilewright.bench.cost_models import Sizes, files_of, measured_operators, rank
+from tilewright.bench.feature_importance import importance
 from tilewright.bench.machine import machine
-from tilewright.bench.replay import BUDGET, compare, searches
+from tilewright.bench.replay import BUDGET, DRAFTS, compare, searches
 from tilewright.bench.transfer import transfer
 from tilewright.compiler.terminal import console as new_console
 
@@ -28,6 +30,8 @@ LEARNERS = ("tile-trees",)
 """Models that searches are replayed with and that are transferred; the rest only rank, for networks take minutes to learn."""
 TRANSFERS = (("k80", "v100"), ("k80", "mi50"))
 _REPLAYED = {"v100"}
+CURVES, COUNTS = ("flow-trees-regression", "pacm"), (16, 64, 1000)
+"""Models that are judged on fewer and on more programs of each operator too, and whose features are shuffled; how many."""
 
 
 def run(
@@ -50,13 +54,15 @@ def run(
         "devices": {},
         "ranked": [],
         "replayed": [],
+        "curves": [],
+        "importance": [],
         "transferred": [],
     }
     begun, known = time.perf_counter(), {}
     learners = [name for name in names if name in LEARNERS]
 
     def keep(section: str, found: Sequence[Any], **more: str) -> None:
-        data[section] += [{**more, **one.to_json()} for one in found]
+        data[section] += [{**more, **(one if isinstance(one, dict) else one.to_json())} for one in found]
         data["seconds"] = round(time.perf_counter() - begun, 1)
         write(path, data)
 
@@ -74,13 +80,24 @@ def run(
                 keep("ranked", [rank(operators, name, make_model, sizes)])
         for number, name in enumerate(learners):
             for device in _REPLAYED & known.keys():
-                wanted = [s for s in searches(name) if s.model == name or not number]
-                found = compare(known[device], wanted, make_model, sizes.seeds, sizes.learned, status.update)
-                keep("replayed", found, device=device)
+                for pool, draft in DRAFTS.items():
+                    wanted = [s for s in searches(name, draft) if s.model == name or not number]
+                    found = compare(
+                        known[device], wanted, make_model, sizes.seeds, sizes.learned, status.update, pool
+                    )
+                    keep("replayed", found, device=device)
             for source, target in TRANSFERS:
                 if source in known and target in known:
                     found = transfer(known[source], known[target], name, make_model, sizes, status.update)
                     keep("transferred", found)
+        for name in (name for name in names if name in CURVES):
+            for device in _REPLAYED & known.keys():
+                status.update(f"{device}: what {name} reads")
+                keep("importance", importance(known[device], name, make_model, sizes))
+                for count in COUNTS:
+                    status.update(f"{device}: {name}, {count} programs of each operator")
+                    ranked = rank(known[device], name, make_model, replace(sizes, learned=count))
+                    keep("curves", [{**ranked.to_json(), "learned": count}])
     for table in [*ranking_tables(data), *replay_tables(data), *transfer_tables(data)]:
         console.print(table)
     plot = path.with_suffix(".png")
@@ -133,15 +150,18 @@ def markdown(table: Table) -> str:
 def replay_tables(data: Mapping[str, Any]) -> list[Table]:
     """Trials of each search, a table for each device."""
     tables = []
-    for device in sorted({row["device"] for row in data["replayed"]}):
-        title = f"{device}: searches replayed on whole pools; trials to a share of the best speed, at most {BUDGET}"
+    for device, pool in dict.fromkeys((row["device"], row["pool"]) for row in data["replayed"]):
+        title = f"{device}: searches replayed on pools `{pool}`; trials to a share of the best speed, at most {BUDGET}"
         table = Table(title=title, title_justify="left")
         for name in ("search", "95%", "98%", "searches that reached 98%"):
             table.add_column(name, justify="left" if name == "search" else "right")
         for row in _of_section(data, "replayed", device):
-            table.add_row(
-                row["search"], *(figure(row["trials"][s]) for s in ("95%", "98%")), f"{row['reached']:.0%}"
-            )
+            if row["pool"] == pool:
+                table.add_row(
+                    row["search"],
+                    *(figure(row["trials"][s]) for s in ("95%", "98%")),
+                    f"{row['reached']:.0%}",
+                )
         tables.append(table)
     return tables
 

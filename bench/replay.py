@@ -16,14 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.bench.baseline_models import Ranker, RollerPrediction
-from tilewright.bench.ranking_scores import SHARES, Spread, geometric_mean
-from tilewright.bench.stored_programs import ReplayDevice, StoredOperator, StoredTask
+from tilewright.bench.ranking_scores import SHARES, Spread, geometric_mean, pool
+from tilewright.bench.stored_programs import FEWEST, ReplayDevice, StoredOperator, StoredTask
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 
 BATCH, BUDGET = 8, 256
 OPERATORS = 15
 """Operators that searches are replayed on: a pool of all programs of each takes a search seconds, not milliseconds."""
+DRAFTS = {"whole": 128, "first128": 16}
+"""Pools that are searched, and how many programs of each a draft keeps: about an eighth."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,17 @@ class Search:
     batch: int = BATCH
 
 
-def searches(model: str) -> tuple[Search, ...]:
+def searches(model: str, draft: int = DRAFTS["whole"]) -> tuple[Search, ...]:
     """What is compared: chance, Roller's order, and the model alone, with a draft, with knowledge of other operators."""
     return (
         Search("random"),
         Search("roller", "roller", explored=0.0),
         Search(f"{model}", model, learns=True),
-        Search(f"{model}, drafted", model, learns=True, draft=128),
+        Search(f"{model}, drafted", model, learns=True, draft=draft),
         Search(f"{model}, knows others", model, knows=True),
+        Search(f"{model}, drafted, knows others", model, knows=True, draft=draft),
         Search(f"{model}, knows others and learns", model, knows=True, learns=True),
-        Search(f"{model}, drafted, knows others and learns", model, knows=True, learns=True, draft=128),
+        Search(f"{model}, drafted, knows others and learns", model, knows=True, learns=True, draft=draft),
     )
 
 
@@ -123,6 +126,7 @@ class Replayed:
     """A search over all its operators: geometric means of the trials to each share, and how often the last was reached."""
 
     search: Search
+    pool: str
     trials: dict[str, Spread]
     reached: float
     seconds: float
@@ -130,6 +134,7 @@ class Replayed:
     def to_json(self) -> dict:
         return {
             "search": self.search.name,
+            "pool": self.pool,
             "trials": {name: spread.to_json() for name, spread in self.trials.items()},
             "reached": round(self.reached, 4),
             "seconds": round(self.seconds, 2),
@@ -138,12 +143,17 @@ class Replayed:
 
 def compare(
     operators: Sequence[StoredOperator], found: Sequence[Search], make: Callable[[str, int], Ranker], seeds: int,
-    learned: int, say: Callable[[str], object],
+    learned: int, say: Callable[[str], object], kind: str = "whole",
 ) -> list[Replayed]:  # fmt: skip
-    """Each search on a sample of the operators, for every seed; models that know others never saw the operator itself."""
-    if not operators:
+    """Each search on pools of a sample of the operators, for every seed; models that know others never saw the operator itself.
+
+    Raises TilewrightError where no operator has `FEWEST` programs in such a pool.
+    """
+    judged = [n for n, operator in enumerate(operators) if len(pool(operator, kind, 0)) >= FEWEST]
+    if not judged:
         raise TilewrightError("there are no operators to replay searches on")
-    chosen = np.unique(np.linspace(0, len(operators) - 1, min(OPERATORS, len(operators))).astype(int))
+    spread = np.unique(np.linspace(0, len(judged) - 1, min(OPERATORS, len(judged))).astype(int))
+    chosen = np.asarray(judged)[spread]
     results = []
     for search in found:
         say(search.name)
@@ -154,7 +164,7 @@ def compare(
                 fitted = _model(operators, search, make, seed, fold, learned)
                 for number in fold:
                     model = copy.deepcopy(fitted)
-                    task = StoredTask(operators[number], np.arange(len(operators[number])))
+                    task = StoredTask(operators[number], pool(operators[number], kind, seed))
                     us = replay(task, search, model, seed, goal=max(SHARES))
                     for share in SHARES:
                         trials[share].append(trials_to(us, task.us.min(), share, BUDGET))
@@ -162,7 +172,9 @@ def compare(
             for share in SHARES:
                 figures[share].append(geometric_mean(trials[share]))
         spreads = {f"{share:.0%}": Spread(tuple(values)) for share, values in figures.items()}
-        results.append(Replayed(search, spreads, float(np.mean(reached)), time.perf_counter() - started))
+        results.append(
+            Replayed(search, kind, spreads, float(np.mean(reached)), time.perf_counter() - started)
+        )
     return results
 
 

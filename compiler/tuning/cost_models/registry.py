@@ -19,10 +19,13 @@ def _trees(objective: str) -> MakeCostModel:
     return make
 
 
-def _bootstrap(seed: int) -> CostModel:
-    from tilewright.compiler.tuning.cost_models.bootstrap import Bootstrap
+def _bootstrap(of: str) -> MakeCostModel:
+    def make(seed: int) -> CostModel:
+        from tilewright.compiler.tuning.cost_models.bootstrap import Bootstrap
 
-    return Bootstrap("trees", seed=seed)
+        return Bootstrap(of, seed=seed)
+
+    return make
 
 
 def _micro_performance(seed: int) -> CostModel:
@@ -72,12 +75,13 @@ COST_MODELS: dict[str, MakeCostModel] = {
     "static-analyser": _static_analyser,
     "trees": _trees("rank"),
     "trees-regression": _trees("regression"),
-    "trees-bootstrap": _bootstrap,
+    "trees-bootstrap": _bootstrap("trees"),
     "mlp": _mlp,
     "pacm": _pacm,
     "global-local": _global_local,
     "mlp-momentum": _mlp_momentum,
     "pacm-momentum": _pacm_momentum,
+    "pacm-bootstrap": _bootstrap("pacm"),
 }
 """By name, what makes a model of a seed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.bench import program_features, ranking_scores, replay, transfer
+from tilewright.bench import cost_models_report, program_features, ranking_scores, replay, transfer
 from tilewright.bench.baseline_models import RandomOrder, make_model
 from tilewright.bench.cost_models import Sizes, rank
 from tilewright.bench.cost_models_report import markdown, ranking_tables
+from tilewright.bench.feature_importance import importance
 from tilewright.bench.ranking_scores import pool, top, trials_to
 from tilewright.bench.replay import Search
+from tilewright.bench.roller_construct import spearman
 from tilewright.bench.stored_programs import (
     SETS,
     ReplayDevice,
@@ -31,7 +34,7 @@ from tilewright.compiler.cli.main import main
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cost_models.cost_model import Prediction
-from tilewright.compiler.tuning.features.feature_set import Table
+from tilewright.compiler.tuning.features.feature_set import Steps, Table
 from tilewright.compiler.tuning.operators import matmul
 
 SIZES = ((128, 2048, 1000), (128, 4032, 1000), (65536, 1024, 4096), (65536, 2, 1024))
@@ -131,6 +134,39 @@ def test_trees_learn_what_tile_sizes_say_of_operators_not_seen(operators: list[S
     assert again == found["tile-trees"]
 
 
+def test_trees_on_the_data_flow_read_every_step(operators: list[StoredOperator]) -> None:
+    pytest.importorskip("xgboost")
+    for name in ("flow-trees", "flow-trees-regression"):
+        model, learned = make_model(name, 1), operators[:3]
+        features = operators[3].features(model.reads)
+        assert np.ptp(model.predict(features).mean) == 0
+        model.fit([o.samples(np.arange(len(o)), model.reads) for o in learned])
+        before = model.predict(features).mean
+        assert spearman(before, -operators[3].us) > 0.3
+        model.update([operators[3].samples(np.arange(len(operators[3])), model.reads)])
+        assert spearman(model.predict(features).mean, -operators[3].us) > spearman(before, -operators[3].us)
+    flow = features["data-flow"]
+    assert isinstance(flow, Steps)
+    last = replace(flow, values=np.where(np.arange(6)[:, None] == 5, 0, flow.values))
+    assert (model.predict({**features, "data-flow": last}).mean != model.predict(features).mean).any()
+
+
+def test_what_a_model_reads_is_what_it_loses(operators: list[StoredOperator]) -> None:
+    class ReadsThreads(RandomOrder):
+        reads = frozenset({"knobs", "micro-performance"})
+
+        def predict(self, features):
+            knobs = features["knobs"]
+            return Prediction(knobs.matrix[:, knobs.names.index("threads")], np.zeros(len(knobs)))  # type: ignore[union-attr]
+
+    found = importance(operators, "threads", lambda _, seed: ReadsThreads(seed), Sizes(seeds=2, folds=2))
+    lost = {(f.set, f.column): f.lost for f in found}
+    assert len(lost) == 18 + 1 + 2
+    assert lost["knobs", "threads"] == lost["knobs", ""] and any(lost["knobs", ""].seeds)
+    others = {key: value for key, value in lost.items() if key[0] != "knobs" or key[1] not in ("", "threads")}
+    assert all(value.seeds == (0, 0) for value in others.values())
+
+
 def test_a_held_out_operator_is_not_learned_from(operators: list[StoredOperator]) -> None:
     learned: list[set[str]] = []
     tables = {id(o.features(RandomOrder.reads)["knobs"]): o.name for o in operators}
@@ -147,7 +183,10 @@ def test_a_held_out_operator_is_not_learned_from(operators: list[StoredOperator]
     assert [len(names) for names in learned] == [3, 3, 3, 3]
 
 
-def test_the_command_writes_a_spread_for_every_figure(folder: Path, tmp_path: Path) -> None:
+def test_the_command_writes_a_spread_for_every_figure(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_models_report, "CURVES", ("tile-trees",))
     output = tmp_path / "out.json"
     pytest.importorskip("xgboost")
     models = "random,roller,tile-trees"
@@ -164,6 +203,9 @@ def test_the_command_writes_a_spread_for_every_figure(folder: Path, tmp_path: Pa
         64: True,
     }
     assert {row["search"] for row in data["replayed"]} >= {"random", "roller", "tile-trees"}
+    assert {row["pool"] for row in data["replayed"]} == {"whole", "first128"}
+    assert [row["learned"] for row in data["curves"]] == list(cost_models_report.COUNTS)
+    assert all(len(row["lost"]["seeds"]) == data["seeds"] for row in data["importance"])
     assert "v100: 4 operators held out in 2 folds, 2 seeds" in result.output
     assert output.with_suffix(".png").stat().st_size > 10_000
     table = ranking_tables(data)[0]
