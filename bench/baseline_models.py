@@ -1,6 +1,6 @@
 """What a cost model has to beat on stored programs: no model, Roller's prediction, trees on tile sizes or on all features.
 
-make_model("random" | "roller" | "tile-trees" | "flow-trees" | "flow-trees-regression" | a name of the registry, seed)
+make_model("random" | "roller" | "tile-trees" | "flow-trees" | "flow-trees-regression" | "flow-trees-graded" | a name of the registry, seed)
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -81,6 +81,10 @@ class TileTrees:
     name = "tile-trees"
     reads = frozenset({"knobs", "micro-performance"})
     _ROUNDS, _MORE, _GRADES = 120, 20, 31
+    _OPTIONS: ClassVar[dict[str, Any]] = {
+        "objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4,
+        "eta": 0.1, "min_child_weight": 0.1, "subsample": 0.8,
+    }  # fmt: skip
 
     def __init__(self, seed: int = 0):
         self._seed, self._booster = seed, None
@@ -105,17 +109,15 @@ class TileTrees:
             qid=np.repeat(np.arange(len(samples)), [len(s) for s in samples]),
         )
         options = {
-            "objective": "rank:pairwise", "lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 4,
-            "eta": 0.1, "max_depth": 6, "min_child_weight": 0.1, "tree_method": "hist", "nthread": 1,
-            "seed": self._seed, "subsample": 0.8, "verbosity": 0,
+            **self._OPTIONS, "max_depth": 6, "tree_method": "hist", "nthread": 1, "seed": self._seed, "verbosity": 0,
         }  # fmt: skip
         return xgboost.train(options, data, rounds, xgb_model=start)
 
     def predict(self, features: Features) -> Prediction:
-        count = len(features["knobs"])
+        inputs = self._inputs(features)
         if self._booster is None:
-            return Prediction(np.zeros(count), np.zeros(count))
-        return Prediction(self._booster.inplace_predict(self._inputs(features)), np.zeros(count))
+            return Prediction(np.zeros(len(inputs)), np.zeros(len(inputs)))
+        return Prediction(self._booster.inplace_predict(inputs), np.zeros(len(inputs)))
 
     def _inputs(self, features: Features) -> np.ndarray:
         """Tile sizes, and Roller's microseconds per result and step of the reduction: [n, 19]."""
@@ -148,12 +150,35 @@ class FlowTrees:
         return self._trees.predict(self._flat(features))
 
     def _flat(self, features: Features) -> Features:
-        table, steps = features["statement"], features["data-flow"]
-        assert isinstance(table, Table) and isinstance(steps, Steps)
-        count = steps.values.shape[1]
-        names = [f"{name} of step {step}" for step in range(count) for name in steps.names]
-        matrix = np.concatenate([table.matrix, steps.values.reshape(len(steps), -1)], axis=1)
-        return {self._FLAT: Table((*table.names, *names), (*table.units, *steps.units * count), matrix)}
+        return {self._FLAT: side_by_side(features)}
+
+
+class GradedFlowTrees(TileTrees):
+    """Boosted trees on the same, by LambdaMART with linear gains of 32 grades, half of the columns open to each tree.
+
+    The objective is that of the protocol's LightGBM: a pair counts by what NDCG would lose were the two exchanged.
+    """
+
+    name = "flow-trees-graded"
+    reads = frozenset({"statement", "data-flow"})
+    _ROUNDS = 150
+    _OPTIONS: ClassVar[dict[str, Any]] = {
+        "objective": "rank:ndcg", "ndcg_exp_gain": False, "lambdarank_pair_method": "topk",
+        "lambdarank_num_pair_per_sample": 100, "eta": 0.08, "colsample_bytree": 0.5,
+    }  # fmt: skip
+
+    def _inputs(self, features: Features) -> np.ndarray:
+        return side_by_side(features).matrix
+
+
+def side_by_side(features: Features) -> Table:
+    """The columns of `statement`, and of `data-flow` those of one step behind those of another: [n, columns]."""
+    table, steps = features["statement"], features["data-flow"]
+    assert isinstance(table, Table) and isinstance(steps, Steps)
+    count = steps.values.shape[1]
+    names = [f"{name} of step {step}" for step in range(count) for name in steps.names]
+    matrix = np.concatenate([table.matrix, steps.values.reshape(len(steps), -1)], axis=1)
+    return Table((*table.names, *names), (*table.units, *steps.units * count), matrix)
 
 
 def _predicted_us(features: Features) -> np.ndarray:
@@ -168,6 +193,7 @@ BASELINES: Mapping[str, Callable[[int], Ranker]] = {
     "tile-trees": TileTrees,
     "flow-trees": partial(FlowTrees, "rank"),
     "flow-trees-regression": partial(FlowTrees, "regression"),
+    "flow-trees-graded": GradedFlowTrees,
 }
 
 

@@ -181,13 +181,19 @@ def transfer_tables(data: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-def draw(path: Path, data: Mapping[str, Any]) -> None:
-    """For every device and three scores, a bar per model, with the standard deviation over seeds."""
+def plots() -> Any:
+    """`pyplot`, drawing into files; raises ModuleNotFoundError where matplotlib is not installed."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    return pyplot
+
+
+def draw(path: Path, data: Mapping[str, Any]) -> None:
+    """For every device and three scores, a bar per model, with the standard deviation over seeds."""
+    pyplot = plots()
     devices = list(data["devices"])
     figure_, axes = pyplot.subplots(
         1, len(devices), figsize=(5 * len(devices), 4), squeeze=False, sharey=True

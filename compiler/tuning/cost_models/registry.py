@@ -78,10 +78,10 @@ COST_MODELS: dict[str, MakeCostModel] = {
     "trees-bootstrap": _bootstrap("trees"),
     "mlp": _mlp,
     "pacm": _pacm,
+    "pacm-bootstrap": _bootstrap("pacm"),
     "global-local": _global_local,
     "mlp-momentum": _mlp_momentum,
     "pacm-momentum": _pacm_momentum,
-    "pacm-bootstrap": _bootstrap("pacm"),
 }
 """By name, what makes a model of a seed."""
 
