@@ -1,16 +1,16 @@
 """What measurements on one device are worth on another: programs of a source device, and few or none of the target's.
 
 Operators that are judged are held out on both devices. Of the others the source's programs are known, and on the target so
-many programs in all as `COUNTS` says, spread over a few operators. What a model makes of the two:
+many programs in all as is said, `ROUND` of an operator that is drawn after those of another. What a model makes of the two:
 
 | method | learns |
 | --- | --- |
 | `none` | the target's programs alone |
-| `source` | the source's programs alone |
 | `pooled` | both at once, as groups of their own |
-| `fine-tuned` | the source's first, and the target's on top |
+| `fine-tuned` | the source's first, and the target's on top, an operator a round; of no program of the target, the source's alone |
 
-A model of the registry whose name starts with `momentum` has its own way to go on (Pruner, ASPLOS'25): it is `fine-tuned`.
+What goes on is the model's affair: `tile-trees` add trees, `global-local` learns what it misses, networks `NAME-momentum` start
+each round from their Siamese network, and `NAME-resumed` are the same with a momentum of 0: from where the last round ended.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.bench.baseline_models import Ranker
+from tilewright.bench.baseline_models import Ranker, make_model
 from tilewright.bench.cost_models import Make, Sizes
-from tilewright.bench.ranking_scores import Spread, judge
+from tilewright.bench.ranking_scores import Spread, judge, pool
 from tilewright.bench.stored_programs import StoredOperator
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
+from tilewright.compiler.tuning.cost_models.momentum import MomentumTransfer
+from tilewright.compiler.tuning.features.feature_set import rows
 
 COUNTS = (0, 16, 64)
 """Programs of the target in all."""
-METHODS = ("none", "source", "pooled", "fine-tuned")
-_LEARNED, _FOLDS, _GROUPS = 32, 3, {16: 4, 64: 8}
-"""Programs of each operator of the source that are learned from, at most; operators that the target's programs are of, for so
-many in all: a ranking needs several of one operator."""
-_SCORES = ("debiased top-1", "debiased top-5", "first128 top-1", "first128 top-16")
+ROUND = 8
+"""Programs that are learned from at once, all of one operator, for a ranking needs several of it; Pruner measures ten."""
+METHODS = ("none", "pooled", "fine-tuned")
+_LEARNED, _FOLDS = 64, 3
+"""Programs of each operator of the source that are learned from, at most."""
+_POOLS = ("debiased", "first128")
+SCORES = ("debiased top-1", "debiased top-5", "first128 top-1", "first128 top-16")
 
 
 @dataclass(frozen=True)
@@ -61,87 +65,104 @@ class Transferred:
         }
 
 
-def learn(model: Ranker, method: str, source: Sequence[Samples], target: Sequence[Samples]) -> None:
-    """Fits a model by one of `METHODS`; raises ValueError for another one."""
-    if method == "none":
-        model.fit(target)
-    elif method == "source":
-        model.fit(source)
-    elif method == "pooled":
-        model.fit([*source, *target])
-    elif method == "fine-tuned":
-        model.fit(source)
-        if target:
-            model.update(target)
-    else:
-        raise ValueError(f"there is no method {method}; there are {', '.join(METHODS)}")
-
-
-def methods(count: int) -> tuple[str, ...]:
-    """Those that differ with so many programs of the target: with none of them only the source is left."""
-    return METHODS if count else ("source",)
+def make_transferred(name: str, seed: int) -> Ranker:
+    """A model by its name, those named `NAME-resumed` included; raises TilewrightError for one that there is not."""
+    if name.endswith("-resumed"):
+        model = make_model(name.removesuffix("-resumed") + "-momentum", seed)
+        assert isinstance(model, MomentumTransfer)
+        model.momentum = 0.0
+        return model
+    return make_model(name, seed)
 
 
 def transfer(
     source: Sequence[StoredOperator], target: Sequence[StoredOperator], name: str, make: Make, sizes: Sizes,
-    say: Callable[[str], object],
+    say: Callable[[str], object], methods: Sequence[str] = METHODS, counts: Sequence[int] = COUNTS,
 ) -> list[Transferred]:  # fmt: skip
-    """Every method with every number of programs; raises TilewrightError where too few operators are left to learn from."""
+    """Every method with every number of programs; raises TilewrightError where too few operators are left to learn from.
+
+    Only what is fine-tuned says what it is worth with no program of the target, since there all methods learn the same.
+    """
     if len(target) < _FOLDS + 1:
         raise TilewrightError(f"a transfer needs {_FOLDS + 1} operators of the target; found {len(target)}")
     found = []
-    for count in COUNTS:
-        for method in methods(count):
-            say(f"{name}: {method}, {count} programs")
-            started, figures = time.perf_counter(), {}
-            for seed in range(sizes.seeds):
-                scores = _scores(
-                    source, target, name, make, seed, count, method, min(_LEARNED, sizes.learned)
-                )
+    for method in methods:
+        asked = [c for c in sorted(counts) if c or method == "fine-tuned"]
+        started = time.perf_counter()
+        figures: dict[int, dict[str, list[float]]] = {count: {} for count in asked}
+        for seed in range(sizes.seeds):
+            say(f"{name}: {method}, seed {seed}")
+            learned = min(_LEARNED, sizes.learned)
+            for count, scores in _scores(source, target, name, make, seed, asked, method, learned).items():
                 for key, value in judge(target, scores, seed).items():
-                    if key in _SCORES:
-                        figures.setdefault(key, []).append(value)
-            spreads = {key: Spread(tuple(values)) for key, values in figures.items()}
-            found.append(
-                Transferred(
-                    source[0].target.name,
-                    target[0].target.name,
-                    name,
-                    method,
-                    count,
-                    spreads,
-                    time.perf_counter() - started,
-                )
-            )
+                    if key in SCORES:
+                        figures[count].setdefault(key, []).append(value)
+        seconds = time.perf_counter() - started
+        devices = source[0].target.name, target[0].target.name
+        for count, found_scores in figures.items():
+            spreads = {key: Spread(tuple(values)) for key, values in found_scores.items()}
+            found.append(Transferred(*devices, name, method, count, spreads, seconds / len(asked)))
     return found
 
 
 def _scores(
-    source: Sequence[StoredOperator], target: Sequence[StoredOperator], name: str, make: Make, seed: int, count: int,
-    method: str, learned: int,
-) -> list[np.ndarray]:  # fmt: skip
+    source: Sequence[StoredOperator], target: Sequence[StoredOperator], name: str, make: Make, seed: int,
+    counts: Sequence[int], method: str, learned: int,
+) -> dict[int, list[np.ndarray]]:  # fmt: skip
+    """By the number of the target's programs: the scores of each operator's, minus infinity for those in no pool."""
     rng = np.random.default_rng(seed)
     drawn = [np.sort(rng.permutation(len(o))[:learned]) for o in source]
-    scores: list[np.ndarray] = [np.zeros(0)] * len(target)
+    scores = {count: [np.full(len(o), -np.inf) for o in target] for count in counts}
     for fold in np.array_split(rng.permutation(len(target)), _FOLDS):
         held = {target[number].name for number in fold}
         model = make(name, seed)
-        own = few([o for o in target if o.name not in held], count, rng)
+        drawn_rounds = rounds([o for o in target if o.name not in held], max(counts), rng)
+        own = [o.samples(places, model.reads) for o, places in drawn_rounds]
         known = [o.samples(places, model.reads) for o, places in zip(source, drawn) if o.name not in held]
-        learn(model, method, known, [o.samples(places, model.reads) for o, places in own])
-        for number in fold:
-            scores[number] = model.predict(target[number].features(model.reads)).mean
+        before = None
+        for count in counts:
+            learn(model, method, known, own, before, count)
+            before = count
+            for number in fold:
+                places = np.unique(np.concatenate([pool(target[number], kind, seed) for kind in _POOLS]))
+                features = rows(target[number].features(model.reads), places)
+                scores[count][number][places] = model.predict(features).mean
     return scores
 
 
-def few(
+def learn(
+    model: Ranker, method: str, source: Sequence[Samples], own: Sequence[Samples], before: int | None, count: int
+) -> None:  # fmt: skip
+    """Gives a model that has learned from `before` programs of the target what it learns from `count`, by one of `METHODS`.
+
+    `own` are its rounds. Raises ValueError for another method.
+    """
+    known = own[: -(-count // ROUND)]
+    if method == "none":
+        model.fit(known)
+    elif method == "pooled":
+        model.fit([*source, *known])
+    elif method == "fine-tuned":
+        if before is None:
+            model.fit(source)
+        for samples in known[-(-(before or 0) // ROUND) :]:
+            model.update([samples])
+    else:
+        raise ValueError(f"there is no method {method}; there are {', '.join(METHODS)}")
+
+
+def rounds(
     operators: Sequence[StoredOperator], count: int, rng: np.random.Generator
 ) -> list[tuple[StoredOperator, np.ndarray]]:
-    """`count` programs in all, evenly of a few operators that are drawn: the places of each."""
-    groups = min(_GROUPS.get(count, max(1, count // 8)), len(operators), count)
-    chosen = rng.permutation(len(operators))[:groups]
-    sizes = [len(part) for part in np.array_split(np.arange(count), groups)] if groups else []
-    return [
-        (operators[number], np.sort(rng.permutation(len(operators[number]))[:size]))
-        for number, size in zip(sorted(chosen), sizes)
-    ]
+    """`count` programs in all, `ROUND` of each of so many operators that are drawn: the places of each round.
+
+    More programs begin with those that fewer are; where operators run out, the first come again.
+    """
+    order = rng.permutation(len(operators))
+    found = []
+    for number in range(-(-count // ROUND)):
+        operator = operators[int(order[number % len(order)])]
+        found.append(
+            (operator, np.sort(rng.permutation(len(operator))[: min(ROUND, count - number * ROUND)]))
+        )
+    return found

@@ -13,7 +13,7 @@ Siamese network, and every update goes on from the weights that are there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,21 +25,28 @@ from tilewright.compiler.tuning.cost_models.network import Network
 from tilewright.compiler.tuning.cost_models.pacm import PatternAwareModel
 
 _SIAMESE = "siamese."
+_ROUND_STEPS = 200
+"""Steps of a round: a third of what a network learns in that knows nothing, for rounds are many."""
 
 
 class MomentumTransfer(Network):
     """What `fit` and `update` are for a network that is listed behind it among the bases."""
 
-    momentum: ClassVar[float] = 0.99
+    settings: ClassVar[Mapping[str, type]] = {"momentum": float}
 
-    def __init__(self, seed: int = 0):
+    def __init__(self, seed: int = 0, momentum: float = 0.99):
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"a momentum is a number from 0 to 1, found {momentum}")
         super().__init__(seed)
+        self.momentum = momentum
         self._siamese: dict[str, np.ndarray] = {}
 
     def fit(self, samples: Sequence[Samples]) -> None:
-        self._siamese, self._samples, self._module = {}, [], None
+        self._siamese, self._samples, self._module, self.steps = {}, [], None, Network.steps
         super().update(samples)
         self._siamese, self._samples = self._weights(), []
+        if self._siamese:
+            self.steps = _ROUND_STEPS
 
     def update(self, samples: Sequence[Samples]) -> None:
         """A round: trains on the samples of all rounds since `fit`, starting from the Siamese network."""
@@ -67,7 +74,7 @@ class MomentumTransfer(Network):
         if siamese:
             target = self._weights()
             self._load_weights(path, siamese)
-            self._siamese = siamese
+            self._siamese, self.steps = siamese, _ROUND_STEPS
             self._put(target)
 
 

@@ -39,7 +39,11 @@ class Network(ABC):
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    settings: ClassVar[Mapping[str, type]] = {}
+    """Arguments of the constructor besides the seed, which are attributes too, and are kept in files."""
     reads: frozenset[str]
+    steps: int = _STEPS
+    """About how many steps a training takes, where there are neither very few nor very many tasks."""
 
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -123,7 +127,7 @@ class Network(ABC):
         tensors = [(self._tensors(inputs), torch.from_numpy(speeds).float()) for inputs, speeds in groups]
         optimiser = torch.optim.AdamW(self._module.parameters(), lr=_RATE, weight_decay=_DECAY)
         rng = np.random.default_rng(self.seed)
-        epochs = int(np.clip(_STEPS // len(tensors), _FEWEST_EPOCHS, _MOST_EPOCHS))
+        epochs = int(np.clip(self.steps // len(tensors), _FEWEST_EPOCHS, _MOST_EPOCHS))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
         self._module.train()
         for _ in range(epochs):
@@ -160,6 +164,7 @@ class Network(ABC):
             "seed": self.seed,
             "names": list(self._names),
             "sizes": self._sizes() if self._module is not None else [],
+            **{name: getattr(self, name) for name in self.settings},
         }
         arrays = self._arrays()
         for number, (mean, spread) in enumerate(self._scales):
@@ -193,8 +198,12 @@ class Network(ABC):
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as e:
             raise CostModelError(f"{path}: no file of a cost model: {e}") from e
-        record = checked(path, record, cls.kind, cls.version, {"seed": int, "names": list, "sizes": list})
-        model = cls(seed=record["seed"])
+        fields = {"seed": int, "names": list, "sizes": list, **cls.settings}
+        record = checked(path, record, cls.kind, cls.version, fields)
+        try:
+            model = cls(seed=record["seed"], **{name: record[name] for name in cls.settings})
+        except ValueError as e:
+            raise CostModelError(f"{path}: {e}") from e
         model._names = tuple(map(str, record["names"]))
         if record["sizes"]:
             model._restore(path, [int(size) for size in record["sizes"]], arrays)

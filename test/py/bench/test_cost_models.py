@@ -278,33 +278,70 @@ def test_program_features_are_finite_on_every_target(operators: list[StoredOpera
             assert len(values) == len(operator) and np.isfinite(values).all()
 
 
-def test_transfer_holds_operators_out_on_both_devices(folder: Path, operators: list[StoredOperator]) -> None:
+def test_transfer_holds_operators_out_on_both_devices(
+    folder: Path, operators: list[StoredOperator], monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = read_operators(folder / "k80.jsonl.xz")
     learned: list[tuple[str, list[tuple[str, str, int]]]] = []
-    tables = {id(o.features(RandomOrder.reads)["knobs"]): o.name for o in operators}
+    judged = []
+    asked = StoredOperator.features
+
+    def features(self: StoredOperator, sets: frozenset[str]):
+        judged.append(self.name)
+        return asked(self, sets)
 
     class Spy(RandomOrder):
+        def __init__(self, seed: int):
+            super().__init__(seed)
+            self.known: set[str] = set()
+
         def fit(self, samples) -> None:
-            learned.append(("fit", [(s.device, s.task, len(s)) for s in samples]))
+            self.known = set()
+            self._learn("fit", samples)
 
         def update(self, samples) -> None:
-            learned.append(("update", [(s.device, s.task, len(s)) for s in samples]))
+            self._learn("update", samples)
+
+        def _learn(self, what: str, samples) -> None:
+            learned.append((what, [(s.device, s.task, len(s)) for s in samples]))
+            self.known |= {s.task for s in samples}
 
         def predict(self, features):
-            assert tables[id(features["knobs"])] not in [task for _, task, _ in learned[-1][1]]
+            assert judged[-1] not in self.known and len(self.known) > 0
             return super().predict(features)
 
+    monkeypatch.setattr(StoredOperator, "features", features)
     sizes = Sizes(seeds=1, learned=12)
     found = transfer.transfer(source, operators, "spy", lambda _, seed: Spy(seed), sizes, lambda _: None)
     assert [(f.method, f.count) for f in found] == [
-        ("source", 0),
-        *((method, count) for count in (16, 64) for method in transfer.METHODS),
+        *((method, count) for method in ("none", "pooled") for count in (16, 64)),
+        *(("fine-tuned", count) for count in (0, 16, 64)),
     ]
-    updates = [sum(size for *_, size in samples) for what, samples in learned if what == "update"]
-    assert updates == [16] * 3 + [64] * 3
-    assert all({d for d, *_ in samples} == {"v100"} for what, samples in learned if what == "update")
-    with pytest.raises(ValueError, match="there are none, source, pooled, fine-tuned"):
-        transfer.learn(RandomOrder(), "magic", [], [])
+    assert all(set(f.scores) == set(transfer.SCORES) for f in found)
+    updates = [samples for what, samples in learned if what == "update"]
+    assert [[size for *_, size in samples] for samples in updates] == [[8]] * 8 * 3
+    assert all({d for d, *_ in samples} == {"v100"} for samples in updates)
+    sums = [sum(size for d, _, size in samples if d == "v100") for what, samples in learned if what == "fit"]
+    assert sums == [16, 64] * 6 + [0] * 3
+    with pytest.raises(ValueError, match="there are none, pooled, fine-tuned"):
+        transfer.learn(RandomOrder(), "magic", [], [], None, 16)
+
+
+def test_more_programs_of_the_target_begin_with_those_that_fewer_are(operators: list[StoredOperator]) -> None:
+    few, many = (transfer.rounds(operators, count, np.random.default_rng(5)) for count in (20, 64))
+    assert [len(places) for _, places in few] == [8, 8, 4] and [len(places) for _, places in many] == [8] * 8
+    for (one, places), (other, others) in zip(few[:2], many):
+        assert one is other and places.tolist() == others.tolist()
+    first = many[: len(operators)]
+    assert len({operator.name for operator, _ in first}) == len(first)
+
+
+def test_networks_that_are_resumed_have_no_momentum() -> None:
+    pytest.importorskip("torch")
+    assert vars(transfer.make_transferred("pacm-resumed", 3))["momentum"] == 0
+    assert vars(transfer.make_transferred("pacm-momentum", 3))["momentum"] == 0.99
+    with pytest.raises(TilewrightError, match=r"no cost model `forest-momentum`"):
+        transfer.make_transferred("forest-resumed", 0)
 
 
 def test_a_search_by_an_oracle_needs_one_trial(operators: list[StoredOperator]) -> None:

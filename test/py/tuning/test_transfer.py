@@ -12,6 +12,7 @@ from scipy.stats import spearmanr
 from tilewright.compiler.errors import CostModelError
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel, Samples
 from tilewright.compiler.tuning.cost_models.global_local import GlobalLocal
+from tilewright.compiler.tuning.cost_models.momentum import MomentumStatementNetwork
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
 from tilewright.compiler.tuning.cost_models.trees import Trees
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
@@ -205,3 +206,17 @@ def test_a_saved_siamese_network_goes_on_the_same(name: str, tmp_path: Path) -> 
         one._samples = []  # type: ignore[attr-defined]
         one.update([measured(12, 82, "target")])
     assert np.array_equal(again.predict(judged).mean, model.predict(judged).mean)
+
+
+def test_without_momentum_a_round_starts_where_the_last_one_ended(tmp_path: Path) -> None:
+    model = MomentumStatementNetwork(seed=1, momentum=0.0)
+    model.fit(source())
+    model.update([measured(12, 90, "target")])
+    weights, siamese = model._weights(), model._siamese
+    assert all(np.array_equal(weights[key], siamese[key]) for key in weights)
+    model.save(tmp_path / "model")
+    assert MomentumStatementNetwork.load(tmp_path / "model").momentum == 0
+    whole = (tmp_path / "model").read_bytes()
+    (tmp_path / "model").write_bytes(whole.replace(b'\\"momentum\\": 0.0', b'\\"momentum\\": 2.0'))
+    with pytest.raises(CostModelError, match=r"from 0 to 1, found 2\.0"):
+        MomentumStatementNetwork.load(tmp_path / "model")
