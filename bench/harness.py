@@ -13,15 +13,16 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tilewright.bench import adapters
-from tilewright.bench.adapters import OURS, Prepared, Task, Unavailable
+from tilewright.bench.adapters import OURS, OWN, Prepared, Task, Unavailable
 from tilewright.bench.limits import Limits
 from tilewright.bench.measure import Budget, interleave, ratio
 from tilewright.bench.suites import Case
@@ -196,6 +197,7 @@ def run_case(
     say: Callable[[str], None] = lambda text: None,
     precision: str = "f32",
     limits: Limits | None = None,
+    search: Mapping[str, Any] | None = None,
 ) -> CaseResult:
     """Prepares, checks and times `contenders` on one case; a contender's failure is an outcome.
 
@@ -205,7 +207,7 @@ def run_case(
     outcomes: dict[str, Outcome] = {}
     ready: dict[str, Prepared] = {}
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
-        task = Task(module, inputs, threads, Path(folder), opt, precision, case.training)
+        task = Task(module, inputs, threads, Path(folder), opt, precision, case.training, search or {})
         if "torch" in sys.modules:
             sys.modules["torch"]._dynamo.reset()
         say("eager")
@@ -238,7 +240,7 @@ def _prepare(name: str, task: Task, expected: Sequence, limit_s: float) -> tuple
     if task.training and name not in adapters.TRAINERS:
         return Outcome("unavailable", "it computes no gradients"), None
     try:
-        with warnings.catch_warnings(), time_limit(0 if name == OURS else limit_s) as expired:
+        with warnings.catch_warnings(), time_limit(0 if name in OWN else limit_s) as expired:
             # Deprecations inside competitors are not for those who read the table.
             warnings.simplefilter("ignore")
             prepared = adapters.load(name)(task)
@@ -264,7 +266,7 @@ def best_competitor(result: CaseResult) -> str | None:
     times = {
         name: outcome.median_us
         for name, outcome in result.outcomes.items()
-        if name != OURS and outcome.status == "ok" and outcome.median_us
+        if name not in OWN and outcome.status == "ok" and outcome.median_us
     }
     return min(times, key=lambda name: (times[name], name)) if times else None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,17 @@ _HOMES = {
     "openvino": "openvino_model:prepare",
     "iree": "iree_module:prepare",
     "tvm": "tvm_relax:prepare",
+    "tilewright-O0": "ours:prepare_constructed",
+    "tilewright-O1": "ours:prepare_profiled",
 }
 
 NAMES = tuple(_HOMES)
+OWN = (OURS, "tilewright-O0", "tilewright-O1")
+"""tilewright at the level asked for, and at others: no competitors of itself."""
 COMPETITORS = NAMES[1:]
 """What `--against` takes; `inductor` is timed twice, with its freezing of weights off and on."""
 
-TRAINERS = (OURS, "eager", "inductor")
+TRAINERS = (*OWN, "eager", "inductor")
 """Who computes gradients."""
 
 PRECISIONS = ("f32", "bf16")
@@ -41,7 +45,7 @@ class Unavailable(Exception):
 class Task:
     """What a contender is given: a module, its inputs, threads, and a folder of its own.
 
-    The module is in eval mode, or its gradients are wanted too: `training`. Under the precision bf16, products of f32 tensors may be computed from operands rounded to bf16.
+    The module is in eval mode, or its gradients are wanted too: `training`. `search` are options of tilewright's O2. Under the precision bf16, products of f32 tensors may be computed from operands rounded to bf16.
     """
 
     module: Any
@@ -51,6 +55,7 @@ class Task:
     opt: str = "O0"
     precision: str = "f32"
     training: bool = False
+    search: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def dtype(self) -> str:

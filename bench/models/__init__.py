@@ -41,13 +41,15 @@ REGISTRY: dict[str, Entry] = {
     "nasnet_a": Entry("nasnet:nasnet_a", "NASNet-A 6@768 for 32x32 images"),
     "resnext29": Entry("resnet:resnext29", "ResNeXt-29 16x64d, 32x32"),
     "resnext50": Entry("resnet:resnext50", "ResNeXt-50 32x4d, 224x224"),
+    "convnext_t": Entry("convnext:convnext_t", "ConvNeXt-T, 224x224"),
+    "convnext_blocks": Entry("convnext:convnext_blocks", "one block of each stage of ConvNeXt-T, 224x224"),
 }
 """Every model by name."""
 
-_SMALLER = ("nasnet_a", "bert_mini", "vit_mini")
-"""What only repeats a model of the default suite at another size; training uses the last two."""
+_BY_NAME = ("nasnet_a", "bert_mini", "vit_mini", "convnext_t", "convnext_blocks")
+"""What is no part of the default suite: models of it at another size, of which training uses two, and ConvNeXt."""
 
-DEFAULT = tuple(name for name in REGISTRY if name not in _SMALLER)
+DEFAULT = tuple(name for name in REGISTRY if name not in _BY_NAME)
 QUICK = tuple(name for name, entry in REGISTRY.items() if entry.quick)
 
 

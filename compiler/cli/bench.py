@@ -12,6 +12,7 @@ import click
 from tilewright.bench.adapters import COMPETITORS, OURS, PRECISIONS, expand
 from tilewright.bench.suites import SUITES, Case, suite
 from tilewright.compiler.errors import TilewrightError
+from tilewright.compiler.options import check_options
 from tilewright.compiler.terminal import console as new_console
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ def _names(text: str | None) -> list[str]:
 )
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Batch size of a case.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
+@click.option("--budget", metavar="TIME", help="Of --opt O2: how long each case is searched, 90s or 10m.")
+@click.option("--trials", type=click.IntRange(min=1), help="Of --opt O2: how many candidates at most.")
+@click.option("--strategy", metavar="NAME", help="Of --opt O2: how spaces are gone through.")
 @click.option(
     "-o",
     "--output",
@@ -104,6 +108,9 @@ def command(
     precision: str,
     batch: int,
     opt: str,
+    budget: str | None,
+    trials: int | None,
+    strategy: str | None,
     output: Path | None,
     compile_limit: float,
     with_limits: bool,
@@ -167,6 +174,9 @@ def command(
         contenders.remove(OURS)
         if not contenders:
             raise click.UsageError("nothing is left to time: name competitors with --against")
+    given = {"budget": budget, "trials": trials, "strategy": strategy}
+    search = {name: value for name, value in given.items() if value is not None}
+    check_options({"opt": opt, **search})
     # Torch and numpy read their thread variables when they are imported, so these come first.
     from tilewright.bench.harness import pin_threads
 
@@ -184,12 +194,13 @@ def command(
     if with_limits:
         with progress.status("the machine's limits") as status:
             limits = find_or_measure(threads, lambda text: status.update(f"the machine's limits: {text}"))
-    budget = Budget(rounds or 3, 0.1, 2, 0.03) if quick else Budget(rounds or 7)
+    timing = Budget(rounds or 3, 0.1, 2, 0.03) if quick else Budget(rounds or 7)
     settings = {
-        "threads": threads, "rounds": budget.rounds, "round_s": budget.round_s, "batch": batch, "opt": opt,
+        "threads": threads, "rounds": timing.rounds, "round_s": timing.round_s, "batch": batch, "opt": opt,
         "precision": precision, "quick": quick,
+        "search": search,
     }  # fmt: skip
-    run = _Run(contenders, budget, settings, limits, compile_limit)
+    run = _Run(contenders, timing, settings, limits, compile_limit)
     bad = [case for name, cases in suites.items() for case in run.suite(name, cases, output)]
     if ours and bad:
         raise TilewrightError(f"tilewright failed or was wrong on: {', '.join(bad)}")
@@ -217,7 +228,9 @@ class _Run:
         if not console.is_terminal:
             console.width = max(console.width, _COLUMN_WIDTH * (8 + len(contenders)))
         results, data = [], {}
-        threads, opt, precision = (self.settings[name] for name in ("threads", "opt", "precision"))
+        threads, opt, precision, search = (
+            self.settings[name] for name in ("threads", "opt", "precision", "search")
+        )
         with cold_cache():
             for number, case in enumerate(cases, 1):
                 prefix = f"[{number}/{len(cases)}] {case.name}: "
@@ -229,7 +242,7 @@ class _Run:
                     results.append(
                         run_case(
                             case, contenders, threads, self.budget, opt, self.compile_limit, say, precision,
-                            self.limits,
+                            self.limits, search,
                         )
                     )  # fmt: skip
                 # Written after every case: a contender that takes the process down loses one case, not all.

@@ -14,7 +14,14 @@ import torch
 
 from tilewright.bench import adapters, harness, measure, report
 from tilewright.bench.adapters import OURS, Prepared, Task, Unavailable
-from tilewright.bench.harness import CaseResult, Outcome, geometric_means, relative_error, run_case
+from tilewright.bench.harness import (
+    CaseResult,
+    Outcome,
+    best_competitor,
+    geometric_means,
+    relative_error,
+    run_case,
+)
 from tilewright.bench.machine import machine
 from tilewright.bench.suites import Case
 
@@ -261,3 +268,31 @@ def test_the_tool_writes_results_and_fails_when_ours_is_wrong(
     wrong = CliRunner().invoke(main, [*arguments, str(tmp_path / "w.json")])
     assert wrong.exit_code == 1
     assert "failed or was wrong on: 1x256x1024" in wrong.output
+
+
+def test_other_levels_of_ours_are_timed_and_are_no_competitors() -> None:
+    outcomes = {
+        name: Outcome("ok", median_us=us, speed=us / 10.0)
+        for name, us in ((OURS, 10.0), ("tilewright-O0", 4.0), ("eager", 30.0))
+    }
+    assert best_competitor(CaseResult("case", 1, {}, outcomes, "f32")) == "eager"
+
+
+def test_a_search_is_asked_for_as_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import tilewright
+
+    asked: list[dict] = []
+
+    def compile(module, inputs, **options):
+        asked.append(options)
+        return module
+
+    monkeypatch.setattr(tilewright, "compile", compile)
+    task = adapters.Task(torch.nn.ReLU(), (torch.ones(2),), 1, tmp_path, "O2", search={"trials": 5})
+    for name in adapters.OWN:
+        adapters.load(name)(task)
+    assert asked == [
+        {"target": "cpu", "opt": "O2", "trials": 5},
+        {"target": "cpu", "opt": "O0"},
+        {"target": "cpu", "opt": "O1"},
+    ]
