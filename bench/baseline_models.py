@@ -1,6 +1,6 @@
 """What a cost model has to beat on stored programs: no model, Roller's prediction, trees on tile sizes or on all features.
 
-make_model("random" | "roller" | "tile-trees" | "flow-trees" | "flow-trees-regression" | "flow-trees-graded" | a name of the registry, seed)
+make_model("roller", seed)     // any name of BASELINES, or of the compiler's registry
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Samples
+from tilewright.compiler.tuning.cost_models.pacm import PatternAwareModel
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
 from tilewright.compiler.tuning.cost_models.trees import Trees
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
@@ -187,6 +188,12 @@ def _predicted_us(features: Features) -> np.ndarray:
     return found.matrix[:, found.names.index("us")]
 
 
+class SteepPatternAwareModel(PatternAwareModel):
+    """Pruner's model with the gains that documents are ranked with, `2^(5 speed) - 1`."""
+
+    gain = 5.0
+
+
 BASELINES: Mapping[str, Callable[[int], Ranker]] = {
     "random": RandomOrder,
     "roller": RollerPrediction,
@@ -194,6 +201,7 @@ BASELINES: Mapping[str, Callable[[int], Ranker]] = {
     "flow-trees": partial(FlowTrees, "rank"),
     "flow-trees-regression": partial(FlowTrees, "regression"),
     "flow-trees-graded": GradedFlowTrees,
+    "pacm-steep": SteepPatternAwareModel,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from tilewright.bench import cost_models_report, searches_report
+from tilewright.bench.baseline_models import model_names
 from tilewright.bench.cost_models_report import (
     figure,
     markdown,
@@ -63,10 +64,13 @@ def merged(records: Sequence[Record]) -> Record:
                 f"records of one page have the same `{name}`; found {first[name]}, {values}"
             )
     devices = {name: found for record in records for name, found in record["devices"].items()}
+    order = {name: number for number, name in enumerate(model_names())}
+    sections = {section: [row for record in records for row in record[section]] for section in _SECTIONS}
+    sections["ranked"].sort(key=lambda row: (row["device"], order.get(row["model"], len(order))))
     return {
         **first,
         "devices": {name: devices[name] for name in sorted(devices)},
-        **{section: [row for record in records for row in record[section]] for section in _SECTIONS},
+        **sections,
     }
 
 
@@ -98,7 +102,7 @@ def cost_models_page(records: Sequence[tuple[str, Record]], folder: Path) -> str
         if section == "curves":
             parts.append(_curve_table(data))
         if section == "importance":
-            parts.append(_set_table(data))
+            parts.append(_importance_table(data))
     if data["replayed"]:
         parts += ["## Searches replayed", _REPLAYED, *map(markdown, replay_tables(data))]
     if data["transferred"]:
@@ -114,7 +118,7 @@ def searches_page(records: Sequence[tuple[str, Record]], folder: Path) -> str:
         searches_report.draw(folder / name, data)
         load = machine["load_1min"]
         parts.append(
-            f"## {machine.get('cpu', 'a CPU')}, {data['threads']} thread(s), {data['at'][:10]}\n\n"
+            f"## {machine['processor']}, {data['threads']} thread(s), {data['at'][:10]}\n\n"
             f"The machine's load was {load} on {machine['cpus']} CPUs before the run. Mean and standard deviation over {data['seeds']} seeds."
         )
         parts += map(markdown, searches_report.tables(data))
@@ -169,11 +173,14 @@ def _curve_table(data: Record) -> str:
     return "\n".join(lines)
 
 
-def _set_table(data: Record) -> str:
-    lines = ["| model | without the whole set | rank correlation lost |", "| --- | --- | ---: |"]
-    for row in data["importance"]:
-        if not row["column"]:
-            lines.append(f"| {row['model']} | {row['set']} | {figure(row['lost'])} |")
+def _importance_table(data: Record) -> str:
+    lines = ["| model | without | rank correlation lost |", "| --- | --- | ---: |"]
+    for model in dict.fromkeys(row["model"] for row in data["importance"]):
+        own = [row for row in data["importance"] if row["model"] == model]
+        shown = [row for row in own if not row["column"]] + [row for row in own if row["column"]][:_MOST]
+        for row in shown:
+            what = f"{row['column']} ({row['set']})" if row["column"] else f"all of {row['set']}"
+            lines.append(f"| {model} | {what} | {figure(row['lost'])} |")
     return "\n".join(lines)
 
 

@@ -24,9 +24,6 @@ _GROUP = 256
 """Candidates of one task that are compared in one step: of more, as many are drawn."""
 _STEPS, _FEWEST_EPOCHS, _MOST_EPOCHS = 600, 10, 100
 _RATE, _DECAY = 2e-3, 1e-4
-_GAIN = 1.0
-"""The relevance of the fastest candidate, in powers of two: gains are nearly proportional to throughput. Of 5, as is usual in
-the ranking of documents, hardly any pair counts but those of the very fastest, which measurement's noise orders."""
 
 Inputs = tuple[np.ndarray, ...]
 
@@ -44,6 +41,9 @@ class Network(ABC):
     reads: frozenset[str]
     steps: int = _STEPS
     """About how many steps a training takes, where there are neither very few nor very many tasks."""
+    gain: ClassVar[float] = 1.0
+    """The relevance of the fastest candidate, in powers of two: gains are nearly proportional to throughput. Of 5, as is usual in
+    the ranking of documents, hardly any pair counts but those of the very fastest, which measurement's noise orders."""
 
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -137,7 +137,7 @@ class Network(ABC):
                     chosen = torch.from_numpy(rng.choice(len(speeds), _GROUP, replace=False))
                     inputs, speeds = [x[chosen] for x in inputs], speeds[chosen]
                 optimiser.zero_grad()
-                lambda_rank(self._module(*inputs), speeds).backward()
+                lambda_rank(self._module(*inputs), speeds, self.gain).backward()
                 optimiser.step()
             schedule.step()
         self._module.eval()
@@ -230,15 +230,15 @@ class Network(ABC):
             raise CostModelError(f"{path}: not the weights of a `{self.kind}` model: {e}") from e
 
 
-def lambda_rank(scores: Any, speeds: Any) -> Any:
+def lambda_rank(scores: Any, speeds: Any, gain: float) -> Any:
     """LambdaRank's loss of candidates with these scores and throughputs over the fastest, both [n].
 
-    Each pair counts by what NDCG would lose were the two exchanged (Burges, §4); gains are `2^speed - 1`.
+    Each pair counts by what NDCG would lose were the two exchanged (Burges, §4); gains are `2^(gain speed) - 1`.
     """
     import torch
 
     count = len(scores)
-    gains = torch.pow(2.0, _GAIN * speeds) - 1
+    gains = torch.pow(2.0, gain * speeds) - 1
     places = torch.empty(count)
     places[torch.argsort(scores.detach(), descending=True, stable=True)] = torch.arange(count).float()
     discounts = 1 / torch.log2(places + 2)
