@@ -17,7 +17,7 @@ from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.target import UnknownTargetError
 from tilewright.runtime.errors import TilewrightError as RuntimeRefusal
 
-COMMANDS = ("compile", "tune", "run", "bench", "explain", "records", "targets")
+COMMANDS = ("compile", "tune", "run", "bench", "explain", "db", "targets")
 """In the order of the help text; each lives in `cli/<name>.py` and is imported when it is used."""
 
 

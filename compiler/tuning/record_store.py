@@ -49,8 +49,9 @@ def _refuse(error: RecordError) -> None:
 class RecordStore:
     """Records in a file, which is made where there is none; everything raises RecordError that names the file."""
 
-    def __init__(self, path: Path | None):
-        self.path = path
+    def __init__(self, path: Path | None, *, shown: Path | None = None):
+        """Opens the file; errors name `shown` where it is a copy of another."""
+        self.path = shown or path
         with self._told():
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +120,19 @@ class RecordStore:
         """The record with the fastest round; None where nothing was measured."""
         found = self.find(workload, target, device, threads, residence=residence)
         return min((r for r in found if r.rounds_us), key=lambda record: record.us, default=None)
+
+    def faults(self) -> list[RecordError]:
+        """What is wrong with the file besides the rows that `find` tells of: pages, indices, texts under other keys."""
+        with self._told():
+            pages = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check").fetchall()]
+            texts = self._connection.execute("SELECT key, text FROM texts ORDER BY key").fetchall()
+        damage = [] if pages == ["ok"] else pages
+        damage += [
+            f"text `{str(key)[:12]}` is not what its key stands for"
+            for key, text in texts
+            if key != key_of(text)
+        ]
+        return [RecordError(f"records in `{self.path}`: {fault}; it is kept, and no use") for fault in damage]
 
     def text(self, key: str) -> str | None:
         """The text that a key stands for; None where nobody said."""
