@@ -42,8 +42,8 @@ class Network(ABC):
     steps: int = _STEPS
     """About how many steps a training takes, where there are neither very few nor very many tasks."""
     gain: ClassVar[float] = 1.0
-    """The relevance of the fastest candidate, in powers of two: gains are nearly proportional to throughput. Of 5, as is usual in
-    the ranking of documents, hardly any pair counts but those of the very fastest, which measurement's noise orders."""
+    """The relevance of the fastest candidate, in powers of two: of 1 gains are nearly proportional to throughput. Of 5, as is usual
+    in the ranking of documents, pairs of the very fastest count for most; networks rank as well by either."""
 
     def __init__(self, seed: int = 0):
         self.seed = seed
