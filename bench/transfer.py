@@ -10,7 +10,8 @@ many programs in all as is said, `ROUND` of an operator that is drawn after thos
 | `fine-tuned` | the source's first, and the target's on top, an operator a round; of no program of the target, the source's alone |
 
 What goes on is the model's affair: `tile-trees` add trees, `global-local` learns what it misses, networks `NAME-momentum` start
-each round from their Siamese network, and `NAME-resumed` are the same with a momentum of 0: from where the last round ended.
+each round from their Siamese network, `NAME-resumed` are the same with a momentum of 0: from where the last round ended, and
+`pacm-hasty` with rounds of as large and a third as many steps as what they learned from the source.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from tilewright.bench.ranking_scores import Spread, judge, pool
 from tilewright.bench.stored_programs import StoredOperator
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
-from tilewright.compiler.tuning.cost_models.momentum import MomentumTransfer
+from tilewright.compiler.tuning.cost_models.momentum import (
+    MomentumPatternAwareModel,
+    MomentumStatementNetwork,
+)
+from tilewright.compiler.tuning.cost_models.network import Network
 from tilewright.compiler.tuning.features.feature_set import rows
 
 COUNTS = (0, 16, 64)
@@ -65,14 +70,25 @@ class Transferred:
         }
 
 
+class _Hasty(MomentumPatternAwareModel):
+    """PaCM with momentum, whose rounds take 200 steps at the rate of a network that learns from nothing."""
+
+    def update(self, samples: Sequence[Samples]) -> None:
+        self.steps, self.rate = (200 if self._siamese else Network.steps), Network.rate
+        super().update(samples)
+
+
+TRANSFERRED: dict[str, Callable[[int], Ranker]] = {
+    "pacm-hasty": _Hasty,
+    "pacm-resumed": lambda seed: MomentumPatternAwareModel(seed, momentum=0.0),
+    "mlp-resumed": lambda seed: MomentumStatementNetwork(seed, momentum=0.0),
+}
+"""What is compared with momentum, besides the models that have names anyway."""
+
+
 def make_transferred(name: str, seed: int) -> Ranker:
-    """A model by its name, those named `NAME-resumed` included; raises TilewrightError for one that there is not."""
-    if name.endswith("-resumed"):
-        model = make_model(name.removesuffix("-resumed") + "-momentum", seed)
-        assert isinstance(model, MomentumTransfer)
-        model.momentum = 0.0
-        return model
-    return make_model(name, seed)
+    """A model by its name, those of `TRANSFERRED` included; raises TilewrightError for one that there is not."""
+    return TRANSFERRED[name](seed) if name in TRANSFERRED else make_model(name, seed)
 
 
 def transfer(

@@ -25,8 +25,9 @@ from tilewright.compiler.tuning.cost_models.network import Network
 from tilewright.compiler.tuning.cost_models.pacm import PatternAwareModel
 
 _SIAMESE = "siamese."
-_ROUND_STEPS = 200
-"""Steps of a round: a third of what a network learns in that knows nothing, for rounds are many."""
+_ROUND_STEPS, _ROUND_RATE = 50, 7e-4
+"""Steps of a round and the rate at which they begin, those of the authors' code: it takes 50 epochs of one batch. More or larger ones
+carry a network to where it only knows the few samples of a round."""
 
 
 class MomentumTransfer(Network):
@@ -42,11 +43,12 @@ class MomentumTransfer(Network):
         self._siamese: dict[str, np.ndarray] = {}
 
     def fit(self, samples: Sequence[Samples]) -> None:
-        self._siamese, self._samples, self._module, self.steps = {}, [], None, Network.steps
+        self._siamese, self._samples, self._module = {}, [], None
+        self.steps, self.rate = Network.steps, Network.rate
         super().update(samples)
         self._siamese, self._samples = self._weights(), []
         if self._siamese:
-            self.steps = _ROUND_STEPS
+            self.steps, self.rate = _ROUND_STEPS, _ROUND_RATE
 
     def update(self, samples: Sequence[Samples]) -> None:
         """A round: trains on the samples of all rounds since `fit`, starting from the Siamese network."""
@@ -74,7 +76,8 @@ class MomentumTransfer(Network):
         if siamese:
             target = self._weights()
             self._load_weights(path, siamese)
-            self._siamese, self.steps = siamese, _ROUND_STEPS
+            self._siamese = siamese
+            self.steps, self.rate = _ROUND_STEPS, _ROUND_RATE
             self._put(target)
 
 

@@ -44,6 +44,7 @@ class Network(ABC):
     gain: ClassVar[float] = 1.0
     """The relevance of the fastest candidate, in powers of two: of 1 gains are nearly proportional to throughput. Of 5, as is usual
     in the ranking of documents, pairs of the very fastest count for most; networks rank as well by either."""
+    rate: float = _RATE
 
     def __init__(self, seed: int = 0):
         self.seed = seed
@@ -125,7 +126,7 @@ class Network(ABC):
         import torch
 
         tensors = [(self._tensors(inputs), torch.from_numpy(speeds).float()) for inputs, speeds in groups]
-        optimiser = torch.optim.AdamW(self._module.parameters(), lr=_RATE, weight_decay=_DECAY)
+        optimiser = torch.optim.AdamW(self._module.parameters(), lr=self.rate, weight_decay=_DECAY)
         rng = np.random.default_rng(self.seed)
         epochs = int(np.clip(self.steps // len(tensors), _FEWEST_EPOCHS, _MOST_EPOCHS))
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)

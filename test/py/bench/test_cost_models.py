@@ -340,7 +340,7 @@ def test_networks_that_are_resumed_have_no_momentum() -> None:
     pytest.importorskip("torch")
     assert vars(transfer.make_transferred("pacm-resumed", 3))["momentum"] == 0
     assert vars(transfer.make_transferred("pacm-momentum", 3))["momentum"] == 0.99
-    with pytest.raises(TilewrightError, match=r"no cost model `forest-momentum`"):
+    with pytest.raises(TilewrightError, match=r"no cost model `forest-resumed`"):
         transfer.make_transferred("forest-resumed", 0)
 
 
