@@ -103,7 +103,10 @@ def page(data: Mapping[str, Any], command: str) -> str:
         f"and standard deviation over {data['seeds']} seeds of the best time of a pool over the best of those ranked first.",
         "",
     ]
+    done = {(row["source"], row["target"], row["model"]) for row in data["transferred"]}
     for source, target in pairs(data):
+        if left := [f"`{name}`" for name in PLAN if (source, target, name) not in done]:
+            lines += [f"Not measured from {source} to {target}: {', '.join(left)}.", ""]
         for count in COUNTS:
             lines += [f"## From {source} to {target}, {count} programs of the target", "", *table(data, source, target, count), ""]  # fmt: skip
         lines += [f"## From {source} to {target}, by round", "", *curves(data, source, target), ""]

@@ -51,6 +51,13 @@ def test_the_page_has_a_table_for_every_number_of_programs_and_a_curve() -> None
     assert "pooled" not in parts["From k80 to v100, by round"]
 
 
+def test_the_page_says_what_was_not_measured() -> None:
+    some = data()
+    assert "Not measured" not in page(some, "")
+    some["transferred"] = [r for r in some["transferred"] if r["model"] != "pacm-resumed"]
+    assert "Not measured from k80 to v100: `pacm-resumed`." in page(some, "")
+
+
 def test_a_page_is_written_of_results_that_are_there(tmp_path: Path) -> None:
     stored, document = tmp_path / "transfer.json", tmp_path / "page.md"
     stored.write_text(json.dumps(data()))
