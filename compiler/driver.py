@@ -20,6 +20,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
+from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
@@ -117,6 +118,8 @@ def lock_target(options: dict[str, Any]) -> Target:
 
 def generated_for(target: Target | str) -> Target:
     """The target of that name; raises TilewrightError for one that no code is generated for."""
+    if isinstance(target, str) and target != "cpu":
+        load_installed()  # the name may be that of a plugin's
     described = resolve(target) if isinstance(target, str) else target
     if not described.has_code:
         raise TilewrightError(

@@ -68,6 +68,10 @@ class LockError(TilewrightError):
     """A lockfile is malformed, or says something else than the model that is compiled with it."""
 
 
+class PluginError(TilewrightError):
+    """A plugin cannot be loaded, or adds what is there already; the message names the plugin."""
+
+
 class CostModelError(TilewrightError):
     """A file that holds no cost model of the kind and version asked for, or candidates without what a model reads."""
 

@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.nouns.choices import Choices
+from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.tuning.cost_models.registry import make_cost_model
 from tilewright.compiler.tuning.lockfile import Lock
 from tilewright.compiler.tuning.search.strategies import strategy_named
@@ -115,6 +116,8 @@ _USUAL = {"opt": "O0", "precision": "f32", "winograd": True, "denormals": "keep"
 def check_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """The options with their defaults; raises TilewrightError for an unknown one or a bad value."""
     given = {**_USUAL, **(options or {})}
+    if given.keys() & {"cost_model", "strategy"}:
+        load_installed()  # the name may be that of a plugin's
     known = {**_ANY_LEVEL, **_SEARCHING}
     for name in sorted(given):
         if name not in known:

@@ -43,12 +43,24 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tilewright")
-def main() -> None:
+@click.option(
+    "--load-plugin",
+    "named",
+    metavar="FILE.py|MODULE",
+    multiple=True,
+    help="Load a plugin before the command; see docs/plugins.md.",
+)
+def main(named: Sequence[str]) -> None:
     """Compile, run, benchmark and explain models.
 
     MODEL is a name of the model zoo (resnet18, bert_tiny, ...), module:function giving (module, inputs), or the
     path of an .onnx, .mlir or .pt2 file. TILEWRIGHT_DEBUG=1 shows tracebacks and what the compiler does.
     """
+    from tilewright.compiler import plugins
+
+    plugins.load_installed()
+    for plugin in named:
+        plugins.load(plugin)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from tilewright.compiler import plugins
 from tilewright.compiler.cli.opt_run import BYTECODE_MAGIC, BufferRun, Dumps, Options, Printing, Timing
 from tilewright.compiler.errors import PipelineSyntaxError, TilewrightError
 from tilewright.compiler.ir import loaded_dialects
@@ -55,6 +56,7 @@ _FLAGS = {
     "list-passes": "list tilewright's own passes with their options, and exit",
     "show-dialects": "list the dialects that may occur in the input, and exit",
 }
+_PLUGIN = "--load-plugin"
 _ON_BY_DEFAULT = {"verify-each", "mlir-print-op-on-diagnostic"}
 
 
@@ -130,6 +132,7 @@ def parse_command(argv: list[str]) -> Command | None:
     """Reads a command line; None when it asked for a listing, printed here; UsageError when wrong."""
     parser = _argument_parser()
     ours, rest = _separated(parser, _with_values(argv))
+    _load_plugins(ours)
     known, strange = parser.parse_known_args(ours)
     if strange:
         raise UsageError(f"unexpected argument `{strange[0]}`; `--help` lists what there is")
@@ -152,6 +155,16 @@ def parse_command(argv: list[str]) -> Command | None:
     if known.run_reproducer and pipeline is not None:
         raise UsageError("`--run-reproducer` runs the pipeline that the input records; give no other")
     return Command(known.file, known.o, _options(known, pipeline), known.split_input_file, known.mlir_timing)
+
+
+def _load_plugins(ours: list[str]) -> None:
+    """Loads installed plugins and those that the command line names: what else it says may be theirs."""
+    finder = _Parser(add_help=False, allow_abbrev=False)
+    finder.add_argument(_PLUGIN, action="append", default=[])
+    known, _ = finder.parse_known_args(ours)
+    plugins.load_installed()
+    for named in known.load_plugin:
+        plugins.load(named)
 
 
 def _argument_parser() -> argparse.ArgumentParser:
@@ -183,6 +196,13 @@ def _argument_parser() -> argparse.ArgumentParser:
         "--mlir-print-ir-before", metavar="PASS", action="append", default=[], help="print the IR before PASS"
     )
     add("--mlir-print-ir-after", metavar="PASS", action="append", default=[], help="print after PASS")
+    add(
+        _PLUGIN,
+        metavar="FILE.py|MODULE",
+        action="append",
+        default=[],
+        help="load a plugin, whose passes may then be named",
+    )
     add("--mlir-elide-elementsattrs-if-larger", metavar="N", type=int, help="elide larger constants")
     add("--mlir-elide-resource-strings-if-larger", metavar="N", type=int, help="elide larger resources")
     reproducer = "write IR and pipeline to FILE when a pass fails, or the whole process dies"

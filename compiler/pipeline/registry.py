@@ -1,4 +1,4 @@
-"""The registry of passes: kebab-case name -> module, loaded when first asked for."""
+"""The registry of passes: kebab-case name -> module, loaded when first asked for; plugins add classes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from pathlib import Path
 from tilewright.compiler.pipeline.pass_base import Pass
 
 _FOLDER = Path(__file__).parents[1] / "passes"
+ADDED: dict[str, type[Pass]] = {}
+"""Passes of plugins by name."""
 
 
 def names() -> list[str]:
-    """Names of all our passes, sorted: one per file of the folders in `compiler/passes`."""
-    return sorted(_names())
+    """Names of all our passes, sorted: one per file of the folders in `compiler/passes`, and those of plugins."""
+    return sorted([*_names(), *ADDED])
 
 
 def exists(name: str) -> bool:
     """True when `name` is a pass of ours; imports nothing."""
-    return name in _names()
+    return name in _names() or name in ADDED
 
 
 def path_of(name: str) -> Path:
@@ -35,6 +37,8 @@ def _names() -> dict[str, str]:
 
 def load(name: str) -> type[Pass] | None:
     """The pass class called `name`, or None when it is not one of ours."""
+    if name in ADDED:
+        return ADDED[name]
     if not exists(name):
         return None
     module = import_module(f"tilewright.compiler.passes.{_names()[name]}.{name.replace('-', '_')}")

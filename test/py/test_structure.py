@@ -19,7 +19,18 @@ PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", 
 ROOMS = (
     *("errors", "settings", "terminal", "targets", "nouns", "ir", "debug", "tuning", "dialects", "pipeline"),
     *("analysis", "rewriting", "package", "gpu", "families", "passes", "codegen", "cache", "workers"),
-    *("profiler", "phases", "choice_space", "options", "importers", "driver", "torch", "explain", "cli"),
+    *(
+        "profiler",
+        "phases",
+        "choice_space",
+        "plugins",
+        "options",
+        "importers",
+        "driver",
+        "torch",
+        "explain",
+        "cli",
+    ),
 )
 """Folders and files of `compiler/`: each imports only what stands before it, so that no two import each other."""
 WITHOUT_IR = ("errors", "settings", "targets", "nouns", "tuning")
