@@ -159,9 +159,18 @@ def report_of(name: str, compiled, target: Target, inputs: tuple = (), repeats: 
     return explain(name, package.notes, times, target, executable.num_threads, names, package.packed_bytes)
 
 
+def _array(tensor):
+    """A tensor's values as an array; those of bf16, which numpy lacks, as the 16 bits that they are."""
+    if str(tensor.dtype) != "torch.bfloat16":
+        return tensor.detach().numpy()
+    import torch
+
+    return tensor.detach().contiguous().view(torch.int16).numpy().view("uint16")
+
+
 def _arrays(compiled, inputs: tuple) -> list:
     specs = compiled.executable.inputs
-    arrays = [tensor.detach().numpy() for tensor in inputs if hasattr(tensor, "detach")]
+    arrays = [_array(tensor) for tensor in inputs if hasattr(tensor, "detach")]
     fits = [tuple(array.shape) for array in arrays] == [spec.shape for spec in specs]
     return arrays if fits else []
 

@@ -172,12 +172,23 @@ def plan_function(
     return steps, arena_bytes
 
 
+_FOLDERS = 3
+"""Of a file that is not installed so many last parts of its path are kept."""
+
+
 def location_text(location: ir.Location) -> str:
-    """`file:line` of the innermost source position outside PyTorch's own code, or what MLIR prints."""
+    """`file:line` of the innermost source position outside PyTorch's own code, or what MLIR prints.
+
+    Of the file it is what another machine would say as well, so that artifacts are the same there.
+    """
     text = str(location)
     places = re.findall(r'"([^"]+)":(\d+)', text)
     own = [place for place in places if "/torch/" not in place[0]]
-    return ":".join((own or places)[0]) if places else text
+    if not places:
+        return text
+    file, line = (own or places)[0]
+    installed = re.split(r"/(?:site|dist)-packages/", file)[-1]
+    return f"{installed if installed != file else '/'.join(file.split('/')[-_FOLDERS:])}:{line}"
 
 
 def program(steps: list[CallStep], arena_bytes: int, kernels: Mapping[str, tuple[int, int]]) -> Program:

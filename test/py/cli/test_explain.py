@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -149,3 +150,33 @@ def test_quantities_and_places() -> None:
     assert [quantity(v, "B") for v in (12, 3400, 5.6e6, 7.8e9)] == ["12 B", "3.4 kB", "5.6 MB", "7.8 GB"]
     assert short_location("/a/b/c/net.py:12:3") == "c/net.py:12"
     assert short_location("") == ""
+
+
+def test_inputs_of_bf16_are_explained_on(folder: Path, tool) -> None:
+    (folder / "short_models.py").write_text(
+        "import torch\n\ndef short():\n    return torch.nn.ReLU(), torch.full((4, 8), -1.5, dtype=torch.bfloat16)\n"
+    )
+    result = tool("explain", "short_models:short")
+    assert result.exit_code == 0, result.output
+    assert "elementwise" in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'loc("/a/lib/python3/site-packages/torch/nn/modules/conv.py":565:0)',
+            "torch/nn/modules/conv.py:565",
+        ),
+        (
+            'loc(callsite("/a/site-packages/torch/x.py":1:0 at "/home/me/work/models/net.py":12:0))',
+            "work/models/net.py:12",
+        ),
+        ('loc("net.py":3:1)', "net.py:3"),
+        ("loc(unknown)", "loc(unknown)"),
+    ],
+)
+def test_places_are_what_another_machine_says_as_well(text: str, said: str) -> None:
+    from tilewright.compiler.package.plan import location_text
+
+    assert location_text(text) == said  # type: ignore[arg-type]
