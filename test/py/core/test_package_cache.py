@@ -31,8 +31,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def compiled(opt: str = "O0", source: str = SOURCE):
-    return driver.compile_package(parse(source), resolve("cpu"), {"opt": opt})
+def compiled(precision: str = "f32", source: str = SOURCE):
+    return driver.compile_package(parse(source), resolve("cpu"), {"opt": "O0", "precision": precision})
 
 
 def test_the_second_compilation_is_a_look_up(capsys):
@@ -50,7 +50,7 @@ def test_a_miss_names_what_changed(capsys, monkeypatch):
     capsys.readouterr()
     compiled()
     assert "with another compiler" in capsys.readouterr().err
-    compiled(opt="O9")
+    compiled(precision="bf16")
     assert "with another options" in capsys.readouterr().err
     compiled(source=SOURCE.replace("8", "16"))
     assert "never compiled before" in capsys.readouterr().err
