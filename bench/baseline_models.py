@@ -206,12 +206,14 @@ BASELINES: Mapping[str, Callable[[int], Ranker]] = {
 
 
 _TRANSFERRED = ("global-local", "mlp-momentum", "pacm-momentum")
+_OF_LOOPS = ("trees-relation", "tree-gru", "tree-gru-regression")
+"""Those that read loops: stored programs are tile sizes, and have none."""
 
 
 def model_names() -> list[str]:
-    """All that can be judged: the baselines, and the compiler's cost models but for the one that `roller` is, and for those
-    that differ from others only once they are updated."""
-    left_out = {"micro-performance", *_TRANSFERRED}
+    """All that stored programs can judge: the baselines, and the compiler's cost models but for the one that `roller` is, for
+    those that differ from others only once they are updated, and for those that read loops."""
+    left_out = {"micro-performance", *_TRANSFERRED, *_OF_LOOPS}
     return [*BASELINES, *(name for name in COST_MODELS if name not in left_out)]
 
 

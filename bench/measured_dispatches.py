@@ -25,7 +25,7 @@ from tilewright.compiler.tuning.cost_models.cost_model import Samples
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows
 from tilewright.compiler.tuning.search.search_task import SearchTask
 
-SETS = frozenset({"knobs", "statement", "data-flow", "micro-performance"})
+SETS = frozenset({"knobs", "statement", "data-flow", "micro-performance", "loop-context", "context-relation"})
 """What is kept of every candidate, so that models can be judged when the module is gone."""
 
 

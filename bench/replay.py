@@ -19,7 +19,10 @@ from tilewright.bench.baseline_models import Ranker, RollerPrediction
 from tilewright.bench.ranking_scores import SHARES, Spread, geometric_mean, pool
 from tilewright.bench.stored_programs import FEWEST, ReplayDevice, StoredOperator, StoredTask
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.tuning.cost_models.cost_model import Samples
+from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Samples
+from tilewright.compiler.tuning.features.feature_set import Table
+from tilewright.compiler.tuning.search import acquisition
+from tilewright.compiler.tuning.search.selection import diverse
 
 BATCH, BUDGET = 8, 256
 OPERATORS = 15
@@ -44,6 +47,15 @@ class Search:
     draft: int = 0
     explored: float = 0.1
     batch: int = BATCH
+    worth: str = "mean"
+    diverse: bool = False
+    genetic: bool = False
+
+
+_WORTH: dict[str, acquisition.Acquisition] = {
+    "mean": acquisition.mean, "ei": acquisition.expected_improvement, "ucb": acquisition.upper_bound,
+}  # fmt: skip
+_ELITE, _MUTATED = 32, 0.6
 
 
 def searches(model: str, draft: int = DRAFTS["whole"]) -> tuple[Search, ...]:
@@ -70,7 +82,11 @@ def replay(
     points: list[tuple[int, ...]] = []
     good_enough = task.us.min() / goal
     while len(us) < min(budget, len(task.places)) and min(us, default=np.inf) > good_enough:
-        chosen = _chosen(task, search, model, untried, min(search.batch, budget - len(us)), rng)
+        count = min(search.batch, budget - len(us))
+        if search.genetic and np.isfinite(us).any():
+            chosen = _bred(task, untried, count, rng)
+        else:
+            chosen = _chosen(task, search, model, untried, count, rng)
         untried[chosen] = False
         device.submit(task, list(chosen[:, None]))
         for outcome in device.outcomes():
@@ -106,13 +122,61 @@ def _chosen(
         places = np.concatenate([places[first[: search.draft]], places[first[search.draft :: 8]]])
     if model is None:
         return places[:count]
-    scores = model.predict(task.features(places[:, None], model.reads)).mean
+    tried = np.flatnonzero(~untried)
+    known = Prediction(np.zeros(0), np.zeros(0))
+    if len(tried) and search.worth != "mean":
+        known = model.predict(task.features(tried[:, None], model.reads))
+    scores = _WORTH[search.worth](model.predict(task.features(places[:, None], model.reads)), known)
     if np.ptp(scores) == 0:
         return places[:count]
-    best = places[np.argsort(-scores, kind="stable")]
+    first = np.argsort(-scores, kind="stable")
+    best = places[first]
+    if search.diverse:
+        wide = first[: 3 * count]
+        spread = scores[wide].std() or 1.0
+        best = places[wide[diverse(_knobs(task, places[wide]), scores[wide] / spread, len(wide), 0.1)]]
     drawn = int(rng.binomial(count, search.explored))
     rest = rng.permutation(best[count - drawn :])[:drawn]
     return np.concatenate([best[: count - drawn], rest])
+
+
+def _knobs(task: StoredTask, places: np.ndarray) -> np.ndarray:
+    found = task.features(places[:, None], frozenset({"knobs"}))["knobs"]
+    assert isinstance(found, Table)
+    return found.matrix
+
+
+def _bred(task: StoredTask, untried: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """The untried places that are nearest to children of the fastest that were measured: [at most count].
+
+    A knob's distance is in places among its values in the pool, over how many there are.
+    """
+    tried, left = np.flatnonzero(~untried), rng.permutation(np.flatnonzero(untried))
+    fastest = tried[np.argsort(task.us[tried], kind="stable")[:_ELITE]]
+    knobs = _places_of_values(_knobs(task, np.arange(len(untried))))
+    parents, others = knobs[fastest], knobs[left]
+    chances = 1 / task.us[fastest]
+    chances /= chances.sum()
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(left)):
+        mother, father = rng.choice(len(parents), size=2, p=chances)
+        child = np.where(rng.random(parents.shape[1]) < 0.5, parents[mother], parents[father])
+        if rng.random() < _MUTATED:
+            knob = rng.integers(len(child))
+            child[knob] = others[rng.integers(len(left)), knob]
+        distance = np.abs(others - child).sum(axis=1)
+        distance[chosen] = np.inf
+        chosen.append(int(distance.argmin()))
+    return left[chosen]
+
+
+def _places_of_values(knobs: np.ndarray) -> np.ndarray:
+    """Each value as its place, from 0 to 1, among all of its knob: [n, knobs]."""
+    found = np.zeros(knobs.shape)
+    for column in range(knobs.shape[1]):
+        values, places = np.unique(knobs[:, column], return_inverse=True)
+        found[:, column] = places.reshape(-1) / max(1, len(values) - 1)
+    return found
 
 
 def trials_to(us: np.ndarray, best: float, share: float, budget: int) -> int:

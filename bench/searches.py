@@ -21,9 +21,11 @@ from tilewright.bench.replay import Search, replay, trials_to
 from tilewright.bench.stored_programs import StoredTask
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 
-SCHEDULES, QUICK_SCHEDULES = 48, 12
+SCHEDULES, QUICK_SCHEDULES = 192, 12
 """Schedules of each case that are measured."""
 BATCH = 4
+AFTER = (4, 8, 16, 32)
+"""Trials after which the best speed is looked at."""
 SHARES = (0.95, 0.98)
 KNOWN, NEW = ("C1", "C2", "C3", "C4", "C5", "C6"), ("C7", "C8", "C9")
 """AutoTVM, §6.2: history from the first six operators, searches of the next three."""
@@ -34,12 +36,22 @@ SEARCHES = (
     Search("trees, rank", "trees", learns=True, batch=BATCH),
     Search("trees, regression", "trees-regression", learns=True, batch=BATCH),
     Search("trees, rank, drafted", "trees", learns=True, draft=16, batch=BATCH),
+    Search("genetic", genetic=True, batch=BATCH),
+    Search("trees on relations, rank", "trees-relation", learns=True, batch=BATCH),
+    Search("TreeGRU, rank", "tree-gru", learns=True, batch=BATCH),
+    Search("TreeGRU, regression", "tree-gru-regression", learns=True, batch=BATCH),
+    Search("trees, rank, diverse", "trees", learns=True, diverse=True, batch=BATCH),
+    Search("bootstrapped trees, mean", "trees-bootstrap", learns=True, batch=BATCH),
+    Search("bootstrapped trees, EI", "trees-bootstrap", learns=True, worth="ei", batch=BATCH),
+    Search("bootstrapped trees, UCB", "trees-bootstrap", learns=True, worth="ucb", batch=BATCH),
 )
 TRANSFERS = (
     Search("random", batch=BATCH),
     Search("trees, nothing known", "trees", learns=True, batch=BATCH),
     Search("trees, C1 to C6 known", "trees", knows=True, batch=BATCH),
     Search("trees, C1 to C6 known, learns", "trees", knows=True, learns=True, batch=BATCH),
+    Search("trees on relations, C1 to C6 known", "trees-relation", knows=True, batch=BATCH),
+    Search("TreeGRU, C1 to C6 known", "tree-gru", knows=True, batch=BATCH),
 )
 
 
@@ -48,7 +60,7 @@ class Found:
     """A search over its cases: trials to each share of the oracle's best, geometric means for every seed; those of each case.
 
     `quarter` is the share of cases and seeds in which 98% was reached in a quarter of the oracle's trials; `best_at` the mean
-    share of the best speed after 4, 8, 16 trials.
+    share of the best speed after the trials of `AFTER`.
     """
 
     search: Search
@@ -74,7 +86,7 @@ def run_search(
     """One search on every pool, for every seed; with `known`, a model that knows others was fitted to those."""
     trials: dict[float, list[float]] = {share: [] for share in SHARES}
     by_case: dict[str, list[int]] = {pool.name: [] for pool in pools}
-    best_at: dict[int, list[float]] = {count: [] for count in (4, 8, 16)}
+    best_at: dict[int, list[float]] = {count: [] for count in AFTER}
     quarter = []
     for seed in range(seeds):
         of_seed: dict[float, list[int]] = {share: [] for share in SHARES}

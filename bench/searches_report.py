@@ -111,12 +111,19 @@ def tables(data: Mapping[str, Any]) -> list[Table]:
         if not data[section]:
             continue
         table = Table(title=f"{title}, {data['seeds']} seeds", title_justify="left")
-        for name in ("search", "to 95%", "to 98%", "98% within a quarter", "after 4", "after 8", "after 16"):
+        after = list(data[section][0]["best_after"])
+        for name in (
+            "search",
+            "to 95%",
+            "to 98%",
+            "98% within a quarter",
+            *(f"after {count}" for count in after),
+        ):
             table.add_column(name, justify="left" if name == "search" else "right")
         for row in data[section]:
             table.add_row(
                 row["search"], *(figure(row["trials"][s]) for s in ("95%", "98%")), f"{row['within_a_quarter']:.0%}",
-                *(figure(row["best_after"][count]) for count in ("4", "8", "16")),
+                *(figure(row["best_after"][count]) for count in after),
             )  # fmt: skip
         found.append(table)
     return found

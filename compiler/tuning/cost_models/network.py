@@ -1,7 +1,7 @@
 """What cost models of neural networks have in common: scaling of their inputs, training by rank, and files.
 
-Training minimises LambdaRank (Burges, "From RankNet to LambdaRank to LambdaMART", MSR-TR-2010-82, §4) over the candidates
-of one task at a time, by the throughput over that of the fastest.
+Training minimises a loss over the candidates of one task at a time, by the throughput over that of the fastest. Unless a
+network has its own, it is LambdaRank (Burges, "From RankNet to LambdaRank to LambdaMART", MSR-TR-2010-82, §4).
 """
 
 from __future__ import annotations
@@ -68,6 +68,10 @@ class Network(ABC):
     @abstractmethod
     def module(self, sizes: Sequence[int]) -> Any:
         """The network for arrays of so many columns, as a `torch.nn.Module` that gives scores [n]."""
+
+    def loss(self, scores: Any, speeds: Any) -> Any:
+        """What training makes small for the candidates of one task: their scores [n], and throughputs over the fastest [n]."""
+        return lambda_rank(scores, speeds, self.gain)
 
     def fit(self, samples: Sequence[Samples]) -> None:
         self._samples, self._module = [], None
@@ -138,7 +142,7 @@ class Network(ABC):
                     chosen = torch.from_numpy(rng.choice(len(speeds), _GROUP, replace=False))
                     inputs, speeds = [x[chosen] for x in inputs], speeds[chosen]
                 optimiser.zero_grad()
-                lambda_rank(self._module(*inputs), speeds, self.gain).backward()
+                self.loss(self._module(*inputs), speeds).backward()
                 optimiser.step()
             schedule.step()
         self._module.eval()

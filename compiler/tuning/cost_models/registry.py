@@ -10,11 +10,14 @@ from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 MakeCostModel = Callable[[int], CostModel]
 
 
-def _trees(objective: str) -> MakeCostModel:
+_TREES_READ = frozenset({"statement", "micro-performance"})
+
+
+def _trees(objective: str, reads: frozenset[str] = _TREES_READ) -> MakeCostModel:
     def make(seed: int) -> CostModel:
         from tilewright.compiler.tuning.cost_models.trees import Trees
 
-        return Trees(objective, seed=seed)
+        return Trees(objective, reads, seed=seed)
 
     return make
 
@@ -52,6 +55,15 @@ def _pacm(seed: int) -> CostModel:
     return PatternAwareModel(seed=seed)
 
 
+def _tree_gru(objective: str) -> MakeCostModel:
+    def make(seed: int) -> CostModel:
+        from tilewright.compiler.tuning.cost_models.tree_gru import TreeGru
+
+        return TreeGru(objective, seed=seed)
+
+    return make
+
+
 def _global_local(seed: int) -> CostModel:
     from tilewright.compiler.tuning.cost_models.global_local import GlobalLocal
 
@@ -75,7 +87,10 @@ COST_MODELS: dict[str, MakeCostModel] = {
     "static-analyser": _static_analyser,
     "trees": _trees("rank"),
     "trees-regression": _trees("regression"),
+    "trees-relation": _trees("rank", frozenset({"context-relation"})),
     "trees-bootstrap": _bootstrap("trees"),
+    "tree-gru": _tree_gru("rank"),
+    "tree-gru-regression": _tree_gru("regression"),
     "mlp": _mlp,
     "pacm": _pacm,
     "pacm-bootstrap": _bootstrap("pacm"),

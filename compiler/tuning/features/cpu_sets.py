@@ -9,6 +9,7 @@
 - `data-flow`: one step for each cache that each statement loads into, outer caches first, statements in their order. Pruner
   (ASPLOS'25, §2.4) has 23 columns of workloads, accesses and allocations for each buffer and does not name them: these
   are ours, for caches.
+- `loop-context` and `context-relation`: `loop_context.py`.
 
 Counts and bytes are binary logarithms of one more, so that columns of any workload have one scale.
 """
@@ -23,6 +24,7 @@ from tilewright.compiler.nouns.schedule import LOOPS, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
+from tilewright.compiler.tuning.features.loop_context import context_relation, loop_context
 from tilewright.compiler.tuning.model.cpu_features import UNITS, CpuFeatures, caches, share_of
 from tilewright.compiler.tuning.model.cpu_features import cpu_features as counts_of
 from tilewright.compiler.tuning.model.loop_nests import COUNTS
@@ -159,7 +161,9 @@ def _log(values: np.ndarray) -> np.ndarray:
 
 
 _SETS: dict[str, Callable[[Workload, CpuFeatures, Target], Table | Steps]] = {
+    "context-relation": context_relation,
     "data-flow": _data_flow,
+    "loop-context": loop_context,
     "micro-performance": _micro_performance,
     "statement": _statement,
 }

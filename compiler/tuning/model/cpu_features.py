@@ -71,12 +71,17 @@ WALKED_SHARE = 0.75
 
 @dataclass
 class Part:
-    """One statement: its counts by name, and bytes that it loads into each cache, by level and operand."""
+    """One statement: its counts by name, and bytes that it loads into each cache, by level and operand.
+
+    `nests` are its loops: the schedules that have them alike, and None for algorithms that are no nest. `sizes` [n, sizes] are
+    those that a schedule says of a reduction.
+    """
 
     counts: dict[str, np.ndarray]
     traffic: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     kind: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype="U9"))
-    flops: float = 0.0
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    nests: list[tuple[np.ndarray, Nest | None]] = field(default_factory=list)
 
     def loaded(self, level: str) -> np.ndarray:
         """Bytes of all operands."""
@@ -85,10 +90,11 @@ class Part:
 
 @dataclass(frozen=True)
 class CpuFeatures:
-    """Columns [n] by name, and the parts that they are summed up of."""
+    """Columns [n] by name, the parts that they are summed up of, and what one rTask has of every axis: `task` [n, axes]."""
 
     columns: Mapping[str, np.ndarray]
     parts: tuple[Part, ...]
+    task: np.ndarray
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.columns[name]
@@ -115,7 +121,7 @@ def cpu_features(workload: Workload, schedules: Sequence[Schedule], target: Targ
     if any(s.label == "attention" for s in statements):
         tasks = tasks * attention_part.pieces(statements, cut.sizes)
     columns = _columns(workload, schedules, target, task, tasks, parts)
-    return CpuFeatures(columns, parts)
+    return CpuFeatures(columns, parts, task)
 
 
 def _tasks(
@@ -221,11 +227,10 @@ class _Cuts:
             level.name: {o.name: np.zeros(count) for o in (*s.reads, s.result)} for level in self.caches
         }
         part.kind = self.kinds.get(number, np.full(count, "element"))
+        part.sizes = self.sizes.get(number, np.zeros((count, 0), dtype=np.int64))
         for rows, kind, extents in self._alike(number):
-            sizes = (
-                self.sizes[number][rows] if number in self.sizes else np.zeros((len(rows), 0), dtype=np.int64)
-            )
-            cut = Cut(s, self.task[rows], sizes, self.target)
+            cut = Cut(s, self.task[rows], part.sizes[rows], self.target)
+            nest = None
             if kind == "attention":
                 found = attention_part.part(cut, self.caches)
             elif kind == "winograd":
@@ -236,6 +241,7 @@ class _Cuts:
                     {name: getattr(nest, name) for name in COUNTS},
                     self._traffic(number, cut, nest, new, rows),
                 )
+            part.nests.append((rows, nest))
             counts, traffic = found
             for name, values in counts.items():
                 part.counts[name][rows] = values

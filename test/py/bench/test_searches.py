@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tilewright.bench import searches, searches_report
 from tilewright.bench.baseline_models import RandomOrder
 from tilewright.bench.measured_dispatches import MeasuredDispatch, sampled
-from tilewright.bench.replay import Search
+from tilewright.bench.replay import Search, replay
 from tilewright.bench.searches import run_search
 from tilewright.bench.stored_programs import ReplayDevice, StoredTask
 from tilewright.compiler.cli.main import main
@@ -71,6 +71,43 @@ def test_what_is_known_of_others_saves_trials() -> None:
     chance = run_search(pools[1:], Search("random", batch=4), lambda _, seed: ReadsKnob(seed), 3)
     assert chance.trials["98%"].mean > found[False].trials["98%"].mean
     assert chance.by_case.keys() == {"C2", "C3"}
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        Search("diverse", "m", learns=True, diverse=True, batch=4),
+        Search("improvement", "m", learns=True, worth="ei", batch=4),
+        Search("bound", "m", learns=True, worth="ucb", batch=4),
+    ],
+    ids=lambda search: search.name,
+)
+def test_what_a_score_is_worth_is_better_than_chance_and_nothing_is_measured_twice(search: Search) -> None:
+    pool = dispatch("C1", 1)
+    task = StoredTask(pool, np.arange(len(pool)))
+
+    def trials(asked: Search) -> float:
+        found = []
+        for seed in range(10):
+            us = replay(task, asked, ReadsKnob(seed) if asked.model else None, seed)
+            assert len(set(us[np.isfinite(us)])) == np.isfinite(us).sum()
+            found.append(len(us))
+        return float(np.mean(found))
+
+    assert trials(search) < 0.8 * trials(Search("random", batch=4))
+
+
+def test_children_of_the_fastest_are_faster_than_what_is_drawn() -> None:
+    knobs = np.random.default_rng(5).integers(0, 8, size=(400, 4)).astype(float)
+    us = 10 + 20 * knobs.sum(axis=1)
+    sets = {"knobs": Table(("a", "b", "c", "d"), ("",) * 4, knobs)}
+    sets["micro-performance"] = Table(("us",), ("us",), us[:, None])
+    work = operators.matmul(64, 64, 64)
+    pool = MeasuredDispatch("C1", work, resolve("cpu"), us, (1.0, 1.0), ("",) * 400, 400, 0.0, sets)  # type: ignore[arg-type]
+    task = StoredTask(pool, np.arange(len(pool)))
+    searches_ = (Search("genetic", genetic=True, batch=8), Search("random", batch=8))
+    bred, drawn = (np.mean([len(replay(task, s, None, seed, 400)) for seed in range(10)]) for s in searches_)
+    assert bred < 0.6 * drawn
 
 
 def test_failures_are_trials() -> None:

@@ -13,6 +13,7 @@ from tilewright.compiler.errors import CostModelError
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
+from tilewright.compiler.tuning.features.loop_context import STATEMENT
 from tilewright.compiler.tuning.features.static_analysis import COLUMNS
 
 pytest.importorskip("xgboost")
@@ -33,7 +34,16 @@ def candidates(count: int, seed: int) -> tuple[Features, np.ndarray]:
     statement, model = rng.normal(size=(count, 4)), rng.uniform(1, 9, size=(count, 1))
     flow = rng.normal(size=(count, 5, FLOW))
     us = 10 + 5 * np.abs(statement[:, 0] - 0.3) + 3 * np.maximum(statement[:, 1], 0) * (statement[:, 2] > 0)
+    loops = np.concatenate([statement[:, None], rng.normal(size=(count, 3, 4))], axis=1)
+    begins = np.tile([[0.0], [1.0], [0.0], [1.0]], (count, 1, 1))
     features = {
+        "context-relation": table(statement, "a", "b", "c", "d"),
+        "loop-context": Steps(
+            ("a", "b", "c", "d", STATEMENT),
+            ("",) * 5,
+            np.concatenate([loops, begins], axis=2),
+            np.full(count, 4),
+        ),
         "statement": table(statement, "a", "b", "c", "d"),
         "micro-performance": table(model, "us"),
         "data-flow": Steps(("x", "y", "z"), ("",) * 3, flow, np.full(count, 5)),
