@@ -36,6 +36,7 @@ SEARCHES = (
     Search("trees, rank", "trees", learns=True, batch=BATCH),
     Search("trees, regression", "trees-regression", learns=True, batch=BATCH),
     Search("trees, rank, drafted", "trees", learns=True, draft=16, batch=BATCH),
+    Search("trees, LambdaMART", "trees-graded", learns=True, batch=BATCH),
     Search("genetic", genetic=True, batch=BATCH),
     Search("trees on relations, rank", "trees-relation", learns=True, batch=BATCH),
     Search("TreeGRU, rank", "tree-gru", learns=True, batch=BATCH),

@@ -86,6 +86,7 @@ COST_MODELS: dict[str, MakeCostModel] = {
     "micro-performance": _micro_performance,
     "static-analyser": _static_analyser,
     "trees": _trees("rank"),
+    "trees-graded": _trees("graded"),
     "trees-regression": _trees("regression"),
     "trees-relation": _trees("rank", frozenset({"context-relation"})),
     "trees-bootstrap": _bootstrap("trees"),

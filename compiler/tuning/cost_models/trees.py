@@ -1,7 +1,8 @@
 """Gradient-boosted trees on tables of features, as AutoTVM has them (NeurIPS'18, §3.1), by XGBoost.
 
 The `rank` objective is AutoTVM's: of two candidates of one task the faster is to have the larger score (§3.1, RankNet's
-loss over pairs). `regression` fits the throughput over that of the fastest by squares.
+loss over pairs). `graded` is LambdaMART (Burges, MSR-TR-2010-82, §7): a pair counts by what NDCG would lose were the two
+exchanged, with gains in proportion to throughput. `regression` fits the throughput over that of the fastest by squares.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from tilewright.compiler.tuning.cost_models.model_file import parsed
 from tilewright.compiler.tuning.cost_models.samples import Training, columns_of, joined
 from tilewright.compiler.tuning.features.feature_set import Features
 
-OBJECTIVES = {"rank": "rank:pairwise", "regression": "reg:squarederror"}
+OBJECTIVES = {"rank": "rank:pairwise", "graded": "rank:ndcg", "regression": "reg:squarederror"}
 _ROUNDS = 100
 _TOP = 256
 """Candidates of a task that each is compared with: the fastest so far by the trees. XGBoost's default of 32 leaves the order
 of the others open, from which a search chooses too."""
+_GRADES = 31
+"""The grade of the fastest: XGBoost's NDCG takes whole numbers, and none above 31."""
 _PARAMETERS = {"max_depth": 6, "eta": 0.15, "min_child_weight": 1, "subsample": 1.0, "tree_method": "hist"}
 _KIND, _VERSION = "trees", 1
 
@@ -65,10 +68,11 @@ class Trees:
             raise CostModelError("the samples have other columns than the model was trained on")
         xgboost = _xgboost()
         order = np.argsort(training.groups, kind="stable")
+        speeds, by_pairs = training.speeds[order], self.objective != "regression"
         data = xgboost.DMatrix(
             training.matrix[order],
-            label=training.speeds[order],
-            qid=training.groups[order] if self.objective == "rank" else None,
+            label=np.floor(speeds * _GRADES) if self.objective == "graded" else speeds,
+            qid=training.groups[order] if by_pairs else None,
             nthread=1,
         )
         parameters = {
@@ -78,12 +82,15 @@ class Trees:
             "nthread": 1,
             "verbosity": 0,
         }
-        if self.objective == "rank":
+        if by_pairs:
             largest = int(np.bincount(training.groups).max())
             parameters |= {
                 "lambdarank_pair_method": "topk",
                 "lambdarank_num_pair_per_sample": min(largest, _TOP),
             }
+        if self.objective == "graded":
+            # Weights of pairs are parts of an NDCG: those of a few candidates add up to less than 1.
+            parameters |= {"ndcg_exp_gain": False, "min_child_weight": 0.01}
         self._booster = xgboost.train(parameters, data, num_boost_round=_ROUNDS, xgb_model=start)
         self.columns = training.columns
 

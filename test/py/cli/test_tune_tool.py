@@ -96,7 +96,13 @@ class TestTool:
     def test_ctrl_c_keeps_what_there_is_and_says_so(self, folder: Path) -> None:
         command = [sys.executable, "-m", "tilewright.compiler.cli.main", *SEARCH, "--budget", "5m"]
         process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+            # Tests started in the background ignore it, and so would their children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             end = time.monotonic() + 120

@@ -31,6 +31,9 @@ from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
 from tilewright.compiler.tuning.search.simulated_device import SimulatedDevice
 from tilewright.compiler.tuning.search.tuner import tune
 
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # those started in the background inherit that it is ignored
 TARGET, COMPILER = key_of("target"), "test"
 MEASURING_S = 2e-4
 """What a measurement takes, so that a tuner may be stopped within one."""
@@ -151,5 +154,7 @@ def run(request: dict) -> list[list]:
 
 
 if __name__ == "__main__":
+    # Those started in the background inherit that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
