@@ -17,6 +17,8 @@ LOOPS_ATTRIBUTE = "tilewright.loops"
 """On a reduction of a dispatch: one entry of its schedule's `reductions`, `{windows = [2, 5, 1]}`."""
 STREAM = "tilewright.stream"
 """On the sink of a dispatch whose schedule says that its results are stored past the caches."""
+PREFETCH = "tilewright.prefetch"
+"""On a reduction whose panels are fetched ahead of their use: by how many bytes."""
 _OTHERS = "name other loops, or leave reductions out of the schedule"
 
 
@@ -77,6 +79,18 @@ def is_for(op: ir.Operation, *loops: str) -> bool:
     """Whether a reduction is to be computed by one of these kinds of loops."""
     found = read(op)
     return found is not None and found.loops in loops
+
+
+def write_prefetch(op: ir.Operation, distance: int) -> None:
+    """Has the panels of a reduction fetched `distance` bytes ahead; 0 for not."""
+    if distance:
+        with op.context:
+            op.attributes[PREFETCH] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), distance)
+
+
+def read_prefetch(op: ir.Operation) -> int:
+    """The bytes ahead at which the panels of a reduction are fetched, 0 where nothing is said."""
+    return ir.IntegerAttr(op.attributes[PREFETCH]).value if PREFETCH in op.attributes else 0
 
 
 class Sized(Protocol):

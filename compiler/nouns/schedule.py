@@ -48,6 +48,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "scalar": (),
 }
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
+FETCHING = ("products", "dots", "winograd")
+"""Those of `LOOPS` that can fetch the panels of an operand into the core's own cache ahead of their use."""
 THROUGH_MEMORY = ("along", "scalar")
 """Those of `LOOPS` whose results may be streamed: the others store theirs from registers."""
 
@@ -212,7 +214,8 @@ class Schedule:
 
     `tile[i]` is the extent that one rTask takes of loop `i` of the dispatch's sink, the operation whose result
     is returned; 0 leaves the loop whole. On CPUs `reductions` say how each of the dispatch's reductions is computed, in
-    their order, and `stream` whether the result is stored past the caches; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
+    their order, `prefetch` how many bytes ahead of their use the panels of packed operands are fetched, 0 for not at all,
+    and `stream` whether the result is stored past the caches; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
     each level of memory holds of the iteration space while it is worked on. Targets that code is generated for
     read the other fields, which follow from the levels. `gpu` is there for GPUs only.
     """
@@ -224,6 +227,7 @@ class Schedule:
     gpu: GpuTile | None = None
     reductions: tuple[Reduction, ...] = ()
     stream: bool = False
+    prefetch: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(sorted(self.levels)))
@@ -245,6 +249,8 @@ class Schedule:
             values["reductions"] = [reduction.as_dict() for reduction in self.reductions]
         if self.stream:
             values["stream"] = True
+        if self.prefetch:
+            values["prefetch"] = self.prefetch
         if self.levels:
             values["levels"] = {name: list(tile) for name, tile in self.levels}
         if self.gpu is not None:
@@ -258,6 +264,7 @@ class Schedule:
             f"{name} {size}" for name, size in (("unroll", self.unroll), ("vector", self.vector)) if size
         ]
         parts += [reduction.text() for reduction in self.reductions]
+        parts += [f"prefetch {self.prefetch}"] if self.prefetch else []
         parts += ["streamed"] if self.stream else []
         parts += [self.gpu.text()] if self.gpu else []
         return ", ".join(parts)
@@ -272,7 +279,8 @@ class Schedule:
         tile, unroll, vector = (values.get("tile", []), values.get("unroll", 0), values.get("vector", 0))
         if not isinstance(tile, list) or not all(map(_is_size, tile)):
             raise ValueError(f"tile is a list of integers >= 0, found {tile}")
-        for name, size in (("unroll", unroll), ("vector", vector)):
+        prefetch = values.get("prefetch", 0)
+        for name, size in (("unroll", unroll), ("vector", vector), ("prefetch", prefetch)):
             if not _is_size(size):
                 raise ValueError(f"{name} is an integer >= 0, found {size}")
         gpu = GpuTile.from_dict(values["gpu"]) if "gpu" in values else None
@@ -285,7 +293,9 @@ class Schedule:
         if not isinstance(stream, bool):
             raise ValueError(f"stream is true or false, found {stream}")
         found = tuple(Reduction.from_dict(entry) for entry in reductions)
-        return cls(tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu, found, stream)
+        return cls(
+            tuple(tile), unroll, vector, _levels(values.get("levels", {})), gpu, found, stream, prefetch
+        )
 
 
 def _levels(value: object) -> tuple[tuple[str, tuple[int, ...]], ...]:

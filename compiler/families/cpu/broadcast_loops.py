@@ -2,6 +2,7 @@
 
 scf.for n0 step 32 { scf.for m0 step 12 {
   %acc:12 = scf.for k iter_args(12 x vector<32xf32>) {
+    memref.prefetch B[k + 64, n0]                              // where the schedule says so
     %b = vector.load B[k, n0]
     %acc_t += broadcast(A[m0 + t, k]) * %b                   // t = 0 .. 11
   }
@@ -14,7 +15,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
+from tilewright.compiler.analysis.affine_access import (
+    dims,
+    is_contiguous_along,
+    is_dim,
+    map_dims,
+    packing,
+    stride_along,
+)
 from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_epilogue import Store
@@ -22,6 +30,10 @@ from tilewright.compiler.ir import ir, memref, vector
 from tilewright.compiler.nouns.register_tiles import RegisterTile, register_count, register_pieces
 
 FEWEST_LANES = 4
+LINE = 64
+"""Bytes of a cache line."""
+SECOND_LEVEL = 2
+"""The locality of what is fetched into L2 and no nearer. Source: LLVM language reference, `llvm.prefetch`."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +100,10 @@ class BroadcastLoops(LoopNest):
         tile: RegisterTile,
         fill: ir.Value | None,
         store: Store | None = None,
+        prefetch: int = 0,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.plan, self.tile, self.fill = reduction, plan, tile, fill
+        self.r, self.plan, self.tile, self.fill, self.prefetch = reduction, plan, tile, fill, prefetch
         self.operands = list(reduction.op.operands)
         self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
 
@@ -136,6 +149,8 @@ class BroadcastLoops(LoopNest):
     def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""
         body = self.r.body
+        if self.prefetch:
+            self._fetch_ahead(sum(lanes for t, _, lanes in points if t == 0))
         loaded: dict[tuple, ir.Value] = {}
         results = []
         for accumulator, (t, offset, lanes) in zip(accumulators, points):
@@ -157,6 +172,18 @@ class BroadcastLoops(LoopNest):
             values[body.arguments[len(self.maps) - 1]] = accumulator
             results.append(vectorize_body(body, values, lanes)[0])
         return results
+
+    def _fetch_ahead(self, width: int) -> None:
+        """Asks for the lines of the panels that are loaded `prefetch` bytes further on."""
+        inner = self.r.reduction[-1]
+        for i, map_ in enumerate(self.maps[:-1]):
+            if self.plan.vector_dim not in map_dims(map_):
+                continue
+            bytes_ = self.r.element_bits[i] // 8
+            step = stride_along(map_, inner, self.r.strides[i]) * bytes_
+            for offset in range(0, width, LINE // bytes_) if step else ():
+                moved = {inner: max(1, self.prefetch // step), self.plan.vector_dim: offset}
+                memref.prefetch(self.operands[i], self.address(i, moved), False, SECOND_LEVEL, True)
 
     def _address(self, operand: int, t: int, offset: int) -> list[ir.Value]:
         moved = {self.plan.vector_dim: offset}

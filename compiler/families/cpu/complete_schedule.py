@@ -10,6 +10,7 @@ from tilewright.compiler.dialects.reduction_attribute import Sized, broken
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts
 from tilewright.compiler.families.cpu.kinds import KINDS
+from tilewright.compiler.families.cpu.panels import chosen_prefetch
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
@@ -54,7 +55,8 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
         if rule is not None:
             raise ScheduleError(f"dispatch @{name}: illegal schedule: {rule}", function.location)
     found = tuple(_wished(choice.reduction(), schedule) for choice in choices)
-    return replace(schedule, unroll=0, vector=0, reductions=found)
+    distance = schedule.prefetch or chosen_prefetch(function, found, target)
+    return replace(schedule, unroll=0, vector=0, reductions=found, prefetch=distance)
 
 
 def can_stream(function: ir.Operation, schedule: Schedule, target: Target) -> bool:

@@ -3,6 +3,7 @@
     tile[0] in 1, 2, 4, 25, 50, 100, 200           the sizes that one rTask may take of a loop that can be cut
     reductions[0] in products, along, scalar        the kinds that its first reduction can be computed by
     reductions[0].products.unroll in 1 .. 32        where it is computed so
+    prefetch in 0, 4096 .. 65536                    how far ahead packed operands are fetched, where there are any
 
 What a reduction can be depends on the tile: its loops are read once for each of the extents that it has under the tiles
 of the points in question, and sizes are held against them for all points at once.
@@ -25,15 +26,16 @@ from tilewright.compiler.dialects.reduction_attribute import ACCUMULATORS, Sized
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts, Shape
 from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
+from tilewright.compiler.families.cpu.panels import DISTANCES, Panels
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
-from tilewright.compiler.nouns.schedule import LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
+from tilewright.compiler.nouns.schedule import FETCHING, LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
 
-_STREAM = "stream"
+_STREAM, _PREFETCH = "stream", "prefetch"
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -42,12 +44,17 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
     with function.context, function.location:
         cuts = Cuts(function)
         tiles = _tiles(function, target)
+        panels = [number for number, op in enumerate(cuts.ops) if Panels.read(op) is not None]
         reductions = [_Reduction(cuts, number, target, tiles) for number in range(len(cuts.ops))]
         knobs = [Knob(_tile(loop), sizes) for loop, sizes in enumerate(tiles) if len(sizes) > 1]
         for reduction in reductions:
             knobs += reduction.knobs(reduction.usual(constructed))
+        fetching = [r.name for r in reductions if r.number in panels and r.fetches]
+        if fetching:
+            knobs.append(Knob(_PREFETCH, tuple(sorted({0, *DISTANCES, constructed.prefetch}))))
         if any(_streams(cuts, tile, target) for tile in ((), constructed.tile)):
             knobs.append(Knob(_STREAM, (0, 1)))
+    named = {knob.name for knob in knobs}
 
     whole = [max(sizes) for sizes in tiles]
 
@@ -55,7 +62,8 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
         cut = [int(values.get(_tile(loop), extent)) for loop, extent in enumerate(whole)]
         tile = tuple(0 if size == extent else size for size, extent in zip(cut, whole))
         entries = tuple(r.written(values) for r in reductions)
-        return Schedule(tile, reductions=entries, stream=bool(values.get(_STREAM)))
+        stream, prefetch = bool(values.get(_STREAM)), int(values.get(_PREFETCH, 0))
+        return Schedule(tile, reductions=entries, stream=stream, prefetch=prefetch)
 
     def read(schedule: Schedule) -> Mapping[str, Value]:
         if schedule.gpu is not None or schedule.unroll or schedule.vector:
@@ -73,16 +81,24 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
                 raise ScheduleError(f"{_tile(loop)} is {size}, but that loop stays whole; use 0")
         for reduction, said in zip(reductions, schedule.reductions):
             found |= reduction.values(said)
-        if knobs and knobs[-1].name == _STREAM:
+        if _STREAM in named:
             found[_STREAM] = int(schedule.stream)
         elif schedule.stream:
             raise ScheduleError(
                 "stream is true, but no cut has rows that are stored past the caches; leave it out"
             )
+        if _PREFETCH in named:
+            found[_PREFETCH] = schedule.prefetch
+        elif schedule.prefetch:
+            raise ScheduleError(
+                f"prefetch is {schedule.prefetch}, but no reduction multiplies by a packed operand; leave it out"
+            )
         return found
 
     constraints = [r.constraint() for r in reductions]
-    if knobs and knobs[-1].name == _STREAM:
+    if _PREFETCH in named:
+        constraints.append(_fetching(fetching))
+    if _STREAM in named:
         constraints.append(_streaming(cuts, target, whole, [r.name for r in reductions]))
     return Space(tuple(knobs), tuple(constraints), write, read, constructed)
 
@@ -92,12 +108,23 @@ def order_knobs(space: Space) -> set[str]:
     kinds = {reduction.loops for reduction in space.default().reductions}
     if kinds <= {*ONE_ORDER, "attention"}:
         return {k.name for k in space.knobs if re.fullmatch(r"reductions\[\d+\](\.attention\.keys)?", k.name)}
-    return {knob.name for knob in space.knobs if knob.name != _STREAM}
+    return {knob.name for knob in space.knobs if knob.name not in (_STREAM, _PREFETCH)}
 
 
 def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
     sink = cuts.sink_under(tile)
     return sink is not None and Streamed.read(sink, target.vector_bits) is not None
+
+
+def _fetching(reductions: Sequence[str]) -> Constraint:
+    """Panels are fetched ahead where one of the reductions that have any is computed by loops that do so."""
+    rule = Rule(_PREFETCH, "nothing that is packed is multiplied by loops that fetch ahead")
+
+    def broken(columns: Columns) -> np.ndarray:
+        can = np.any([np.isin(columns[name], FETCHING) for name in reductions], axis=0)
+        return np.where((columns[_PREFETCH] > 0) & ~can, 0, KEPT)
+
+    return Constraint((rule,), broken)
 
 
 def _streaming(cuts: Cuts, target: Target, whole: Sequence[int], reductions: Sequence[str]) -> Constraint:
@@ -170,6 +197,11 @@ class _Reduction:
     @cached_property
     def whole(self) -> CutReduction:
         return self.cuts.read(self.number)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether any of its kinds can fetch panels ahead."""
+        return any(kind.name in FETCHING for kind, _ in self.kinds)
 
     @cached_property
     def kinds(self) -> list[tuple[Kind, Sized]]:

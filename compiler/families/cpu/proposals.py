@@ -48,7 +48,18 @@ def cpu_proposals(
                 key = replace(candidate.schedule, levels=())
                 distinct.setdefault(key, replace(candidate, proposer=name))
     wished = streams(subject.workload.nbytes, target)
-    return list(_streamed(function, list(distinct.values()), target, wished))[:count]
+    found = list(_streamed(function, list(distinct.values()), target, wished))
+    return [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
+
+
+def _unfetched(
+    function: ir.Operation, candidates: Sequence[Candidate], target: Target
+) -> Iterator[Candidate]:
+    """Those of the candidates that fetch panels ahead, without."""
+    for candidate in candidates:
+        whole = complete(function, candidate.schedule, target)
+        if whole.prefetch:
+            yield replace(candidate, schedule=replace(whole, prefetch=0))
 
 
 def _streamed(

@@ -19,6 +19,7 @@ from tilewright.compiler.analysis.affine_access import is_dim
 from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
 from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.families.cpu.panels import fetched_panels
 from tilewright.compiler.ir import (
     affine,
     arith,
@@ -30,12 +31,13 @@ from tilewright.compiler.ir import (
     transform_interpreter,
     walk,
 )
-from tilewright.compiler.nouns.schedule import THROUGH_MEMORY, Schedule
+from tilewright.compiler.nouns.schedule import FETCHING, THROUGH_MEMORY, Schedule
 from tilewright.compiler.passes.dispatch.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
 from tilewright.compiler.pipeline.pass_base import Pass
 
 _SINK = "tilewright.sink"
+_LISTED = f"{', '.join(FETCHING[:-1])} or {FETCHING[-1]}"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class ApplySchedule(Pass):
             reduction_attribute.mark(function, schedule)
             if schedule.stream:
                 _mark_stream(function, schedule)
+            if schedule.prefetch:
+                _mark_prefetch(function, schedule)
             if not any(schedule.tile):
                 continue
             sink = sink_of(function)
@@ -110,6 +114,19 @@ def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
                 function.location,
             )
     sink.attributes[reduction_attribute.STREAM] = ir.UnitAttr.get()
+
+
+def _mark_prefetch(function: ir.Operation, schedule: Schedule) -> None:
+    panels = fetched_panels(function, schedule.reductions)
+    if not panels:
+        raise ScheduleError(
+            f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule: prefetch is "
+            f"{schedule.prefetch}, but no reduction multiplies by an operand that is packed, by {_LISTED}; leave prefetch out",
+            function.location,
+        )
+    for number, op in enumerate(reduction_attribute.reductions_of(function)):
+        if number in panels:
+            reduction_attribute.write_prefetch(op, schedule.prefetch)
 
 
 def _output_loops(sink: ir.Operation) -> list[int] | None:

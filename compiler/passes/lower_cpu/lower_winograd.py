@@ -268,6 +268,7 @@ class _Emitter:
             regions=1,
         )
         reduction_attribute.write(generic, loops)
+        reduction_attribute.write_prefetch(generic, reduction_attribute.read_prefetch(self.c.op))
         body = ir.Block.create_at_start(generic.regions[0], [self.f32] * 3)
         with ir.InsertionPoint(body):
             left, right, total = body.arguments

@@ -33,6 +33,7 @@ from typing import ClassVar
 
 from tilewright.compiler.analysis.affine_access import dims, is_dim, map_dims
 from tilewright.compiler.dialects import reduction_attribute
+from tilewright.compiler.families.cpu.broadcast_loops import LINE, SECOND_LEVEL
 from tilewright.compiler.families.cpu.dot_product import (
     dot_types,
     flattened,
@@ -46,6 +47,8 @@ from tilewright.compiler.nouns.register_tiles import register_pieces
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.target import Target
 
+GROUP_BYTES = 4
+"""Two bf16 or four bytes."""
 _LEAST_LANES = 4
 """The narrowest dot product is of 128 bits."""
 
@@ -114,6 +117,7 @@ class _Emitter(LoopNest):
         self.element = ir.ShapedType(self.column.type).element_type
         self.sum = ir.ShapedType(self.operands[2].type).element_type
         self.flat = None if dots.block is None else flattened(self.column, self.group)
+        self.prefetch = reduction_attribute.read_prefetch(dots.op)
 
     def emit(self) -> None:
         loops = self.d.loops
@@ -184,6 +188,8 @@ class _Emitter(LoopNest):
     ) -> list[ir.Value]:
         """Adds one group of `count` products to every accumulator; every operand is read once."""
         self.ivs[self.d.loops.depth] = group
+        if self.prefetch and self.flat is not None:
+            self._fetch_ahead(sum(point.columns for point in points if point.row == 0))
         columns: dict[tuple[int, int], ir.Value] = {}
         rows: dict[int, ir.Value] = {}
         results = []
@@ -198,6 +204,19 @@ class _Emitter(LoopNest):
             spread = vector.broadcast(ir.VectorType.get([point.lanes], rows[at].type), rows[at])
             results.append(self._dot(sum_, spread, columns[key], point.lanes))
         return results
+
+    def _fetch_ahead(self, width: int) -> None:
+        """Asks for the lines of the panel that are loaded `prefetch` bytes further on."""
+        assert self.d.block is not None and self.flat is not None
+        steps = max(1, self.prefetch // (self.d.block * GROUP_BYTES))
+        for offset in range(0, width, LINE // GROUP_BYTES):
+            ahead = self._in_panel(offset, steps * self.group)
+            memref.prefetch(self.flat, ahead, False, SECOND_LEVEL, True)
+
+    def _in_panel(self, offset: int, depth: int = 0) -> list[ir.Value]:
+        """Where the group of a column lies whose elements are stored side by side, `depth` elements further on."""
+        *place, inside, _ = self._address(self.d.loops.column, 0, offset, depth)
+        return [*place, affine.apply(_times(self.group), [inside])]
 
     def _row_group(self, row: int, count: int) -> ir.Value:
         """The `count` neighbours at one row as 32 bits, zeros above them."""
@@ -222,8 +241,7 @@ class _Emitter(LoopNest):
         """Groups of `point.columns` columns side by side; where not packed, two rows interleaved."""
         column = self.d.loops.column
         if self.flat is not None:
-            *place, inside, _ = self._address(column, 0, point.offset)
-            place.append(affine.apply(_times(self.group), [inside]))
+            place = self._in_panel(point.offset)
             return self._load(self.flat, place, self.group * point.columns, self.group * point.lanes)
         rows = [
             self._load(self.column, self._address(column, 0, point.offset, i), point.columns, point.lanes)

@@ -110,7 +110,8 @@ def _emit(reduction: Structure, plan: Broadcast, tile: RegisterTile) -> None:
     last = epilogue.op if epilogue else reduction.op
     with ir.InsertionPoint(last), last.location:
         store = epilogue.store if epilogue else None
-        BroadcastLoops(reduction, plan, tile, take_fill(reduction.op), store).emit()
+        prefetch = reduction_attribute.read_prefetch(reduction.op)
+        BroadcastLoops(reduction, plan, tile, take_fill(reduction.op), store, prefetch).emit()
     if epilogue:
         epilogue.op.erase()
     reduction.op.erase()

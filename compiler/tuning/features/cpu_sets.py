@@ -36,7 +36,7 @@ LEVELS = 3
 """Caches, nearest first, whose columns the sets have: those that a CPU lacks are 0."""
 
 _RATIOS = ("balance", "computed", "utilisation", "loads_per_multiply_add")
-_TOTALS = ("tasks", "rounds", *COUNTS, "footprint", "streamed")
+_TOTALS = ("tasks", "rounds", *COUNTS, "footprint", "prefetch", "streamed")
 _OF_OPERANDS = ("footprint", "run", "line_use", "packed", "strided")
 _KINDS = tuple(LOOPS)
 _FLOW = (

@@ -60,6 +60,7 @@ UNITS = {
     "line_use": "bytes used of those of its cache lines",
     "packed": "0 or 1",
     "strided": "0 or 1",
+    "prefetch": "bytes ahead of their use at which packed operands are fetched",
     "streamed": "bytes stored past the caches",
 }
 """What columns count, by their names up to the first dot: `traffic.L2.in0` is that of one level and one operand."""
@@ -410,5 +411,6 @@ def _columns(
         found[f"packed.{operand.name}"] = np.full(count, float(packed))
         found[f"strided.{operand.name}"] = np.full(count, float(bool(operand.strides)))
     found["footprint"] = np.sum(lines, axis=1)
+    found["prefetch"] = np.asarray([s.prefetch for s in schedules], dtype=float)
     found["streamed"] = np.where([s.stream for s in schedules], nbytes[:, -1], 0).astype(float)
     return found

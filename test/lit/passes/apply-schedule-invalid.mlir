@@ -7,7 +7,7 @@ func.func private @not_a_dictionary(%x: tensor<8xf32>) -> tensor<8xf32> attribut
 
 // -----
 
-// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu, reductions and stream}}
+// expected-error @below {{dispatch @unknown_field: unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu, reductions, stream and prefetch}}
 func.func private @unknown_field(%x: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.schedule = {tiles = [16]}} {
   return %x : tensor<8xf32>
 }
@@ -144,4 +144,23 @@ func.func private @registers(%x: tensor<8x4xf32>) -> tensor<8xf32> attributes {
     linalg.yield %s : f32
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
+}
+
+// -----
+
+#left = affine_map<(m, n, k) -> (m, k)>
+#right = affine_map<(m, n, k) -> (k, n)>
+#out = affine_map<(m, n, k) -> (m, n)>
+// expected-error @below {{dispatch @rows: illegal schedule: prefetch is 4096, but no reduction multiplies by an operand that is packed, by products, dots or winograd; leave prefetch out}}
+func.func private @rows(%a: tensor<8x16xf32>, %b: tensor<16x32xf32>) -> tensor<8x32xf32> attributes {
+    tilewright.schedule = {reductions = [{products = [8, 32]}], prefetch = 4096}} {
+  %zero = arith.constant dense<0.0> : tensor<8x32xf32>
+  %r = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : tensor<8x16xf32>, tensor<16x32xf32>) outs(%zero : tensor<8x32xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<8x32xf32>
+  return %r : tensor<8x32xf32>
 }

@@ -43,6 +43,30 @@ func.func @packed(%a: memref<4x9xbf16>, %w: memref<2x5x32x2xbf16>, %c: memref<4x
   return
 }
 
+// A step of a block takes 128 bytes, two lines, each asked for two steps ahead.
+// CHECK-LABEL: func.func @fetched_ahead
+// CHECK: %[[W:.+]] = memref.collapse_shape %arg1 {{.*}} into memref<2x8x64xbf16>
+// CHECK: scf.for %[[Q:[a-z0-9]+]] = {{.*}} -> (vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>)
+// CHECK: memref.prefetch %[[W]][%{{.+}}, %{{.+}}, %{{.+}}], read, locality<2>, data
+// CHECK: memref.prefetch %[[W]][%{{.+}}, %{{.+}}, %{{.+}}], read, locality<2>, data
+// CHECK-NOT: memref.prefetch
+// CHECK: x86.avx512.dot
+func.func @fetched_ahead(%a: memref<4x16xbf16>, %w: memref<2x8x32x2xbf16>, %c: memref<4x64xf32>) {
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<4x64xf32>)
+  linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : memref<4x16xbf16>, memref<2x8x32x2xbf16>) outs(%c : memref<4x64xf32>)
+      attrs = {tilewright.loops = {dots = [2, 32]}, tilewright.prefetch = 256 : i64} {
+  ^bb0(%x: bf16, %y: bf16, %o: f32):
+    %x1 = arith.extf %x : bf16 to f32
+    %y1 = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
 // Rows that are not packed are interleaved; three columns make a register of four.
 // CHECK-LABEL: func.func @row_major
 // CHECK: vector.load %arg2[{{.*}}] : memref<2x19xf32>, vector<16xf32>

@@ -76,6 +76,25 @@ func.func @packed_weights(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref
   return
 }
 
+// 64 bytes further on lie two steps of a block of 8: half of a line for each tile of four columns.
+// CHECK-LABEL: func.func @fetched_ahead
+// CHECK: scf.for %[[K:[a-z0-9]+]] = {{.*}} -> (vector<4xf32>, vector<4xf32>)
+// CHECK: %[[AHEAD:.+]] = affine.apply #{{.+}}(%[[K]])
+// CHECK: memref.prefetch %arg1[%{{.+}}, %[[AHEAD]], %{{.+}}], read, locality<2>, data : memref<2x8x8xf32>
+// CHECK-NOT: memref.prefetch
+// CHECK: vector.load %arg1[%{{.+}}, %[[K]], %{{.+}}] : memref<2x8x8xf32>, vector<4xf32>
+func.func @fetched_ahead(%a: memref<4x8xf32>, %b: memref<2x8x8xf32>, %c: memref<4x16xf32>) {
+  linalg.generic {indexing_maps = [#left, #packed, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %b : memref<4x8xf32>, memref<2x8x8xf32>) outs(%c : memref<4x16xf32>)
+      attrs = {tilewright.loops = {products = [2, 4]}, tilewright.prefetch = 64 : i64} {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
 // The reduction itself is contiguous: vectors run along it, and four of partial sums are added up at once. The last
 // vector is moved back to fit, without the twelve terms of row t that were counted before.
 // CHECK-LABEL: func.func @row_sum

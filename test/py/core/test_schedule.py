@@ -120,7 +120,7 @@ def test_fields_left_out_are_left_to_the_lowering():
         ("[8, 0]", "must be a dictionary, found [8, 0]"),
         (
             "{tiles = [8]}",
-            "unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu, reductions and stream",
+            "unknown field `tiles`; a schedule has tile, unroll, vector, levels, gpu, reductions, stream and prefetch",
         ),
         ("{tile = 8}", "tile is a list of integers >= 0"),
         ('{tile = "8"}', "tile is a list of integers >= 0"),

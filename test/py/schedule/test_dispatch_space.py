@@ -35,6 +35,7 @@ SAYS = {
     "accumulators for each": r"its sizes take \d+ accumulators",
     "no dense rows": "stream is true, .* no dense rows",
     "from registers": r"stream is true, but reductions\[\d+\] says `.*`, which stores its results from registers",
+    "nothing that is packed": r"prefetch is \d+, but no reduction multiplies by an operand that is packed",
     "does not go with the other sizes": r"{size} is \d+, ",
 }
 """What compiling says of a broken rule, by what the space says of it."""
