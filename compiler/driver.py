@@ -24,6 +24,7 @@ from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
+from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.schedule_search import (
     Searched,
     SearchOptions,
@@ -33,10 +34,12 @@ from tilewright.compiler.profiler.schedule_search import (
     searched,
 )
 from tilewright.compiler.profiler.selection import ProfilerOptions
+from tilewright.compiler.searched_choices import searched_choices
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.lockfile import Lock
+from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TuneResult
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
@@ -44,6 +47,9 @@ from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
+
+_MOMENT_S = 1e-6
+"""The budget of a search that is over: it decides by what is known."""
 
 
 def compile(
@@ -149,6 +155,14 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
+    if is_searching(options):
+        with reporting() as say:
+            choices, left = find_choices(
+                module, target, options, lambda move, done, total: say(done, total, move.text())
+            )
+        if choices.is_interrupted:
+            raise KeyboardInterrupt
+        options, decide = left, searched(search_options(left))
     package = _compiled(module, target, options, decide)
     if key:
         package_cache.store(key, package)
@@ -156,22 +170,54 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 
 def _compiled(module: Any, target: Target, options: dict[str, Any], decide: phases.Decide | None) -> Package:
-    ask_precision(module, options.get("precision", "f32"))
-    if options.get("choices") is not None:
-        ask_choices(module, options["choices"])
-    if not options.get("winograd", True):
-        keep_direct(module)
+    _ask(module, options)
+    choices = Lock.from_text(options["lock"]).choices if "lock" in options else options.get("choices")
+    if choices:
+        ask_choices(module, choices)
     package = phases.compile_module(module, target, phases.Report(), decide=decide)
     return replace(package, denormals=options.get("denormals", "keep"))
 
 
+def _ask(module: Any, options: dict[str, Any]) -> None:
+    """Writes down on a module what options say of all of it."""
+    ask_precision(module, options.get("precision", "f32"))
+    if not options.get("winograd", True):
+        keep_direct(module)
+
+
+def is_searching(options: dict[str, Any]) -> bool:
+    """Whether checked options ask for a search."""
+    return options.get("opt") == "O2"
+
+
+def find_choices(
+    module: Any, target: Target, options: dict[str, Any], on_move: OnMove
+) -> tuple[ChoiceResult, dict[str, Any]]:
+    """What is chosen before there are dispatches, searched; and the options of the search that is left, with that chosen.
+
+    Bits depend on the algorithms of convolutions and on what is computed together: a `bitwise` search moves nothing.
+    """
+    if options.get("bitwise"):
+        return ChoiceResult({}, (), 0, 0.0), options
+    _ask(module, options)
+    given, held = options.get("choices") or {}, () if options.get("winograd", True) else ("algorithm",)
+    found = searched_choices(module, target, search_options(options), given, held, on_move)
+    left = {**options, "choices": {**given, **found.values}}
+    if "budget" in options:
+        left["budget"] = max(_MOMENT_S, options["budget"] - found.seconds)
+    if "trials" in options:
+        left["trials"] = max(1, options["trials"] - found.trials)
+    return found, left
+
+
 @dataclass(frozen=True)
 class Tuned:
-    """A model compiled with the schedules that a search found, the lock that compiles it so again, and what was found."""
+    """A model compiled with what a search found, the lock that compiles it so again, and what was found of what."""
 
     model: CompiledModel
     lock: Lock
     result: TuneResult
+    choices: ChoiceResult
 
 
 def tune_imported(
@@ -180,8 +226,9 @@ def tune_imported(
     options: dict[str, Any] | None = None,
     on_event: OnEvent | None = None,
     on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None,
+    on_move: OnMove = lambda move, done, total: None,
 ) -> Tuned:
-    """Compiles an imported model at O2, whatever is in the cache, telling `on_event` of every batch.
+    """Compiles an imported model at O2, whatever is in the cache, telling `on_move` of every choice and `on_event` of every batch.
 
     Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
     """
@@ -190,19 +237,28 @@ def tune_imported(
     described = generated_for(target)
     if described.is_cuda:
         measuring_gpu(described)
+    choices, left = find_choices(imported.module, described, checked, on_move)
+    if choices.is_interrupted:
+        left |= {"budget": _MOMENT_S}
     found: list[Searched] = []
+
+    def lock() -> Lock:
+        return replace(found[0].lock(described), choices=left.get("choices") or {})
 
     def decide(module: Any, target: Target) -> Mapping[str, Decision]:
         found.append(
-            search_schedules(module, target, search_options(checked), on_event=on_event, on_tasks=on_tasks)
+            search_schedules(module, target, search_options(left), on_event=on_event, on_tasks=on_tasks)
         )
         # The package says what it says when it is compiled from the lock: it is the same to the last byte.
-        return locked_decisions(found[0].tasks, found[0].lock(target))
+        return locked_decisions(found[0].tasks, lock())
 
-    package = _compiled(imported.module, described, checked, decide)
+    package = _compiled(imported.module, described, left, decide)
     executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
     model = CompiledModel(executable, imported.signature, imported.state, imported.weights)
-    return Tuned(model, found[0].lock(described), found[0].result)
+    result = found[0].result
+    if choices.is_interrupted:
+        result = replace(result, is_interrupted=True)
+    return Tuned(model, lock(), result, choices)
 
 
 def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:

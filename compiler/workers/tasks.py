@@ -9,6 +9,7 @@ from tilewright.compiler import debug
 from tilewright.compiler.codegen import lower_cpu as lower
 from tilewright.compiler.codegen import lower_gpu as gpu
 from tilewright.compiler.codegen.machine_code import assembly, emit_object
+from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.ir import context, functions, ir
 from tilewright.compiler.ir import run_upstream as run_passes
 from tilewright.compiler.pipeline import registry
@@ -48,6 +49,16 @@ def run_phase(module: bytes, target: Target, phase: str) -> bytes:
 
     parsed = from_bytes(module)
     phases.run_phases(parsed, target, phase, phase)
+    return to_bytes(parsed)
+
+
+def chosen_dispatches(module: bytes, target: Target, choices: dict[str, int | str], first: str) -> bytes:
+    """The module with schedules on its dispatches, made with choices by name; raises what a pass raises."""
+    from tilewright.compiler import phases
+
+    parsed = from_bytes(module)
+    ask_choices(parsed, choices)
+    phases.run_phases(parsed, target, first, "schedule")
     return to_bytes(parsed)
 
 

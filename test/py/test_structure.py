@@ -23,6 +23,7 @@ ROOMS = (
         "profiler",
         "phases",
         "choice_space",
+        "searched_choices",
         "plugins",
         "options",
         "importers",
