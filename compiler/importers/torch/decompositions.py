@@ -152,12 +152,15 @@ def native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps):
 
 
 def var_mean(x, dim=None, *, correction=None, keepdim=False):
-    """Mean of the squared distances from the mean, in the tensor's own precision."""
+    """Mean of the squared distances from the mean; of f32 in double precision, as in eager PyTorch.
+
+    A mean rounded to f32 adds the square of its error, which is most of the variance of numbers that are nearly equal.
+    """
     if x.dtype.is_complex:
         return NotImplemented
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    wide = x.to(compute_dtype(x))
-    mean = _mean(wide, axes, keepdim=True)
+    wide = x.to(torch.float64 if x.dtype == torch.float32 else compute_dtype(x))
+    mean = torch.mean(wide, axes, keepdim=True)
     centred = wide - mean
     count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
     degrees = max(count - (1 if correction is None else correction), 0)
