@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import checks as torch_checks
+from tilewright.compiler.importers.torch import losses as torch_losses
 from tilewright.compiler.importers.torch import numbers as torch_numbers
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
@@ -193,6 +194,7 @@ FUNCTIONS: dict[Any, Any] = {
     **{function: _unless_repeated(function) for function in _BROADCASTS},
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
+    **torch_losses.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
     **torch_resizing.FUNCTIONS,
     torch.combinations: combinations,
