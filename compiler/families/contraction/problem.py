@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.analysis.affine_access import composed
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.families.contract import Declined
@@ -29,16 +30,9 @@ from tilewright.compiler.families.contraction.element_values import (
     reads_sum,
     scalar,
 )
-from tilewright.compiler.families.contraction.quasi_affine import (
-    NotLinear,
-    QuasiAffine,
-    boundaries,
-    composed,
-    linear,
-    parts,
-)
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, static_shape
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine, boundaries, parts, strides
 
 GROUPS = ("batch", "m", "n", "k")
 
@@ -182,12 +176,12 @@ def read_contraction(function: ir.Operation) -> Contraction:
     """The product that a dispatch on tensors is; raises NotContraction with the reason for one that is none."""
     try:
         return _Reader(function).read()
-    except (NotLinear, Unreadable) as error:
+    except (NotQuasiAffine, Unreadable) as error:
         raise NotContraction(str(error)) from None
 
 
 class _Reader:
-    """Reads one dispatch. Positions are sums of digits of the loops of the sink, then of the reductions."""
+    """Reads one dispatch. Positions are quasi-affine indices of the loops of the sink, then of the reductions."""
 
     def __init__(self, function: ir.Operation):
         self.function = function
@@ -205,10 +199,10 @@ class _Reader:
         self.main = found[0]
         if min(self.main.extents, default=1) < 1:
             raise NotContraction("a loop has no steps")
-        self.reads: list[tuple[int, tuple[QuasiAffine, ...]]] = []
+        self.reads: list[tuple[int, tuple[QuasiAffine[int], ...]]] = []
         self.buffers = _buffers(function)
         self.numbers = {value: i for i, value in enumerate(self.block.arguments)}
-        self.sum_at: tuple[QuasiAffine, ...] | None = None
+        self.sum_at: tuple[QuasiAffine[int], ...] | None = None
         self.reductions: dict[int, int] = {}
         self.values = Values(self.source, self.place)
 
@@ -219,7 +213,7 @@ class _Reader:
         if sink is None:
             raise NotContraction("the results do not come from one structured operation")
         parallel = [i for i, kind in enumerate(sink.kinds) if kind == "parallel"]
-        self.loops = [QuasiAffine.of_loop(i) for i in range(len(parallel))]
+        self.loops = [QuasiAffine.of(i) for i in range(len(parallel))]
         self.extents = [sink.extents[i] for i in parallel]
         place = {loop: i for i, loop in enumerate(parallel)}
         main_type = ir.RankedTensorType(self.main.op.results[0].type)
@@ -248,7 +242,7 @@ class _Reader:
             self.reads[factor] = (self.numbers[value], index)
         return self.finish(tuple(stores), str(main_type.element_type), convert_left, convert_right)
 
-    def source(self, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element | None:
+    def source(self, value: ir.Value, index: tuple[QuasiAffine[int], ...]) -> Element | None:
         """A load of an argument, or the sum; other reductions are refused by the tree."""
         if value in self.numbers:
             self.reads.append((self.numbers[value], index))
@@ -262,7 +256,7 @@ class _Reader:
             raise Unreadable("the sum is read at two places")
         return self.start
 
-    def initial(self, index: tuple[QuasiAffine, ...]) -> Element:
+    def initial(self, index: tuple[QuasiAffine[int], ...]) -> Element:
         """The sum with what the contraction starts from added, where that is not zero."""
         init = self.main.op.operands[2]
         first = self.values.of(init, index)
@@ -274,21 +268,21 @@ class _Reader:
         ]  # the body's own addition, of the type of the result
         return Applied(adder, (first, total))
 
-    def place(self, position: QuasiAffine) -> Element:
+    def place(self, position: QuasiAffine[int]) -> Element:
         self.reads.append((-1, (position,)))
         return Place(len(self.reads) - 1)
 
-    def main_loops(self) -> list[QuasiAffine]:
+    def main_loops(self) -> list[QuasiAffine[int]]:
         """The contraction's loops: parallel ones are loops of the sink, reductions are new ones behind them."""
         assert self.sum_at is not None
-        found: list[QuasiAffine | None] = [None] * len(self.main.extents)
+        found: list[QuasiAffine[int] | None] = [None] * len(self.main.extents)
         seen = set()
         for expr, position in zip(self.main.result_map.results, self.sum_at):
             loop = ir.AffineDimExpr(expr).position if isinstance(expr, ir.AffineDimExpr) else None
             if loop is None:
                 raise NotContraction("a result that is not indexed by plain loops")
-            plain = position.plain_loop
-            if plain is None and (position.digits or self.main.extents[loop] != 1):
+            plain = position.plain
+            if plain is None and (position.terms or self.main.extents[loop] != 1):
                 raise NotContraction("the sum is not read element by element")
             if plain is not None and self.extents[plain] != self.main.extents[loop]:
                 raise NotContraction("the sum is read in part")
@@ -301,7 +295,7 @@ class _Reader:
                 if loop not in self.reductions:
                     self.extents.append(self.main.extents[loop])
                     self.reductions[loop] = len(self.extents) - 1
-                found[loop] = QuasiAffine.of_loop(self.reductions[loop])
+                found[loop] = QuasiAffine.of(self.reductions[loop])
         return [position for position in found if position is not None]
 
     def finish(
@@ -327,12 +321,11 @@ class _Reader:
             name, self.buffers, tuple(loops), tuple(accesses), stores, dtype, convert_a, convert_b
         )
 
-    def access(self, buffer: int, index: tuple[QuasiAffine, ...], cuts: list[list[int]]) -> Access:
+    def access(self, buffer: int, index: tuple[QuasiAffine[int], ...], cuts: list[list[int]]) -> Access:
         total = QuasiAffine()
         for position, stride in zip(index, self.buffers[buffer].strides if buffer >= 0 else (1,)):
             total += position.scaled(stride)
-        strides, offset = linear(total, cuts, self.extents)
-        return Access(buffer, tuple(strides), offset)
+        return Access(buffer, tuple(strides(total, cuts, self.extents)), total.offset)
 
 
 def _other(op: ir.Operation, main: Structured) -> Structured | None:
