@@ -186,14 +186,14 @@ def _known_refusal(node: Node) -> str | None:
 
 
 def _computes_unsigned(node: Node) -> bool:
-    """Whether `node` computes on numbers of 32 bits without a sign; from and to other integers they are converted."""
+    """Whether `node` computes on numbers of 32 bits without a sign; from and to other numbers they are converted."""
     target = node.target
     values = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
     made, *read = [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
     if not isinstance(target, OpOverload) or torch.uint32 not in (made, *read):
         return False
     if target.overloadpacket in (torch.ops.prims.convert_element_type, torch.ops.aten._to_copy):
-        return made == torch.uint32 and any(dtype is not None and dtype.is_floating_point for dtype in read)
+        return False
     return target.namespace != "aten" or target.overloadpacket.__name__ not in SIGNLESS
 
 
