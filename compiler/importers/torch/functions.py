@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import checks as torch_checks
 from tilewright.compiler.importers.torch import losses as torch_losses
+from tilewright.compiler.importers.torch import memory_reads as torch_memory_reads
 from tilewright.compiler.importers.torch import numbers as torch_numbers
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
@@ -217,6 +218,7 @@ FUNCTIONS: dict[Any, Any] = {
     **torch_checks.FUNCTIONS,
     **torch_losses.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
+    **torch_memory_reads.FUNCTIONS,
     **torch_resizing.FUNCTIONS,
     torch.combinations: combinations,
     torch.Tensor.fill_diagonal_: fill_diagonal_,
@@ -263,6 +265,8 @@ class OwnFunctions(TorchFunctionMode):
         self._overlapping: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in torch_memory_reads.READS:
+            return torch_memory_reads.read(func, args, kwargs or {}, self._place)
         if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
             written = _storage(args[0])
             if any(_storage(tensor) == written for tensor in self._copied):
