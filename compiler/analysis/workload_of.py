@@ -313,12 +313,10 @@ class _Reader:
         for s, names in zip(self.group, self.names):
             read = []
             for value, map_ in zip(s.op.operands, s.maps):
-                index = tuple(_index(expr, names) for expr in map_.results)
+                index = _index_map(map_, names)
                 name = numbers.get((value, index)) or text.name(value)
                 read.append(f"{name}[{_written(index)}]" if name.startswith("%") else name)
-            results = dict.fromkeys(
-                _written([_index(expr, names) for expr in map_.results]) for map_ in s.maps[s.num_inputs :]
-            )
+            results = dict.fromkeys(_written(_index_map(map_, names)) for map_ in s.maps[s.num_inputs :])
             summed = {names[loop] for loop, kind in enumerate(s.kinds) if kind == "reduction"} - {None}
             where = "; ".join(results) + "".join(f", +a{axis}" for axis in sorted(summed))  # type: ignore[type-var]
             text.add(s.op, where, read)
@@ -421,15 +419,15 @@ def _operand(
     name: str, value: ir.Value, map_: ir.AffineMap, names: dict[int, int | None], output: bool = False
 ) -> Operand:
     shape = tuple(ir.ShapedType(value.type).shape)
-    index = tuple(_index(expr, names) for expr in map_.results)
+    index = _index_map(map_, names)
     return Operand(name, shape, _dtype(value.type), index, output)
 
 
-def _index(expr: ir.AffineExpr, names: dict[int, int | None]) -> QuasiAffine[int]:
-    """One dimension of an index map over axes; raises NoWorkload for what is no quasi-affine index."""
+def _index_map(map_: ir.AffineMap, names: dict[int, int | None]) -> tuple[QuasiAffine[int], ...]:
+    """An index map over axes; raises NoWorkload for what is not quasi-affine."""
     loops = {loop: QuasiAffine() if axis is None else QuasiAffine.of(axis) for loop, axis in names.items()}
     try:
-        return composed(expr, loops)
+        return tuple(composed(expr, loops) for expr in map_.results)
     except NotQuasiAffine as error:
         raise NoWorkload(str(error)) from None
 

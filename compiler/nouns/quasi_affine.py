@@ -69,12 +69,13 @@ class QuasiAffine(Generic[V]):
     @classmethod
     def summed(cls, terms: Iterable[Term[V]], offset: int = 0) -> QuasiAffine[V]:
         """The sum of terms, equal ones counted together, ascending by variable and divisor."""
-        total: dict[tuple[V, int, int], int] = {}
+        total: dict[tuple[V, int, int], Term[V]] = {}
         for t in terms:
             if t.modulus != 1:
                 digit = t.variable, t.divisor, t.modulus
-                total[digit] = total.get(digit, 0) + t.scale
-        kept = [Term(v, scale, d, m) for (v, d, m), scale in total.items() if scale]
+                known = total.get(digit)
+                total[digit] = t if known is None else replace(known, scale=known.scale + t.scale)
+        kept = [term for term in total.values() if term.scale]
         if len(kept) > 1:
             kept.sort(key=_place)
         return cls(tuple(kept), offset)

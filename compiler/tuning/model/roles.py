@@ -175,7 +175,7 @@ def slid_axes(operand: Operand, statement: Statement) -> list[tuple[int, int, in
         results = [t for t in index.terms if t.variable in statement.parallel]
         taps = [t for t in index.terms if t.variable in statement.reduction]
         if len(results) == 1 and len(taps) == 1:
-            found.append((results[0].axis, taps[0].axis, results[0].scale, taps[0].scale))
+            found.append((results[0].variable, taps[0].variable, results[0].scale, taps[0].scale))
     return found
 
 
