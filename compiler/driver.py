@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
@@ -68,6 +69,7 @@ def compile(
     return compile_imported(import_model(model, example_inputs), target, checked)
 
 
+@rarely_collected()
 def import_model(model: Any, example_inputs: Any = None) -> Imported:
     """Brings any supported kind of model in as a module of linalg on tensors."""
     if isinstance(model, (str, Path)):
