@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
 from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
@@ -25,14 +24,6 @@ from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
-from tilewright.compiler.profiler.schedule_search import (
-    Searched,
-    SearchOptions,
-    apply_lock,
-    locked_decisions,
-    search_schedules,
-    searched,
-)
 from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
@@ -45,6 +36,10 @@ from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
+
+if TYPE_CHECKING:  # what searches is many modules: one that constructs does not wait for them
+    from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
+    from tilewright.compiler.profiler.schedule_search import Searched, SearchOptions
 
 
 def compile(
@@ -187,6 +182,8 @@ def tune_imported(
 
     Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
     """
+    from tilewright.compiler.profiler.schedule_search import locked_decisions, search_schedules
+
     checked = check_options({"opt": "O2", **(options or {})})
     cuda_graph = checked.pop("cuda_graph", None)
     described = generated_for(target)
@@ -210,6 +207,8 @@ def tune_imported(
 def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     """What replaces the constructed schedules at a level; None at O0, and, with a warning, where nothing here measures."""
     if "lock" in options:
+        from tilewright.compiler.profiler.schedule_search import apply_lock
+
         return partial(apply_lock, lock=Lock.from_text(options["lock"]))
     level = options.get("opt", "O0")
     if level == "O0":
@@ -217,11 +216,17 @@ def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     profiling = profiler_options(target, level)
     if profiling is None:
         return None
-    return phases.profiled(profiling) if level == "O1" else searched(search_options(options))
+    if level == "O1":
+        return phases.profiled(profiling)
+    from tilewright.compiler.profiler.schedule_search import searched
+
+    return searched(search_options(options))
 
 
 def search_options(options: dict[str, Any]) -> SearchOptions:
     """The search that checked options ask for."""
+    from tilewright.compiler.profiler.schedule_search import SearchOptions
+
     return SearchOptions(
         seconds=options.get("budget"),
         trials=options.get("trials"),
