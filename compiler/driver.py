@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
@@ -25,21 +25,11 @@ from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
 from tilewright.compiler.profiler.progress import reporting
-from tilewright.compiler.profiler.schedule_search import (
-    Searched,
-    SearchOptions,
-    apply_lock,
-    locked_decisions,
-    search_schedules,
-    searched,
-)
 from tilewright.compiler.profiler.selection import ProfilerOptions
-from tilewright.compiler.searched_choices import searched_choices
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.lockfile import Lock
-from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TuneResult
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
@@ -48,8 +38,10 @@ from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
 
-_MOMENT_S = 1e-6
-"""The budget of a search that is over: it decides by what is known."""
+if TYPE_CHECKING:  # what searches is many modules: one that constructs does not wait for them
+    from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
+    from tilewright.compiler.profiler.schedule_search import Searched
+    from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
 
 
 def compile(
@@ -74,6 +66,7 @@ def compile(
     return compile_imported(import_model(model, example_inputs), target, checked)
 
 
+@rarely_collected()
 def import_model(model: Any, example_inputs: Any = None) -> Imported:
     """Brings any supported kind of model in as a module of linalg on tensors."""
     if isinstance(model, (str, Path)):
@@ -155,14 +148,18 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
-    if is_searching(options):
+    if options["opt"] == "O2":
+        from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
+        from tilewright.compiler.searched_choices import find_choices
+
+        _ask(module, options)
         with reporting() as say:
-            choices, left = find_choices(
+            choices, options = find_choices(
                 module, target, options, lambda move, done, total: say(done, total, move.text())
             )
         if choices.is_interrupted:
             raise KeyboardInterrupt
-        options, decide = left, searched(search_options(left))
+        decide = searched(SearchOptions.of(options))
     package = _compiled(module, target, options, decide)
     if key:
         package_cache.store(key, package)
@@ -183,31 +180,6 @@ def _ask(module: Any, options: dict[str, Any]) -> None:
     ask_precision(module, options.get("precision", "f32"))
     if not options.get("winograd", True):
         keep_direct(module)
-
-
-def is_searching(options: dict[str, Any]) -> bool:
-    """Whether checked options ask for a search."""
-    return options.get("opt") == "O2"
-
-
-def find_choices(
-    module: Any, target: Target, options: dict[str, Any], on_move: OnMove
-) -> tuple[ChoiceResult, dict[str, Any]]:
-    """What is chosen before there are dispatches, searched; and the options of the search that is left, with that chosen.
-
-    Bits depend on the algorithms of convolutions and on what is computed together: a `bitwise` search moves nothing.
-    """
-    if options.get("bitwise"):
-        return ChoiceResult({}, (), 0, 0.0), options
-    _ask(module, options)
-    given, held = options.get("choices") or {}, () if options.get("winograd", True) else ("algorithm",)
-    found = searched_choices(module, target, search_options(options), given, held, on_move)
-    left = {**options, "choices": {**given, **found.values}}
-    if "budget" in options:
-        left["budget"] = max(_MOMENT_S, options["budget"] - found.seconds)
-    if "trials" in options:
-        left["trials"] = max(1, options["trials"] - found.trials)
-    return found, left
 
 
 @dataclass(frozen=True)
@@ -232,14 +204,16 @@ def tune_imported(
 
     Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
     """
+    from tilewright.compiler.profiler.schedule_search import SearchOptions, locked_decisions, search_schedules
+    from tilewright.compiler.searched_choices import find_choices
+
     checked = check_options({"opt": "O2", **(options or {})})
     cuda_graph = checked.pop("cuda_graph", None)
     described = generated_for(target)
     if described.is_cuda:
         measuring_gpu(described)
+    _ask(imported.module, checked)
     choices, left = find_choices(imported.module, described, checked, on_move)
-    if choices.is_interrupted:
-        left |= {"budget": _MOMENT_S}
     found: list[Searched] = []
 
     def lock() -> Lock:
@@ -247,7 +221,7 @@ def tune_imported(
 
     def decide(module: Any, target: Target) -> Mapping[str, Decision]:
         found.append(
-            search_schedules(module, target, search_options(left), on_event=on_event, on_tasks=on_tasks)
+            search_schedules(module, target, SearchOptions.of(left), on_event=on_event, on_tasks=on_tasks)
         )
         # The package says what it says when it is compiled from the lock: it is the same to the last byte.
         return locked_decisions(found[0].tasks, lock())
@@ -264,6 +238,8 @@ def tune_imported(
 def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     """What replaces the constructed schedules at a level; None at O0, and, with a warning, where nothing here measures."""
     if "lock" in options:
+        from tilewright.compiler.profiler.schedule_search import apply_lock
+
         return partial(apply_lock, lock=Lock.from_text(options["lock"]))
     level = options.get("opt", "O0")
     if level == "O0":
@@ -271,21 +247,11 @@ def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     profiling = profiler_options(target, level)
     if profiling is None:
         return None
-    return phases.profiled(profiling) if level == "O1" else searched(search_options(options))
+    if level == "O1":
+        return phases.profiled(profiling)
+    from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
 
-
-def search_options(options: dict[str, Any]) -> SearchOptions:
-    """The search that checked options ask for."""
-    return SearchOptions(
-        seconds=options.get("budget"),
-        trials=options.get("trials"),
-        strategy=options.get("strategy", ""),
-        cost_model=options.get("cost_model", ""),
-        seed=options.get("seed", 0),
-        bitwise=options.get("bitwise", False),
-        resume=options.get("resume", False),
-        threads=num_threads(),
-    )
+    return searched(SearchOptions.of(options))
 
 
 def profiler_options(target: Target, level: str = "O1") -> ProfilerOptions | None:

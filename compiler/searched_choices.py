@@ -36,6 +36,30 @@ _FIRST = "layout"
 """The phase that choices are read from; what comes before it is the same for all of them."""
 
 
+_MOMENT_S = 1e-6
+"""The budget of a search that was interrupted: it decides by what is known."""
+
+
+def find_choices(
+    module: ir.Module, target: Target, options: dict[str, Any], on_move: OnMove
+) -> tuple[ChoiceResult, dict[str, Any]]:
+    """What is chosen before there are dispatches, and the checked options of the search that is left, with that chosen.
+
+    Bits depend on the algorithms of convolutions and on what is computed together: a `bitwise` search moves nothing.
+    """
+    if options.get("bitwise"):
+        return ChoiceResult({}, (), 0, 0.0), options
+    given, held = options.get("choices") or {}, () if options.get("winograd", True) else ("algorithm",)
+    found = searched_choices(module, target, SearchOptions.of(options), given, held, on_move)
+    left = {**options, "choices": {**given, **found.values}}
+    if "budget" in options or found.is_interrupted:
+        spent = options.get("budget", 0.0) if found.is_interrupted else found.seconds
+        left["budget"] = max(_MOMENT_S, options.get("budget", 0.0) - spent)
+    if "trials" in options:
+        left["trials"] = max(1, options["trials"] - found.trials)
+    return found, left
+
+
 def searched_choices(
     module: ir.Module,
     target: Target,

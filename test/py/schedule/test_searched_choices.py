@@ -115,12 +115,13 @@ class TestTuned:
 
     @pytest.fixture
     def tuned(self, monkeypatch: pytest.MonkeyPatch, tmp_path) -> driver.Tuned:
-        def on_simulated(module, target, options, given, held, on_move):
-            return searched_choices.searched_choices(
-                module, target, ODDS, given, held, on_move, lambda *_: SimulatedDevice(blocks_of_16)
-            )
+        search = searched_choices.searched_choices
 
-        monkeypatch.setattr(driver, "searched_choices", on_simulated)
+        def on_simulated(module, target, options, given, held, on_move):
+            device = SimulatedDevice(blocks_of_16)
+            return search(module, target, ODDS, given, held, on_move, lambda *_: device)
+
+        monkeypatch.setattr(searched_choices, "searched_choices", on_simulated)
         return driver.tune_imported(
             imported("perceptron"), "cpu", {"trials": 4, "strategy": "random", "seed": 1}
         )
@@ -155,7 +156,9 @@ class TestTuned:
 
 
 def test_bitwise_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "searched_choices", lambda *_, **__: pytest.fail("choices were searched"))
+    monkeypatch.setattr(
+        searched_choices, "searched_choices", lambda *_, **__: pytest.fail("choices were searched")
+    )
     found = driver.tune_imported(
         imported("perceptron"), "cpu", {"trials": 2, "strategy": "random", "bitwise": True}
     )
