@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.structure import Structured, producer
-from tilewright.compiler.families.contraction.quasi_affine import NotLinear, QuasiAffine, composed
+from tilewright.compiler.families.contraction.affine_indices import composed
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.quasi_affine import NotLinear, QuasiAffine
 
 
 @dataclass(frozen=True, eq=False)

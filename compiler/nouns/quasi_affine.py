@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.workload import Index
 
 
 class NotLinear(Exception):
@@ -37,6 +37,12 @@ class QuasiAffine:
     @classmethod
     def of_loop(cls, loop: int) -> QuasiAffine:
         return cls((Digit(loop),))
+
+    @classmethod
+    def of_index(cls, index: Index, stride: int = 1) -> QuasiAffine:
+        """One dimension of an operand's index map, in elements of so many to a step; loops are the workload's axes."""
+        digits = tuple(Digit(t.axis, t.scale, t.divisor, t.modulus) for t in index.terms)
+        return cls(digits, index.offset).scaled(stride)
 
     @property
     def plain_loop(self) -> int | None:
@@ -75,29 +81,6 @@ class QuasiAffine:
         if self.offset or len(self.digits) != 1 or self.digits[0].scale != 1:
             raise NotLinear("a quotient or remainder of a sum of loops")
         return self.digits[0]
-
-
-def composed(expr: ir.AffineExpr, loops: Sequence[QuasiAffine]) -> QuasiAffine:
-    """`expr` with `loops[i]` for dimension i; raises NotLinear where that is no sum of digits."""
-    if isinstance(expr, ir.AffineDimExpr):
-        return loops[expr.position]
-    if isinstance(expr, ir.AffineConstantExpr):
-        return QuasiAffine((), expr.value)
-    left = composed(expr.lhs, loops)
-    if isinstance(expr, ir.AffineAddExpr):
-        return left + composed(expr.rhs, loops)
-    right = composed(expr.rhs, loops)
-    if isinstance(expr, ir.AffineMulExpr) and not left.digits:
-        left, right = right, left
-    if right.digits:
-        raise NotLinear(f"the index `{expr}`")
-    if isinstance(expr, ir.AffineMulExpr):
-        return left.scaled(right.offset)
-    if isinstance(expr, ir.AffineFloorDivExpr):
-        return left.quotient(right.offset)
-    if isinstance(expr, ir.AffineModExpr):
-        return left.remainder(right.offset)
-    raise NotLinear(f"the index `{expr}`")
 
 
 def boundaries(sums: Sequence[QuasiAffine], extents: Sequence[int]) -> list[list[int]]:
