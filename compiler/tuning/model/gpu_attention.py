@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import GpuTile
-from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape
 from tilewright.compiler.tuning.gpu.attention_tiles import AttentionBlock, AttentionTime, predict_block
@@ -46,12 +47,18 @@ def attention_kernel(workload: Workload, kind: str, tiles: Sequence[GpuTile], ta
     sizes = Sizes(tiles)
     rows, columns, stages = sizes.column("block", 0), sizes.column("block", 1), sizes.column("stages")
     threads = sizes.column("threads")
-    q, k, v, *_ = operands = named_operands(workload)
-    item = q.element_bytes
+    operands = named_operands(workload)
+    # Queries, keys and values may be parts of one tensor.
+    names = tuple(o.name for o in statement.reads[:3])
+    known = {o.name for o in operands}
+    if len(names) < 3 or not known.issuperset(names):
+        raise ScheduleError(
+            f"features of `{workload.op}` on a GPU: queries, keys and values are computed in the dispatch, of which nothing is known"
+        )
+    dtype, item = statement.reads[0].dtype, statement.reads[0].element_bytes
     shared, registers = _needs(kind, rows, columns, stages, threads, inner, width, item)
     blocks = heads * -(-queries // rows)
     found = standing(target, blocks, blocks, threads, registers, shared)
-    names = (q.name, k.name, v.name)
     # Later queries see more keys: half of them on average.
     part = np.where(causal & (queries > rows), 0.5, 1.0)
     steps = np.ceil(keys / columns) * part
@@ -68,35 +75,32 @@ def attention_kernel(workload: Workload, kind: str, tiles: Sequence[GpuTile], ta
     found["arithmetic.special"] = _EXPONENTIALS * scores
     needed = heads * float(queries) * keys * (inner + width) * (0.5 if causal else 1.0)
     out = operands[-1]
-    moves = [_move("shared", q.name, rows * inner * item, ones, inner * item, 0)]
+    moves = [_move("shared", names[0], rows * inner * item, ones, inner * item, 0)]
     moves += [
         _move("shared", name, columns * extent * item, steps, extent * item, stages > 1)
-        for name, extent in ((k.name, inner), (v.name, width))
+        for name, extent in ((names[1], inner), (names[2], width))
     ]
     warps = np.maximum(1, threads // 32 - (4 if kind == "wgmma" else 0))
     own = np.maximum(1, rows // warps) if kind != "simt" else np.maximum(1, rows * _LANES // threads)
-    read = {
-        q.name: rows * inner * item * (steps if kind == "simt" else ones),
-        k.name: columns * inner * item * steps * rows / own,
-        v.name: columns * width * item * steps * rows / own,
-    }
-    for name in names:
-        moves.append(_move("registers", name, read[name] / np.maximum(steps, 1), steps, 0, 0))
-    for operand in operands[3:-1]:
+    read = [
+        rows * inner * item * (steps if kind == "simt" else ones),
+        columns * inner * item * steps * rows / own,
+        columns * width * item * steps * rows / own,
+    ]
+    for name, nbytes in zip(names, read):
+        moves.append(_move("registers", name, nbytes / np.maximum(steps, 1), steps, 0, 0))
+    others = [o for o in operands[:-1] if o.name not in names]
+    for operand in others:
         moves.append(_move("registers", operand.name, operand.nbytes / blocks, ones, 128, 0))
     moves.append(_move("global", out.name, rows * width * item, ones, width * item, 0))
-    rest = {o.name: ones * o.nbytes for o in operands[3:-1]}
-    l2 = {
-        q.name: blocks * rows * inner * item * ones,
-        k.name: blocks * seen * inner * item,
-        v.name: blocks * seen * width * item,
-    }
+    rest = {o.name: ones * o.nbytes for o in others}
+    l2 = [blocks * rows * inner * item * ones, blocks * seen * inner * item, blocks * seen * width * item]
     result = {out.name: ones * out.nbytes}
     found |= traffic(
         {
             "DRAM": {o.name: ones * o.nbytes for o in operands},
-            "L2": l2 | rest | result,
-            "shared": {name: blocks * nbytes for name, nbytes in read.items()},
+            "L2": _summed(names, l2) | rest | result,
+            "shared": _summed(names, [blocks * nbytes for nbytes in read]),
         },
         len(tiles),
     )
@@ -120,12 +124,20 @@ def attention_kernel(workload: Workload, kind: str, tiles: Sequence[GpuTile], ta
     predicted = []
     for key in zip(rows.tolist(), columns.tolist(), warps.tolist(), resident.tolist()):
         if key not in times:
-            times[key] = predict_block(shape, AttentionBlock(kind, *key), q.dtype, target)
+            times[key] = predict_block(shape, AttentionBlock(kind, *key), dtype, target)
         predicted.append(times[key])
     parts = {name: np.asarray([t.parts_us[name] for t in predicted]) for name in predicted[0].parts_us}
     us = np.asarray([t.us for t in predicted])
-    loops = _loops(sizes, operands, (heads, queries, keys, inner, width), own, steps)
-    return GpuKernel(tuple(o.name for o in operands), found, moves, loops, us, parts, q.dtype)
+    loops = _loops(sizes, operands, names, item, (heads, queries, keys, inner, width), own, steps)
+    return GpuKernel(tuple(o.name for o in operands), found, moves, loops, us, parts, dtype)
+
+
+def _summed(names: Sequence[str], values: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """By operand, the sum of what its parts have."""
+    found: dict[str, np.ndarray] = {}
+    for name, own in zip(names, values):
+        found[name] = found.get(name, np.zeros(len(own))) + own
+    return found
 
 
 def _move(
@@ -179,7 +191,9 @@ def _needs(
 
 def _loops(
     sizes: Sizes,
-    operands: Sequence,
+    operands: Sequence[Operand],
+    names: Sequence[str],
+    item: int,
     extents: tuple[int, int, int, int, int],
     own: np.ndarray,
     steps: np.ndarray,
@@ -187,15 +201,14 @@ def _loops(
     """The loops of blocks along heads and queries, of blocks of keys, of threads and of one thread, outer ones first."""
     heads, queries, keys, inner, width = extents
     rows, columns = sizes.column("block", 0), sizes.column("block", 1)
-    item = operands[0].element_bytes
     ones = np.ones(len(rows))
     depth = float(inner + width)
 
     def touched(h: np.ndarray, m: np.ndarray, n: np.ndarray) -> np.ndarray:
         m, n = np.minimum(m, queries), np.minimum(n, keys)
-        found = [h * m * inner * item, h * n * inner * item, h * n * width * item]
-        found += [o.nbytes / (heads * queries) * h * m for o in operands[3:-1]]
-        return np.stack([*found, h * m * width * item], axis=1)
+        own = _summed(names, [h * m * inner * item, h * n * inner * item, h * n * width * item])
+        rest = {o.name: o.nbytes / (heads * queries) * h * m for o in operands if o.name not in own}
+        return np.stack([(own | rest)[o.name] for o in operands], axis=1)
 
     levels = [
         ("of blocks", ones * heads, (ones * heads, ones * queries, ones * keys)),

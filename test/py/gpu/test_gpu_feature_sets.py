@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from dispatch_runs import dispatches
 from test_gpu_features import MMA, product, workload_and_schedules
 from test_schedules_obeyed import CASES
 
+from tilewright.compiler.driver import import_model
 from tilewright.compiler.families.tasks.dispatch_task import DispatchTask, dispatch_tasks
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.phases import run_phases
+from tilewright.compiler.profiler.schedule_search import SearchOptions, search_schedules
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cost_models.registry import make_cost_model
 from tilewright.compiler.tuning.cost_models.static_analyser import StaticAnalyser
@@ -145,3 +149,29 @@ def test_the_kernels_of_one_space_are_compared() -> None:
     kinds = np.asarray([(s.gpu or GpuTile()).kernel for s in task.schedules(points)])
     assert set(kinds) == {"mma", "simt"}
     assert us[kinds == "mma"].min() < us[kinds == "simt"].min()
+
+
+class Small(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(48, 80), torch.nn.Linear(80, 24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.last(torch.relu(self.first(x))), 1)
+
+
+def test_whole_models_are_searched_on_a_simulated_device() -> None:
+    """What `tilewright tune --strategy pruner` does for a GPU, with another device in its place."""
+    module = import_model(Small().eval(), (torch.randn(33, 48),)).module
+    target = resolve("cuda:sm_80")
+    run_phases(module, target)
+    options = SearchOptions(seconds=None, trials=36, strategy="pruner")
+    found = search_schedules(
+        module, target, options, make_device=lambda *_: SimulatedDevice(modelled, noise=0.01)
+    )
+    assert found.result.trials == 36 and len(found.result.tasks) >= 3
+    for task in found.result.tasks:
+        assert task.chosen is not None
+        own = task.task
+        constructed = modelled(own, own.space.point(own.space.default())[None])[0]
+        assert modelled(own, np.asarray(task.chosen.point)[None])[0] <= 1.02 * constructed

@@ -7,10 +7,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from dispatch_runs import dispatches
 from gemm_dispatches import matmul
 from test_gpu_spaces import emitted, kernels
-from test_schedules_obeyed import CASES, dispatch
+from test_schedules_obeyed import CASES, asked_of, dispatch
+from torch.nn import functional as F
 
 from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.codegen import lower_gpu, ptxas
@@ -222,6 +224,25 @@ def test_kernels_of_products_need_a_product() -> None:
         ScheduleError, match=r"gpu\.kernel is mma, but the workload is no product of two matrices"
     ):
         gpu_features(workload, [Schedule(gpu=MMA)], resolve("a100"))
+
+
+def test_queries_keys_and_values_may_be_parts_of_one_tensor() -> None:
+    def packed(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (part.view(1, 96, 2, 64).transpose(1, 2) for part in x.chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v)
+
+    module, found = dispatches(packed, (torch.zeros(1, 96, 384),), "a100")
+    assert module
+    (own,) = (f for f in found.values() if asked_of(f).kernel == "attention")
+    with own.context, own.location:
+        workload = workload_of(own)
+    schedule = schedule_attribute.read(own)
+    assert schedule is not None and schedule.gpu is not None
+    counted = gpu_features(workload, [schedule], resolve("a100"))
+    blocks, rows = counted["blocks"][0], schedule.gpu.block[0]
+    assert len(workload.inputs) == 1 and blocks == 2 * -(-96 // rows)
+    seen = -(-96 // schedule.gpu.block[1]) * schedule.gpu.block[1]
+    assert counted["traffic.L2.in0"][0] == blocks * (rows + 2 * seen) * 64 * 4
 
 
 def test_the_fallback_is_counted_by_its_rtasks() -> None:
