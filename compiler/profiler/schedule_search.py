@@ -49,8 +49,8 @@ MakeDevice = Callable[[Target, MeasureOptions], Device]
 class SearchOptions:
     """How long a search lasts, in seconds or in candidates, and how it goes about it.
 
-    Without a `strategy` it is `pruner` on CPUs, and `genetic` on GPUs, where the features that cost models read of a candidate
-    that is not compiled are missing. `cost_model` stands in place of the strategy's. With `bitwise` only schedules are used that sum in the order of the
+    Without a `strategy` it is `pruner` on CPUs, and `genetic` on GPUs, where no device has said yet how well cost models rank
+    candidates. `cost_model` stands in place of the strategy's. With `bitwise` only schedules are used that sum in the order of the
     constructed one: results are the same to the last bit. One that is to `resume` takes what is on record for its own beginning. `threads` measure.
     """
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.compiler.analysis.affine_access import composed
@@ -34,10 +34,16 @@ from tilewright.compiler.families.contraction.element_values import (
 )
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.ir import ir, static_shape
-from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine, boundaries, parts, strides
+from tilewright.compiler.nouns.product_loops import (
+    Access,
+    Loop,
+    NoProduct,
+    aligned_lanes,
+    flat,
+    product_loops,
+)
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine
 from tilewright.compiler.nouns.workload import BITS
-
-GROUPS = ("batch", "m", "n", "k")
 
 
 def element_bytes(dtype: str) -> int:
@@ -84,23 +90,6 @@ class Buffer:
         return ir.MemRefType.get(
             list(self.shape), element, layout=ir.StridedLayoutAttr.get(0, list(self.strides))
         )
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop of the product; `group` is what it is part of: batch, m, n or k."""
-
-    extent: int
-    group: str
-
-
-@dataclass(frozen=True)
-class Access:
-    """A place in a buffer: `offset` plus loop times stride over all loops, in elements; buffer -1 is a bare position."""
-
-    buffer: int
-    strides: tuple[int, ...]
-    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,16 +150,11 @@ class Contraction:
         start at a multiple of the length from the buffer's start.
         """
         found = self.accesses[access]
-        if loop is None or found.strides[loop] != 1 or found.buffer < 0:
+        if found.buffer < 0:
             return 1
         buffer = self.buffers[found.buffer]
-        lanes = max(
-            1, min(limit, vector_limit(buffer.dtype), buffer.alignment // element_bytes(buffer.dtype))
-        )
-        others = [s for i, s in enumerate(found.strides) if i != loop]
-        while lanes > 1 and any(x % lanes for x in (self.loops[loop].extent, found.offset, *others)):
-            lanes //= 2
-        return lanes
+        most = min(limit, vector_limit(buffer.dtype), buffer.alignment // element_bytes(buffer.dtype))
+        return aligned_lanes(found, self.loops, loop, most)
 
 
 def read_contraction(function: ir.Operation) -> Contraction:
@@ -261,38 +245,24 @@ class _Reader:
     def finish(
         self, stores: tuple[Store, ...], dtype: str, convert_a: Element | None, convert_b: Element | None
     ) -> Contraction:
-        whole = [axis.extent for axis in self.axes]
-        cuts = boundaries([total for _, index in self.reads for total in index], whole)
-        extents = [size for own, extent in zip(cuts, whole) for size in parts(own, extent)]
-        is_sum = [axis.kind == "reduction" for axis, own in zip(self.axes, cuts) for _ in range(len(own) + 1)]
-        accesses = [self.access(buffer, index, cuts, whole) for buffer, index in self.reads]
-        groups = _groups(extents, is_sum, accesses)
-        result = accesses[stores[0].access].strides
-        if _swaps(extents, groups, result):
-            groups = [{"m": "n", "n": "m"}.get(group, group) for group in groups]
-            accesses[:2] = accesses[1::-1]
+        strides = [self.buffers[buffer].strides if buffer >= 0 else (1,) for buffer, _ in self.reads]
+        totals = [flat(index, own) for (_, index), own in zip(self.reads, strides)]
+        try:
+            found = product_loops(
+                totals,
+                [buffer for buffer, _ in self.reads],
+                [axis.extent for axis in self.axes],
+                [axis.kind == "reduction" for axis in self.axes],
+                stores[0].access,
+            )
+        except NoProduct as reason:
+            raise NotContraction(str(reason)) from None
+        if found.swapped:
             convert_a, convert_b = convert_b, convert_a
-        order = _order(extents, groups, accesses, result)
-        loops, accesses = _merged(
-            [Loop(extents[i], groups[i]) for i in order],
-            [replace(x, strides=tuple(x.strides[i] for i in order)) for x in accesses],
-        )
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
         return Contraction(
-            name, self.buffers, tuple(loops), tuple(accesses), stores, dtype, convert_a, convert_b
+            name, self.buffers, found.loops, found.accesses, stores, dtype, convert_a, convert_b
         )
-
-    def access(
-        self,
-        buffer: int,
-        index: tuple[QuasiAffine[int], ...],
-        cuts: Sequence[Sequence[int]],
-        extents: Sequence[int],
-    ) -> Access:
-        total = QuasiAffine()
-        for position, stride in zip(index, self.buffers[buffer].strides if buffer >= 0 else (1,)):
-            total += position.scaled(stride)
-        return Access(buffer, tuple(strides(total, cuts, extents)), total.offset)
 
 
 def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
@@ -353,64 +323,3 @@ def _converted(value: ir.Value, arguments: list[ir.Value]) -> tuple[int, Element
 
     found = tree(value)
     return (used.pop() if len(used) == 1 else -1), None if exact else found
-
-
-def _groups(extents: list[int], is_sum: list[bool], accesses: list[Access]) -> list[str]:
-    a, b = accesses[:2]
-    groups = []
-    for loop, extent in enumerate(extents):
-        in_a, in_b = bool(a.strides[loop]), bool(b.strides[loop])
-        if is_sum[loop]:
-            groups.append("k")
-        elif extent == 1 or (in_a and in_b):
-            groups.append("batch")
-        elif in_a or in_b:
-            groups.append("m" if in_a else "n")
-        else:
-            raise NotContraction("neither factor moves along a loop of the result")
-    # Nothing to reuse along rows or columns: a batch of dot products.
-    if not {"m", "n"} & {g for g, extent in zip(groups, extents) if extent > 1}:
-        raise NotContraction("there are no rows or columns besides the batch")
-    return groups
-
-
-def _swaps(extents: list[int], groups: list[str], result: Sequence[int]) -> bool:
-    """Whether the factors change places, so that columns are what the result is contiguous along; refuses depthwise."""
-    side = next((groups[i] for i, s in enumerate(result) if s == 1 and extents[i] > 1), None)
-    if side == "batch":
-        raise NotContraction("the result is contiguous along the batch, as in a depthwise convolution")
-    if "n" not in {g for g, extent in zip(groups, extents) if extent > 1}:
-        return True
-    return side == "m"
-
-
-def _order(extents: list[int], groups: list[str], accesses: list[Access], result: Sequence[int]) -> list[int]:
-    """Loops of more than one step by group, each outermost first: by the result's strides, and by a factor's along k."""
-    a, b = (x.strides for x in accesses[:2])
-    keyed = a if any(s == 1 for s, g in zip(a, groups) if g == "k") else b
-    order = []
-    for group in GROUPS:
-        own = [i for i, g in enumerate(groups) if g == group and extents[i] > 1]
-        by = keyed if group == "k" else result
-        order += sorted(own, key=lambda i: (-by[i], i))
-    return order
-
-
-def _merged(loops: list[Loop], accesses: list[Access]) -> tuple[list[Loop], list[Access]]:
-    """Neighbours of one group that every access runs through as one loop become one."""
-    position = len(loops) - 1
-    while position > 0:
-        outer, inner = loops[position - 1], loops[position]
-        if outer.group == inner.group and all(
-            x.strides[position - 1] == x.strides[position] * inner.extent for x in accesses
-        ):
-            loops = [
-                *loops[: position - 1],
-                Loop(outer.extent * inner.extent, inner.group),
-                *loops[position + 1 :],
-            ]
-            accesses = [
-                replace(x, strides=x.strides[: position - 1] + x.strides[position:]) for x in accesses
-            ]
-        position -= 1
-    return loops, accesses

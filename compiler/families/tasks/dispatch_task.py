@@ -37,6 +37,7 @@ from tilewright.compiler.package.residence import (
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.features.cpu_sets import cpu_features
 from tilewright.compiler.tuning.features.feature_set import Features, Table
+from tilewright.compiler.tuning.features.gpu_sets import gpu_features
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 SEARCHED = "search"
@@ -94,18 +95,16 @@ class DispatchTask:
         return [self.space.schedule(point) for point in points]
 
     def features(self, points: np.ndarray, sets: frozenset[str]) -> Features:
-        """These sets of features of candidates [n, knobs]; raises TilewrightError for a set that a GPU's kernels lack."""
+        """These sets of features of candidates [n, knobs]; raises ValueError for a set that the target's schedules lack."""
         found: dict = {}
         if "knobs" in sets:
             names = self.space.features
             found["knobs"] = Table(names, ("",) * len(names), self.space.encode(points))
         if rest := sets - {"knobs"}:
-            if self.target.kind != "cpu":
-                raise TilewrightError(
-                    f"features {', '.join(sorted(rest))} are those of programs for CPUs; on {self.target.name} only "
-                    "`knobs` are known of a candidate that is not compiled"
-                )
-            found |= cpu_features(self.workload, self.schedules(points), self.target, rest)
+            if self.target.kind == "cpu":
+                found |= cpu_features(self.workload, self.schedules(points), self.target, rest)
+            else:
+                found |= gpu_features(self.workload, self.schedules(points), self.target, rest)
         return found
 
     def seeds(self, count: int) -> np.ndarray:

@@ -10,7 +10,7 @@ and attention tile inside of themselves is a loop of each size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,22 +89,30 @@ def loop_context(workload: Workload, found: CpuFeatures, target: Target) -> Step
 
 def context_relation(workload: Workload, found: CpuFeatures, target: Target) -> Table:
     """R_t(i, j) = max over loops k with Z_kj < beta_t of Z_ki, 0 where no loop is below (§4); and the kinds of loops."""
-    context = loop_context(workload, found, target)
+    return relations(loop_context(workload, found, target), [f"computed by {kind}" for kind in _KINDS])
+
+
+def relations(context: Steps, kinds: Sequence[str]) -> Table:
+    """The same of any loops' contexts; `kinds` are columns that are the largest of all loops."""
     there = np.arange(context.values.shape[1]) < context.lengths[:, None]
     names, units, columns = [], [], []
+
+    def column(name: str) -> np.ndarray:
+        return context.values[:, :, context.names.index(name)]
+
     for largest in _LARGEST:
         for below in _BELOW:
             if largest == below:
                 continue
-            value, other = context.values[:, :, _at(largest)], context.values[:, :, _at(below)]
+            value, other = column(largest), column(below)
             for threshold in THRESHOLDS:
                 columns.append(np.where(there & (other < threshold), value, 0.0).max(axis=1))
                 names.append(f"largest {largest} where {below} is below 2^{threshold}")
-                units.append(COLUMNS[largest])
-    for kind in _KINDS:
-        names.append(f"computed by {kind}")
+                units.append(context.units[context.names.index(largest)])
+    for kind in kinds:
+        names.append(kind)
         units.append("0 or 1")
-        columns.append(context.values[:, :, _at(names[-1])].max(axis=1))
+        columns.append(column(kind).max(axis=1))
     return Table(tuple(names), tuple(units), np.stack(columns, axis=1))
 
 

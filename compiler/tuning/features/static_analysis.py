@@ -49,7 +49,7 @@ def static_analysis(programs: TiledPrograms, target: Target) -> Steps:
     for operand in workload.inputs:
         nbytes = operand.tile_bytes(programs.block) * repeats
         share = _used(run_of(operand, programs.block), operand.element_bytes)
-        found.append(_step(len(programs), memory=MISSES * nbytes / bandwidth, transactions=share))
+        found.append(analysed(len(programs), memory=MISSES * nbytes / bandwidth, transactions=share))
     peak = (target.sustained_gflops or target.peak_gflops["f32"]) * 1e3
     flops = workload.flops_per_point * repeats * programs.block.astype(float).prod(axis=1)
     results = programs.thread.astype(float).prod(axis=1)
@@ -57,13 +57,13 @@ def static_analysis(programs: TiledPrograms, target: Target) -> Steps:
     taken = results + loaded + IMPLICIT_REGISTERS
     warps = np.ceil(programs.threads / target.warp_size)
     found.append(
-        _step(
+        analysed(
             len(programs),
             compute=flops / peak,
             registers=np.maximum(taken / target.registers_per_thread, 1.0),
             accesses=1 + loaded / (results * max(workload.flops_per_point, 1.0)),
             warp=programs.threads / (warps * target.warp_size),
-            kernel=_kernel(programs, warps, target),
+            kernel=filled(programs.blocks, warps, target),
             residency=_residency(programs, taken, warps, target),
         )
     )
@@ -71,18 +71,18 @@ def static_analysis(programs: TiledPrograms, target: Target) -> Steps:
     share = _used(run_of(out, programs.block), out.element_bytes)
     share = share / np.minimum(programs.lane_step, TRANSACTION_BYTES // out.element_bytes)
     nbytes = out.tile_bytes(programs.block) * programs.blocks
-    found.append(_step(len(programs), memory=MISSES * nbytes / bandwidth, transactions=share))
+    found.append(analysed(len(programs), memory=MISSES * nbytes / bandwidth, transactions=share))
     values = np.stack(found, axis=1)
     return Steps(tuple(COLUMNS), tuple(COLUMNS.values()), values, np.full(len(programs), values.shape[1]))
 
 
-def _kernel(programs: TiledPrograms, warps: np.ndarray, target: Target) -> np.ndarray:
+def filled(blocks: np.ndarray, warps: np.ndarray, target: Target) -> np.ndarray:
     """P_kernel (eq. 3): of large kernels the share of their waves of blocks that is filled, of others that of warps."""
     at_once = target.num_cores * BLOCKS_AT_ONCE
     resident = target.num_cores * (target.core_threads or 2048) / target.warp_size
-    filled = programs.blocks / (np.ceil(programs.blocks / at_once) * at_once)
-    own = programs.blocks * warps
-    return np.where(programs.blocks >= at_once, filled, own / (np.ceil(own / resident) * resident))
+    waves = blocks / (np.ceil(blocks / at_once) * at_once)
+    own = blocks * warps
+    return np.where(blocks >= at_once, waves, own / (np.ceil(own / resident) * resident))
 
 
 def _residency(programs: TiledPrograms, taken: np.ndarray, warps: np.ndarray, target: Target) -> np.ndarray:
@@ -90,7 +90,12 @@ def _residency(programs: TiledPrograms, taken: np.ndarray, warps: np.ndarray, ta
     shared = np.sum([operand.tile_bytes(programs.block) for operand in programs.workload.inputs], axis=0)
     registers = np.minimum(taken, target.registers_per_thread).astype(np.int64)
     held = np.maximum(resident_blocks(target, programs.threads, registers, shared), 1) * warps
-    return np.minimum(held / (WARPS_PER_SCHEDULER * max(1, target.schedulers)), 1.0)
+    return hidden(held, target)
+
+
+def hidden(warps: np.ndarray, target: Target) -> np.ndarray:
+    """The same of so many warps of a core."""
+    return np.minimum(warps / (WARPS_PER_SCHEDULER * max(1, target.schedulers)), 1.0)
 
 
 def _used(run: np.ndarray, element_bytes: int) -> np.ndarray:
@@ -99,7 +104,7 @@ def _used(run: np.ndarray, element_bytes: int) -> np.ndarray:
     return run / (np.ceil(run / transaction) * transaction)
 
 
-def _step(count: int, **known: np.ndarray) -> np.ndarray:
+def analysed(count: int, **known: np.ndarray) -> np.ndarray:
     """One statement: [n, 8], no work and no penalty where nothing is said."""
     columns = [known.get(name, np.full(count, float(name not in ("compute", "memory")))) for name in COLUMNS]
     return np.stack(columns, axis=1)

@@ -36,7 +36,7 @@ takes the special units, a quarter as many, a sum, and half a conversion."""
 
 
 @dataclass(frozen=True)
-class _Block:
+class AttentionBlock:
     """One block: `kind` of kernel, rows of queries, columns of keys, its warps, and how many of it are resident."""
 
     kind: str
@@ -76,16 +76,16 @@ def attention_candidates(
         blocks += _warpgroup_blocks(shape, target)
     found = []
     for block in blocks:
-        us, bound, effort = _predict(shape, block, dtype, target)
+        time = predict_block(shape, block, dtype, target)
         # Predictions that agree to two percent leave the order to what is taken in all.
-        candidate = Candidate(Schedule(gpu=block.tile(dtype)), round(us, 3), bound)
-        found.append((round(math.log(us) * 50), effort, -block.columns, candidate))
+        candidate = Candidate(Schedule(gpu=block.tile(dtype)), round(time.us, 3), time.bound)
+        found.append((round(math.log(time.us) * 50), time.effort, -block.columns, candidate))
     found.sort(key=lambda row: row[:3])
     taken = (c for *_, c in found if c.schedule.gpu is not None and fits(c.schedule.gpu))
     return list(islice(taken, top_k))
 
 
-def _warp_blocks(shape: AttentionShape, dtype: str, target: Target, matrix: bool) -> Iterator[_Block]:
+def _warp_blocks(shape: AttentionShape, dtype: str, target: Target, matrix: bool) -> Iterator[AttentionBlock]:
     """Blocks of warps that work on their own, with matrix instructions or without."""
     held = 2 if matrix else max(4, BITS[dtype] // 8)
     for rows, columns, warps in product((16, 32, 64, 128), (16, 32, 64, 128), (1, 2, 4, 8)):
@@ -103,17 +103,17 @@ def _warp_blocks(shape: AttentionShape, dtype: str, target: Target, matrix: bool
             continue
         resident = int(resident_blocks(target, threads, registers, shared))
         if resident:
-            yield _Block("mma" if matrix else "simt", rows, columns, warps, resident)
+            yield AttentionBlock("mma" if matrix else "simt", rows, columns, warps, resident)
 
 
-def _warpgroup_blocks(shape: AttentionShape, target: Target) -> Iterator[_Block]:
+def _warpgroup_blocks(shape: AttentionShape, target: Target) -> Iterator[AttentionBlock]:
     """Blocks of one to three warpgroups of 64 rows, and one that copies for them: one block fills a multiprocessor."""
     for rows, columns in product((64, 128, 192), (64, 80, 96, 128, 160, 176)):
         # No more than half of what a block multiplies may be unwanted.
         if rows >= 2 * shape.rows or columns >= 2 * max(64, shape.columns):
             continue
         if _wgmma_needs(rows, columns, shape) <= shared_limit(target):
-            yield _Block("wgmma", rows, columns, rows // 16, 1)
+            yield AttentionBlock("wgmma", rows, columns, rows // 16, 1)
 
 
 def _padded(extent: int, multiple: int) -> int:
@@ -144,9 +144,18 @@ def _wgmma_needs(rows: int, columns: int, shape: AttentionShape) -> int:
     return 2 * (rows * max(inner, width) + 2 * columns * (inner + width)) + 64
 
 
-def _predict(shape: AttentionShape, block: _Block, dtype: str, target: Target) -> tuple[float, str, float]:
-    """Microseconds, what bounds it, and all that is taken of the cores together: products, softmax, shared memory and
-    L2 on the busiest core, or DRAM in all."""
+@dataclass(frozen=True)
+class AttentionTime:
+    """Microseconds, what bounds it, all that is taken of the cores together, and microseconds of each resource alone."""
+
+    us: float
+    bound: str
+    effort: float
+    parts_us: Mapping[str, float]
+
+
+def predict_block(shape: AttentionShape, block: AttentionBlock, dtype: str, target: Target) -> AttentionTime:
+    """The time of a kernel's blocks: products, softmax, shared memory and L2 on the busiest core, or DRAM in all."""
     rows, columns, matrix = block.rows, block.columns, block.kind != "simt"
     blocks = shape.heads * -(-shape.rows // rows)
     seen = -(-shape.columns // columns) * columns * (0.5 if shape.causal and shape.rows > rows else 1.0)
@@ -183,10 +192,12 @@ def _predict(shape: AttentionShape, block: _Block, dtype: str, target: Target) -
     dram_ns = moved / (dram.copy_gbps or dram.bandwidth_gbps)
     bound = dram.name if dram_ns > total else max(parts, key=lambda name: parts[name])
     us = (max(total, dram_ns) + 2 * dram.latency_ns) / 1e3 + target.start_us
-    return us, bound, blocks * sum(parts.values())
+    taken = {name: blocks / cores * ns / 1e3 for name, ns in parts.items()} | {"DRAM": dram_ns / 1e3}
+    taken["latency"] = max(us - max(taken.values()), 0.0)
+    return AttentionTime(us, bound, blocks * sum(parts.values()), taken)
 
 
-def _alone(block: _Block, parts: Mapping[str, float], target: Target) -> float:
+def _alone(block: AttentionBlock, parts: Mapping[str, float], target: Target) -> float:
     """Nanoseconds of products and softmax of one block alone, on the schedulers that have a warp of it."""
     products, softmax = parts["compute"], parts["issue"]
     if block.kind != "wgmma":

@@ -198,36 +198,76 @@ def predict(
         whole = -(-row // target.memory[0].transaction_bytes) * target.memory[0].transaction_bytes
         moved += shape.prod(axis=1) * operand.element_bytes * (whole / row)
     lanes = np.asarray(threads)
-    resident = np.maximum(
-        1, resident_blocks(target, lanes, np.full(len(lanes), _REGISTERS), np.zeros(len(lanes), int))
-    )
-    cores = target.num_cores
-    per_core = np.ceil(counts / cores)
-    uneven = per_core * cores / counts
-    dram, ghz = target.memory[0], target.clock_ghz or 1.0
-    l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
-    nbytes = _touched_bytes(workload)
     points = sizes.prod(axis=1) * counts
+    vector = _vector(space)
     # A load and its arithmetic per operand and point, on as many lanes as a block has at work.
-    work = points * (workload.flops_per_point / 2 + len(workload.operands)) / _vector(space)
-    used = np.minimum(1.0, resident * lanes / (target.schedulers * target.warp_size * 4))
-    parts = {
-        dram.name: np.full(len(tiles), nbytes / (dram.copy_gbps or dram.bandwidth_gbps)),
-        "L2": counts * moved / l2 * uneven,
-        "issue": work / (cores * target.schedulers * target.warp_size * ghz) * uneven / used,
-    }
-    # Enough bytes must be on their way to cover a load's latency (Little's law).
-    each = np.clip(points / counts / np.maximum(lanes * _vector(space), 1), 1, max(_PER_THREAD))
-    flying = lanes * each * _vector(space) * space.item_bytes
-    flying = flying * np.minimum(per_core, resident) * np.minimum(counts, cores)
-    parts["latency"] = nbytes / np.maximum(flying, 1) * dram.latency_ns
+    issued = points * (workload.flops_per_point / 2 + len(workload.operands)) / vector
+    each = np.clip(points / counts / np.maximum(lanes * vector, 1), 1, max(_PER_THREAD))
+    work = BlockWork(
+        counts,
+        lanes,
+        np.full(len(lanes), _REGISTERS),
+        np.zeros(len(lanes), int),
+        counts * moved,
+        np.full(len(tiles), touched_bytes(workload)),
+        issued,
+        lanes * each * vector * space.item_bytes,
+    )
+    parts = work.parts_us(target)
+    us = work.us(target)
     stacked = np.stack(list(parts.values()))
     names = list(parts)
-    total = stacked.max(axis=0) + 2 * dram.latency_ns
-    return total / 1e3 + target.start_us, [names[i] for i in stacked.argmax(axis=0)]
+    return us, [names[i] for i in stacked.argmax(axis=0)]
 
 
-def _touched_bytes(workload: Workload) -> float:
+@dataclass(frozen=True)
+class BlockWork:
+    """What kernels take whose blocks work on their own and reuse nothing, of n schedules: [n] each.
+
+    How many blocks there are, threads and registers and shared bytes of one, bytes of all blocks through L2 and to or from
+    DRAM, instructions of single lanes, and the bytes that one block has on their way at once.
+    """
+
+    blocks: np.ndarray
+    threads: np.ndarray
+    registers: np.ndarray
+    shared_bytes: np.ndarray
+    moved_bytes: np.ndarray
+    dram_bytes: np.ndarray
+    issued: np.ndarray
+    flying_bytes: np.ndarray
+
+    def resident(self, target: Target) -> np.ndarray:
+        """Blocks that a multiprocessor holds, one at least."""
+        held = resident_blocks(target, self.threads, self.registers, self.shared_bytes)
+        return np.maximum(1, held)
+
+    def parts_us(self, target: Target) -> dict[str, np.ndarray]:
+        """Microseconds that each resource takes in whole waves."""
+        cores, resident = target.num_cores, self.resident(target)
+        per_core = np.ceil(self.blocks / cores)
+        uneven = per_core * cores / self.blocks
+        dram, ghz = target.memory[0], target.clock_ghz or 1.0
+        l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
+        used = np.minimum(1.0, resident * self.threads / (target.schedulers * target.warp_size * 4))
+        issue = self.issued / (cores * target.schedulers * target.warp_size * ghz) * uneven / used
+        # Enough bytes must be on their way to cover a load's latency (Little's law).
+        flying = self.flying_bytes * np.minimum(per_core, resident) * np.minimum(self.blocks, cores)
+        found = {
+            dram.name: self.dram_bytes / (dram.copy_gbps or dram.bandwidth_gbps),
+            "L2": self.moved_bytes / l2 * uneven,
+            "issue": issue,
+            "latency": self.dram_bytes / np.maximum(flying, 1) * dram.latency_ns,
+        }
+        return {name: ns / 1e3 for name, ns in found.items()}
+
+    def us(self, target: Target) -> np.ndarray:
+        """Microseconds of the slowest resource, filling and draining included."""
+        slowest = np.stack(list(self.parts_us(target).values())).max(axis=0)
+        return slowest + 2 * target.memory[0].latency_ns / 1e3 + target.start_us
+
+
+def touched_bytes(workload: Workload) -> float:
     """Bytes of all operands that some point reads or writes: rows that strides skip do not move."""
     total = 0.0
     for operand in workload.operands:

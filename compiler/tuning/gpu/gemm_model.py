@@ -51,7 +51,7 @@ BOUNDS = ("compute", "issue", "shared", "L2", "latency")
 class GemmEstimate:
     """Of n tiles, arrays [n]: microseconds, blocks per multiprocessor, multiprocessors' waves, DRAM bytes, raster.
 
-    `parts_us` are the times that single resources would take alone; `bound` names the slowest.
+    `read_bytes` are those of A and B among the DRAM bytes. `parts_us` are the times that single resources would take alone; `bound` names the slowest.
     """
 
     us: np.ndarray
@@ -60,6 +60,7 @@ class GemmEstimate:
     dram_bytes: np.ndarray
     raster: np.ndarray
     parts_us: dict[str, np.ndarray]
+    read_bytes: tuple[np.ndarray, np.ndarray]
 
     @property
     def effort(self) -> np.ndarray:
@@ -72,9 +73,18 @@ class GemmEstimate:
 
 
 def estimate(
-    gemm: Gemm, kind: str, dtype: str, tiles: GemmTiles, splits: np.ndarray, target: Target
+    gemm: Gemm,
+    kind: str,
+    dtype: str,
+    tiles: GemmTiles,
+    splits: np.ndarray,
+    target: Target,
+    raster: np.ndarray | None = None,
 ) -> GemmEstimate:
-    """Times of `tiles` with K in `splits` parts; `dtype` is what is multiplied (tf32 of f32 operands)."""
+    """Times of `tiles` with K in `splits` parts; `dtype` is what is multiplied (tf32 of f32 operands).
+
+    Rows of blocks are walked together `raster` at a time; as many as make DRAM bytes few where it is not given.
+    """
     machine = Machine.of(target, kind, dtype)
     rows, columns = -(-gemm.m // tiles.block_m), -(-gemm.n // tiles.block_n)
     if kind == "wgmma":
@@ -120,7 +130,8 @@ def estimate(
         waves = blocks / room
     # Divided sums are written, counted and added up by the last block of a tile.
     total = total + np.where(divided, 2 * machine.load_ns, 0.0)
-    dram, raster = _dram_bytes(gemm, tiles, target, rows, columns, np.minimum(whole, room))
+    read, share, raster = _read_bytes(gemm, tiles, target, rows, columns, np.minimum(whole, room), raster)
+    dram = read + gemm.results * gemm.result_bytes + gemm.extra_bytes
     dram_ns = dram / machine.dram_gbps
     busy = np.maximum(total, dram_ns + machine.load_ns)
     full_load = whole * steps / target.num_cores
@@ -130,7 +141,7 @@ def estimate(
     # What no resource accounts for is latency: filling, draining and waves that are not full.
     parts["latency"] = np.maximum(idle - np.maximum.reduce([v for k, v in parts.items() if k != "DRAM"]), 0.0)
     us = np.where(legal, busy / 1e3 + target.start_us, np.inf)
-    return GemmEstimate(us, resident, waves, dram, raster, parts)
+    return GemmEstimate(us, resident, waves, dram, raster, parts, (read * share, read * (1 - share)))
 
 
 @dataclass(frozen=True)
@@ -278,10 +289,16 @@ def _epilogue_ns(gemm: Gemm, tiles: GemmTiles, machine: Machine, divided: np.nda
     return nbytes / machine.l2_gbps
 
 
-def _dram_bytes(
-    gemm: Gemm, tiles: GemmTiles, target: Target, rows: np.ndarray, columns: np.ndarray, at_once: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes from and to DRAM, and the group of rows of blocks that makes them few.
+def _read_bytes(
+    gemm: Gemm,
+    tiles: GemmTiles,
+    target: Target,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    at_once: np.ndarray,
+    raster: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bytes of A and B from DRAM, which share of them is A's, and the group of rows of blocks that makes them few, or the one that is given.
 
     Blocks that run at once cover a rectangle of tiles, as square as can be in bytes; what they share is loaded once.
     Half of L2 is for operands: where all of them fit, they are loaded once.
@@ -289,15 +306,19 @@ def _dram_bytes(
     l2 = next((m.capacity_bytes for m in target.memory if m.name == "L2"), 0)
     per_batch = np.minimum(at_once, rows * columns)
     height = np.sqrt(per_batch * tiles.block_n / tiles.block_m)
-    height = np.clip(np.round(height), 1, rows)
+    height = np.clip(np.round(height) if raster is None else np.asarray(raster, dtype=float), 1, rows)
     width = np.clip(np.ceil(per_batch / height), 1, columns)
     waves = np.maximum(rows * columns / (height * width), 1.0) * gemm.batch
     # Windows of a convolution overlap: rows are that much shorter in memory, and blocks find them in caches.
     whole = gemm.batch * gemm.m * gemm.k * gemm.item_bytes
     distinct = min(1.0, gemm.a_bytes / whole) if gemm.a_bytes else 1.0
-    read = waves * (height * tiles.block_m * distinct + width * tiles.block_n) * gemm.k * gemm.item_bytes
+    read_a, read_b = height * tiles.block_m * distinct, width * tiles.block_n
+    read = waves * (read_a + read_b) * gemm.k * gemm.item_bytes
     least = float(gemm.a_bytes + gemm.b_bytes)
-    read = np.maximum(read, least) if least > l2 / 2 else np.full(len(tiles), least)
+    if least > l2 / 2:
+        read, share = np.maximum(read, least), read_a / (read_a + read_b)
+    else:
+        read, share = np.full(len(tiles), least), np.full(len(tiles), gemm.a_bytes / max(least, 1.0))
     # A convolution's image is no larger for being walked several times.
     read = np.minimum(read, least * np.maximum(1.0, rows * columns))
-    return read + gemm.results * gemm.result_bytes + gemm.extra_bytes, height.astype(np.int64)
+    return read, share, height.astype(np.int64)

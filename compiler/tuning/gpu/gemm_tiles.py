@@ -120,6 +120,27 @@ def aligned_tiles(kind: str, dtype: str, target: Target, a_major: str, b_major: 
     return tiles.take(fits)
 
 
+def simt_registers(thread_m: np.ndarray, thread_n: np.ndarray, width: int) -> np.ndarray:
+    """Registers of threads with tiles of sums that take `width` registers each, beside what waits to be copied: [n]."""
+    # Fragments of two steps of k, of four where few threads leave room for them: the assembler takes what there is.
+    sums = thread_m * thread_n
+    found = (sums + np.where(sums <= 64, 2, 4) * (thread_m + thread_n)) * width + SIMT_REGISTERS
+    return np.minimum(found, 255) if width == 1 else found
+
+
+def mma_registers(warp_m: np.ndarray, warp_n: np.ndarray, depth_bytes: int, asynchronous: bool) -> np.ndarray:
+    """Registers of threads of warps whose instructions take so many bytes along k: [n]."""
+    # A warp's sums in f32, two sets of fragments in 32-bit registers.
+    fragments = (warp_m + warp_n) * depth_bytes // 4 // 32
+    # What is copied through registers needs its two addresses per vector as well.
+    return warp_m * warp_n // 32 + 2 * fragments + MMA_REGISTERS + (0 if asynchronous else 24)
+
+
+def wgmma_registers(columns: np.ndarray, threads: np.ndarray) -> np.ndarray:
+    """Registers of threads at the start, which are dealt out evenly; consumers take the producer's later: [n]."""
+    return np.minimum(columns // 2 + MMA_REGISTERS, 65536 // threads // 8 * 8)
+
+
 def _simt(item: int, asynchronous: bool, a_rows: bool, b_rows: bool) -> list[tuple[int, ...]]:
     """Threads of 1x4 to 8x16 results, four down and eight across a warp; `a_rows` is stored a row of k each, padded."""
     width = max(1, item // 4)
@@ -134,9 +155,7 @@ def _simt(item: int, asynchronous: bool, a_rows: bool, b_rows: bool) -> list[tup
             continue
         if tm * tn * bk > MOST_UNROLLED:
             continue
-        # Fragments of two steps of k, of four where few threads leave room for them: the assembler takes what there is.
-        registers = (tm * tn + (2 if tm * tn <= 64 else 4) * (tm + tn)) * width + SIMT_REGISTERS
-        registers = min(registers, 255) if width == 1 else registers
+        registers = int(simt_registers(np.asarray(tm), np.asarray(tn), width))
         pad = PADDING_BYTES // item
         stored = bm * (bk + pad * a_rows) + bn * (bk + pad * b_rows)
         for stages in STAGES[:4] if asynchronous else (2,):
@@ -162,11 +181,7 @@ def _mma(
         bm, bn, warps = wm * gm, wn * gn, gm * gn
         if bm > 256 or bn > 256 or wm * wn > 64 * 64 or bk % depth:
             continue
-        # A warp's sums in f32, two sets of fragments in 32-bit registers.
-        fragments = (wm + wn) * depth * item // 4 // 32
-        registers = wm * wn // 32 + 2 * fragments + MMA_REGISTERS
-        # What is copied through registers needs its two addresses per vector as well.
-        registers += 0 if asynchronous else 24
+        registers = int(mma_registers(np.asarray(wm), np.asarray(wn), depth * item, asynchronous))
         staging = 4 * warps * 16 * (wn + (8 - wn) % 32)
         tile = (bm + bn) * bk * item
         if not asynchronous:
@@ -198,12 +213,10 @@ def _wgmma(item: int, b_major: str) -> list[tuple[int, ...]]:
         bm = 64 * groups
         panels = 0 if item == 4 or bn % 16 else 2 if bn % 128 == 0 else 1
         staging = groups * panels * 64 * WGMMA_ROW_BYTES
-        registers = bn // 2 + MMA_REGISTERS
         threads = 128 * (groups + 1)
+        even = int(wgmma_registers(np.asarray(bn), np.asarray(threads)))
         for stages in STAGES:
             shared = stages * ((bm + bn) * WGMMA_ROW_BYTES + 16) + staging + 16 * groups
-            # Registers are dealt out evenly at the start; consumers take the producer's later.
-            even = min(registers, 65536 // threads // 8 * 8)
             found.append((bm, bn, bk, 16, bn, 0, 0, 4 * groups, threads, stages, cluster, even, shared))
     return found
 

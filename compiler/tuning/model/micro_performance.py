@@ -16,6 +16,7 @@ from tilewright.compiler.nouns.schedule import FETCHING, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.model.cpu_features import CpuFeatures, Part, caches, cpu_features
+from tilewright.compiler.tuning.model.gpu_features import gpu_features
 
 TASK_US = 0.03
 """Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
@@ -45,12 +46,15 @@ class Prediction:
 
 
 def predict(workload: Workload, schedules: Sequence[Schedule], target: Target) -> Prediction:
-    """The time of complete schedules on a CPU; raises ScheduleError as `cpu_features` does."""
+    """The time of complete schedules on a CPU or a GPU; raises ScheduleError as `cpu_features` and `gpu_features` do."""
+    if target.kind != "cpu":
+        found = gpu_features(workload, schedules, target)
+        return Prediction(found.us, found.bound)
     return from_features(workload, cpu_features(workload, schedules, target), target)
 
 
 def from_features(workload: Workload, found: CpuFeatures, target: Target) -> Prediction:
-    """The same of features that are there already."""
+    """The same of features of CPU schedules that are there already."""
     times: dict[str, np.ndarray] = {}
     task_us = np.zeros(len(found))
     for number, part in enumerate(found.parts, 1):

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
-from tilewright.compiler.tuning.features import cpu_sets, feature_set
+from tilewright.compiler.tuning.features import cpu_sets, feature_set, gpu_sets
 from tilewright.compiler.tuning.features.program_sets import PROGRAM_SETS
+from tilewright.compiler.tuning.model.gpu_kernel import UNITS
 
 DOCS = Path(__file__).parents[3] / "docs"
 FEATURES, MODELS = ((DOCS / name).read_text(encoding="utf-8") for name in ("features.md", "cost-models.md"))
@@ -25,10 +26,18 @@ def rows(text: str, title: str) -> dict[str, str]:
 
 def test_every_set_of_features_is_there() -> None:
     named = rows(FEATURES, "set")
-    assert set(named) == {"knobs", *cpu_sets._SETS, *PROGRAM_SETS}
+    assert set(named) == {"knobs", *cpu_sets._SETS, *gpu_sets._SETS, *PROGRAM_SETS}
     absent = set(re.findall(r"^\| `([\w-]+)` \|", feature_set.__doc__ or "", re.MULTILINE)) - set(named)
     assert all(f"`{name}`" in FEATURES for name in absent)
     assert f"these {len(cpu_sets._FLOW)} are ours" in FEATURES
+    assert f"{len(gpu_sets._FLOW)} columns for kernels of GPUs" in FEATURES
+
+
+def test_every_column_of_gpu_schedules_is_there() -> None:
+    model = (DOCS / "model.md").read_text(encoding="utf-8")
+    table = model[model.index("| column of GPU schedules |") :].partition("\n\n")[0]
+    named = {name.partition(".")[0] for name in re.findall(r"`([\w.]+)`", table)}
+    assert set(UNITS) <= named
 
 
 @pytest.mark.parametrize("name", COST_MODELS)
