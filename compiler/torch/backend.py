@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import TorchDynamoException, exceptions_allowed_to_be_fallback
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -59,8 +59,8 @@ def tilewright_backend(
     )
     try:
         return compiled(graph_module, example_inputs)
-    except (TilewrightError, TorchDynamoException):
-        raise
+    except (TilewrightError, TorchDynamoException, *exceptions_allowed_to_be_fallback):
+        raise  # of these, TorchDynamo breaks the graph at the operator and compiles the rest
     except Exception as error:  # AOTAutograd has no functional form of every program that eager PyTorch runs
         if settings.strict:
             raise

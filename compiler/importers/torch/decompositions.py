@@ -11,6 +11,7 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers.torch import attention as torch_attention
+from tilewright.compiler.importers.torch import bessel as torch_bessel
 from tilewright.compiler.importers.torch import bits as torch_bits
 from tilewright.compiler.importers.torch import complex as torch_complex
 from tilewright.compiler.importers.torch import determinants as torch_determinants
@@ -265,6 +266,7 @@ def _table(inductors: Any) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
+        torch_bessel,
     )
     late = {} if inductors is None else {inductors.default: fma}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

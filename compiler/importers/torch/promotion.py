@@ -400,7 +400,8 @@ def either(first: Callable, second: Callable) -> Callable:
 
 _FLOAT_FUNCTIONS = """
 acos acosh asin asinh atan atanh cos cosh digamma erf erfc erfinv exp exp2 expm1 i0 lgamma log log10 log1p log2
-logit reciprocal rsqrt sigmoid sin sinc sinh special_i0 sqrt tan tanh
+logit reciprocal rsqrt sigmoid sin sinc sinh special_erfcx special_i0 special_i0e special_i1 special_i1e
+special_modified_bessel_i0 special_modified_bessel_i1 sqrt tan tanh
 """
 _ACTIVATIONS = """
 elu gelu hardsigmoid hardswish leaky_relu log_sigmoid_forward mish silu softplus softshrink hardshrink

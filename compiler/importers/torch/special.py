@@ -68,8 +68,8 @@ def _erfinv_double(x):
     """By the rest of `erf`, or of `erfc` where erf(y) - x is all rounding."""
     size = torch.abs(x)
     square, z = x * x, torch.sqrt(-torch.log((1 - size) / 2))
-    inner = size * _polynomial(square, _ERFINV_INNER[0]) / _polynomial(square, _ERFINV_INNER[1])
-    outer = _polynomial(z, _ERFINV_OUTER[0]) / _polynomial(z, _ERFINV_OUTER[1])
+    inner = size * polynomial(square, _ERFINV_INNER[0]) / polynomial(square, _ERFINV_INNER[1])
+    outer = polynomial(z, _ERFINV_OUTER[0]) / polynomial(z, _ERFINV_OUTER[1])
     y = torch.where(size <= 0.7, inner, outer)
     for _ in range(2):
         rest = torch.where(size <= 0.7, torch.erf(y) - size, (1 - size) - torch.erfc(y))
@@ -81,7 +81,7 @@ def _erfinv_double(x):
 def _erfinv_single(x):
     w = -torch.log((1 - x) * (1 + x))
     small, large = w - 2.5, torch.sqrt(torch.clamp_min(w, 0)) - 3
-    p = _polynomial(
+    p = polynomial(
         small,
         (
             2.81022636e-08,
@@ -95,7 +95,7 @@ def _erfinv_single(x):
             1.50140941,
         ),
     )
-    q = _polynomial(
+    q = polynomial(
         large,
         (
             -0.000200214257,
@@ -112,7 +112,7 @@ def _erfinv_single(x):
     return torch.where(w < 5, p, q) * x
 
 
-def _polynomial(x, coefficients):
+def polynomial(x, coefficients):
     total = torch.full_like(x, coefficients[0])
     for c in coefficients[1:]:
         total = total * x + c
@@ -141,9 +141,9 @@ def lgamma(x):
         near = torch.where(step, near - 1, near)
         factors = torch.where(step, factors * near, factors)
     z = torch.where(near < 1.5, near - 1, near - 2)
-    small = z * _polynomial(z, _BESIDE_TWO)
+    small = z * polynomial(z, _BESIDE_TWO)
     small = torch.where(near < 1.5, small - torch.log1p(z), small + torch.log(factors))
-    series = _polynomial(1 / (size * size), _STIRLING) / size
+    series = polynomial(1 / (size * size), _STIRLING) / size
     large = (size - 0.5) * (torch.log(size) - 1) + (math.log(2 * math.pi) - 1) / 2 + series
     value = torch.where(size < 8.5, small, large)
     mirrored = math.log(math.pi) - torch.log(torch.abs(torch.sin(math.pi * (x - torch.round(x))))) - value
@@ -162,7 +162,7 @@ def digamma(x):
         shifted = torch.where(step, shifted + 1, shifted)
     inverse = 1 / (shifted * shifted)
     series = (
-        _polynomial(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)) * inverse
+        polynomial(inverse, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)) * inverse
     )
     value = (
         correction + torch.log(shifted) - 0.5 / shifted - series
@@ -170,67 +170,6 @@ def digamma(x):
     fraction = x - torch.trunc(x)
     mirrored = torch.where(fraction == 0, math.nan, value - math.pi / torch.tan(math.pi * fraction))
     return torch.where(x == 0, -1 / x, torch.where(x < 0, mirrored, value))
-
-
-_I0_SMALL = (
-    -4.4153416464793395e-18, 3.3307945188222384e-17, -2.431279846547955e-16, 1.715391285555133e-15,
-    -1.1685332877993451e-14, 7.676185498604936e-14, -4.856446783111929e-13, 2.95505266312964e-12,
-    -1.726826291441556e-11, 9.675809035373237e-11, -5.189795601635263e-10, 2.6598237246823866e-09,
-    -1.300025009986248e-08, 6.046995022541919e-08, -2.670793853940612e-07, 1.1173875391201037e-06,
-    -4.4167383584587505e-06, 1.6448448070728896e-05, -5.754195010082104e-05, 0.00018850288509584165,
-    -0.0005763755745385824, 0.0016394756169413357, -0.004324309995050576, 0.010546460394594998,
-    -0.02373741480589947, 0.04930528423967071, -0.09490109704804764, 0.17162090152220877,
-    -0.3046826723431984, 0.6767952744094761,
-)  # fmt: skip
-"""Chebyshev coefficients of e^-x I0(x) on [0, 8]. Source: S. Moshier, Cephes Mathematical Library, i0.c."""
-_I0_LARGE = (
-    -7.233180487874754e-18, -4.830504485944182e-18, 4.46562142029676e-17, 3.461222867697461e-17,
-    -2.8276239805165836e-16, -3.425485619677219e-16, 1.7725601330565263e-15, 3.8116806693526224e-15,
-    -9.554846698828307e-15, -4.150569347287222e-14, 1.54008621752141e-14, 3.8527783827421426e-13,
-    7.180124451383666e-13, -1.7941785315068062e-12, -1.3215811840447713e-11, -3.1499165279632416e-11,
-    1.1889147107846439e-11, 4.94060238822497e-10, 3.3962320257083865e-09, 2.266668990498178e-08,
-    2.0489185894690638e-07, 2.8913705208347567e-06, 6.889758346916825e-05, 0.0033691164782556943,
-    0.8044904110141088,
-)  # fmt: skip
-"""Chebyshev coefficients of e^-x sqrt(x) I0(x) on [8, infinity], in 32 / x - 2. Source: as above."""
-
-
-def _chebyshev(x, coefficients):
-    """Half of the sum of the coefficients, given by falling degree, times Chebyshev polynomials of x / 2."""
-    before, last, total = torch.zeros_like(x), torch.zeros_like(x), torch.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        before, last = last, total
-        total = x * last - before + c
-    return 0.5 * (total - before)
-
-
-def i0(x):
-    """Cephes' Chebyshev series in double precision; else Abramowitz and Stegun 9.8.1 and 9.8.2."""
-    if x.dtype == torch.float64:
-        a = torch.abs(x)
-        far = torch.clamp_min(a, 8.0)
-        small = _chebyshev(a / 2 - 2, _I0_SMALL)
-        large = _chebyshev(32 / far - 2, _I0_LARGE) / torch.sqrt(far)
-        return torch.exp(a) * torch.where(a <= 8, small, large)
-    a = torch.abs(x)
-    t = (a / 3.75) * (a / 3.75)
-    small = _polynomial(t, (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0))
-    u = 3.75 / torch.clamp_min(a, 3.75)
-    large = _polynomial(
-        u,
-        (
-            0.00392377,
-            -0.01647633,
-            0.02635537,
-            -0.02057706,
-            0.00916281,
-            -0.00157565,
-            0.00225319,
-            0.01328592,
-            0.39894228,
-        ),
-    )
-    return torch.where(a < 3.75, small, torch.exp(a) / torch.sqrt(torch.clamp_min(a, 3.75)) * large)
 
 
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -454,8 +393,6 @@ TABLE: dict[Any, Any] = {
     aten.erfinv.default: erfinv,
     aten.lgamma.default: _in_double(aten.lgamma.default, lgamma),
     aten.digamma.default: _in_double(aten.digamma.default, digamma),
-    aten.i0.default: i0,
-    aten.special_i0.default: i0,
     aten.signbit.default: signbit,
     aten.copysign.Tensor: copysign,
     aten.copysign.Scalar: copysign,

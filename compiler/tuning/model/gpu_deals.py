@@ -137,7 +137,10 @@ def split_axes(workload: Workload) -> list[tuple[int, int, int]]:
         cuts.add(inner)
     for operand in workload.operands:
         for term in (t for index in operand.index_map for t in index.terms if t.variable in sizes):
-            cuts |= {sizes[term.variable] * term.divisor, sizes[term.variable] * term.divisor * term.modulus} - {0}
+            cuts |= {
+                sizes[term.variable] * term.divisor,
+                sizes[term.variable] * term.divisor * term.modulus,
+            } - {0}
     chain = sorted(cut for cut in cuts if cut <= inner)
     if any(b % a for a, b in pairwise(chain)):
         return []

@@ -119,3 +119,16 @@ def test_strict_mode_raises_what_aot_autograd_cannot_trace() -> None:
     torch._dynamo.reset()
     with pytest.raises(Exception, match="as_strided"):
         torch.compile(window_of, backend="tilewright", options={"strict": True})(torch.randn(12))
+
+
+def test_what_depends_on_data_breaks_the_graph_and_leaves_the_rest_compiled() -> None:
+    def function(x, n):
+        y = x * 2
+        return (y + x[int(n) :].sum()).cos()
+
+    x, n = torch.randn(12), torch.tensor(3)
+    torch._dynamo.reset()
+    before = tilewright.fallback_count()
+    found = torch.compile(function, backend="tilewright")(x, n)
+    torch.testing.assert_close(found, function(x, n))
+    assert tilewright.fallback_count() == before

@@ -103,6 +103,8 @@ def _powers(least: int) -> list[float]:
     return [10.0**-n for n in range(1, least)]
 
 
+_WIDE = _spread(-9, 9) + _spread(9, 80) + [1e6, -1e12]
+
 SPECIAL_FUNCTIONS = {
     "erfc": (torch.erfc, mpmath.erfc, _spread(-6, 27.2) + _powers(300), 3),
     "erfinv": (
@@ -114,6 +116,25 @@ SPECIAL_FUNCTIONS = {
     "lgamma": (torch.lgamma, mpmath.loggamma, _spread(0.01, 12) + _spread(12, 200) + _powers(300), 6),
     "digamma": (torch.digamma, mpmath.digamma, _spread(1.7, 40) + _powers(300), 12),
     "i0": (torch.special.i0, lambda x: mpmath.besseli(0, x), _spread(-9, 9) + _spread(9, 80), 6),
+    "i0e": (torch.special.i0e, lambda x: mpmath.besseli(0, x) * mpmath.exp(-abs(x)), _WIDE, 6),
+    "i1": (
+        torch.special.i1,
+        lambda x: mpmath.besseli(1, x),
+        _spread(-9, 9) + _spread(9, 80) + _powers(300),
+        6,
+    ),
+    "i1e": (
+        torch.special.i1e,
+        lambda x: mpmath.besseli(1, x) * mpmath.exp(-abs(x)),
+        [*_WIDE, *_powers(300)],
+        6,
+    ),
+    "erfcx": (
+        torch.special.erfcx,
+        lambda x: mpmath.exp(x * x) * mpmath.erfc(x),
+        _spread(-9, 6) + _spread(6, 80),
+        6,
+    ),
 }
 """name -> (function, exact function, where, largest error in units of eps times the result)."""
 
@@ -139,8 +160,20 @@ def test_special_functions_are_as_exact_as_their_type(dtype):
 def test_special_functions_of_integers_are_those_of_floats(dtype):
     x = torch.arange(9).to(dtype)
     functions = [torch.erfc, torch.erfinv, torch.lgamma, torch.digamma, torch.special.i0, torch.special.ndtr]
+    functions += [torch.special.i0e, torch.special.i1, torch.special.i1e, torch.special.erfcx]
     for ours, function in zip(compiled(functions, x), functions, strict=True):
         torch.testing.assert_close(ours, function(x), rtol=1e-6, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", ["i0e", "i1", "i1e", "erfcx", "log_ndtr"])
+def test_special_functions_beyond_the_numbers_are_eagers(name, dtype):
+    function = getattr(torch.special, name)
+    x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, -0.0, 1e30, -1e30, 3e-39, 710.0, -27.5]).to(dtype)
+    (found,) = compiled([function], x)
+    wanted = function(x)
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0, equal_nan=True)
+    assert torch.equal(found.signbit() & (found == 0), wanted.signbit() & (wanted == 0))
 
 
 def test_the_lower_tail_of_the_normal_distribution_is_kept():
