@@ -86,4 +86,9 @@ def _user_function(name: str):
         raise UnknownModelError(f"`{name}`: {error}; run where `{module_name}` lies") from None
     if not hasattr(module, function):
         raise UnknownModelError(f"`{name}`: module `{module_name}` has no `{function}`")
-    return getattr(module, function)
+    made = getattr(module, function)
+    if not callable(made):
+        raise UnknownModelError(
+            f"`{name}` is {type(made).__name__}; expected a function that returns (module, example inputs)"
+        )
+    return made

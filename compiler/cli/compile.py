@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model, read_inputs
+from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
 from tilewright.compiler.terminal import console as new_console
@@ -31,7 +32,7 @@ def phase_names() -> list[str]:
 
 @click.command("compile", short_help="Compile a model to an artifact, or print its IR after a phase.")
 @click.argument("model")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where the artifact or the IR goes.")
+@click.option("-o", "--output", type=OutputPath(folders=True), help="Where the artifact or the IR goes.")
 @click.option("--target", default="cpu", show_default=True, help="A target's name; see `tilewright targets`.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
 @click.option(

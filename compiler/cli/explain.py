@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model
+from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import (
     DispatchReport,
@@ -26,8 +27,8 @@ from tilewright.compiler.terminal import console as new_console
 
 @click.command("explain", short_help="Show where a model's time goes, dispatch by dispatch.")
 @click.argument("model", metavar="ARTIFACT|MODEL")
-@click.option("--html", type=click.Path(path_type=Path), help="Write one self-contained page to this file.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the report as JSON.")
+@click.option("--html", type=OutputPath(), help="Write one self-contained page to this file.")
+@click.option("--json", "json_path", type=OutputPath(), help="Write the report as JSON.")
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1), help="Dispatches in the table.")
 @click.option("--repeats", default=20, show_default=True, type=click.IntRange(1), help="Calls measured.")
 @click.option(

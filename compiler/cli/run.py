@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model, named_arrays, read_inputs, seeded_inputs
+from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration
 from tilewright.compiler.terminal import console as new_console
@@ -20,7 +21,7 @@ from tilewright.compiler.terminal import console as new_console
 @click.command("run", short_help="Run an artifact or a model.")
 @click.argument("model", metavar="ARTIFACT|MODEL")
 @click.argument("inputs", type=click.Path(path_type=Path, exists=True), required=False)
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the outputs to this .npz file.")
+@click.option("-o", "--output", type=OutputPath(), help="Write the outputs to this .npz file.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1), help="Calls to time.")
 @click.option("--target", default="cpu", show_default=True, help="What a MODEL is compiled for.")
 @click.option("--opt", type=click.Choice(["O0", "O1", "O2", "O3"]), default="O0", show_default=True)
@@ -72,6 +73,10 @@ def command(
     if inputs:
         arrays = read_inputs(inputs)
         arguments, keywords = arrays.positional, arrays.keywords
+        try:
+            compiled.signature.bind(arguments, keywords)
+        except TypeError as error:
+            raise click.UsageError(f"{inputs}: {error}") from None
     elif not arguments and not keywords:
         specs = compiled.executable.inputs
         if compiled.signature.state or not compiled.signature.is_flat:

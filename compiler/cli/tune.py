@@ -9,6 +9,7 @@ import click
 
 from tilewright.compiler.cli.compile import example_inputs
 from tilewright.compiler.cli.models import Loaded, load_model
+from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.cli.tuning_display import Display, choices_table, result_table
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
@@ -45,11 +46,9 @@ INTERRUPTED = 130
 )
 @click.option("--inputs", type=click.Path(path_type=Path, exists=True), help="Example inputs, an .npz file.")
 @click.option("--choices", metavar="FILE", help="What is to be chosen, as JSON; see `explain --space`.")
-@click.option(
-    "--lock", type=click.Path(path_type=Path), help="Where the lock goes; MODEL.tune.lock here unless given."
-)
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page with the curves of the search.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Where the artifact goes.")
+@click.option("--lock", type=OutputPath(), help="Where the lock goes; MODEL.tune.lock here unless given.")
+@click.option("--html", type=OutputPath(), help="Write a page with the curves of the search.")
+@click.option("-o", "--output", type=OutputPath(), help="Where the artifact goes.")
 def command(
     model: str,
     budget: str | None,

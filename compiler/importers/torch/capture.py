@@ -250,7 +250,7 @@ def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> t
 
 def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
     """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
-    with torch.no_grad(), enable_python_dispatcher(), _without_collections():
+    with torch.no_grad(), enable_python_dispatcher(), _without_collections(), _without_reports():
         try:
             return trace_fast(flat, examples, table)
         except Exception as refused:
@@ -464,3 +464,18 @@ def _without_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _without_reports() -> Iterator[None]:
+    """PyTorch logs what its tensors without data raise, with a traceback, beside the error that says the same."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return "failed while attempting to run meta" not in record.getMessage()
+
+    log.addFilter(is_other)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_other)

@@ -120,6 +120,7 @@ class TestCompile:
             (("nope.onnx",), "`nope.onnx`: there is no such file"),
             (("no_such_module:f",), "No module named 'no_such_module'; run where `no_such_module` lies"),
             (("tiny_models:missing",), "module `tiny_models` has no `missing`"),
+            (("tiny_models:torch",), "`tiny_models:torch` is module; expected a function that returns"),
             (("tiny_models:no_pair",), "returned ReLU; expected (module, example inputs)"),
             ((MODEL, "--target", "z80"), "unknown target `z80`; the presets are: cpu"),
             ((MODEL, "--to", "bake"), "the phases are import, graph"),
@@ -131,6 +132,20 @@ class TestCompile:
         result = tool("compile", *arguments)
         assert result.exit_code != 0
         assert message in " ".join(result.output.split())
+
+    @pytest.mark.parametrize("command", ["compile", "run", "explain", "tune"])
+    def test_places_that_cannot_be_written_are_refused_before_any_work(
+        self, tool, folder: Path, command: str
+    ) -> None:
+        (folder / "taken.dir").mkdir()
+        option = "--html" if command == "explain" else "-o"
+        missing = tool(command, "nope", option, "missing/out.bin")
+        assert missing.exit_code == 2
+        assert "there is no folder `missing`; make it first" in " ".join(missing.output.split())
+        taken = tool(command, "nope", option, "taken.dir")
+        assert taken.exit_code == 2
+        assert "`taken.dir` is a folder; name a file" in " ".join(taken.output.split())
+        assert "unknown model `nope`" in tool(command, "nope", option, "out.bin").output
 
     def test_phases_in_the_wrong_order(self, tool, folder: Path) -> None:
         assert tool("compile", MODEL, "--to", "graph", "-o", "g.mlir").exit_code == 0
@@ -181,6 +196,13 @@ class TestRun:
         result = tool("run", "tiny.twm", "in.npz")
         assert result.exit_code == 1
         assert "9" in result.output and "Traceback" not in result.output
+
+    def test_names_that_no_argument_has_are_refused(self, tool, folder: Path) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        np.savez(folder / "in.npz", zz=np.ones((2, 8), np.float32))
+        result = tool("run", "tiny.twm", "in.npz")
+        assert result.exit_code == 2
+        assert "in.npz: argument" in result.output and "is missing" in result.output
 
     def test_a_file_without_arrays_is_refused(self, tool, folder: Path) -> None:
         (folder / "in.npz").write_text("nothing")

@@ -14,7 +14,7 @@ from torch._higher_order_ops import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
 import tilewright
-from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.errors import ModelImportError, UnsupportedError
 
 
 def _saved(x):
@@ -134,3 +134,9 @@ def test_nested_tensors_are_refused():
 
     with pytest.raises(UnsupportedError, match=r"_nested_tensor\w*.* at "):
         tilewright.compile(f, (torch.randn(3, 4),))
+
+
+def test_wrong_shapes_are_one_error_without_a_log(caplog):
+    with pytest.raises(ModelImportError, match=rf"same reduction dim.*{__file__}:\d+ in"):
+        tilewright.compile(lambda x: x @ torch.ones(4, 3), (torch.randn(2, 5),))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -1,0 +1,29 @@
+"""Options that name a file to write: refused before the work whose results would have nowhere to go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class OutputPath(click.Path):
+    """A file in a folder that is there and may be written to; with `folders`, names without a suffix are folders to be made."""
+
+    def __init__(self, folders: bool = False):
+        super().__init__(path_type=Path)
+        self._folders = folders
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if self._folders and not path.suffix:
+            return path
+        if path.is_dir():
+            self.fail(f"`{path}` is a folder; name a file", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"`{path}`: there is no folder `{path.parent}`; make it first", param, ctx)
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            self.fail(f"`{path}` may not be written to; name another file", param, ctx)
+        return path
