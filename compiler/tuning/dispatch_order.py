@@ -130,21 +130,21 @@ def recent_first(
             anchors[number] = anchors[after[number][0]]
     last: dict[Region | None, int] = {}
     waiting: dict[Region | None, list[int]] = defaultdict(list)
-    offers: list[tuple[int, int]] = []
+    candidates: list[tuple[int, int]] = []
 
-    def offer(number: int) -> None:
-        """A step may be offered several times; only the offer with its anchor's present time counts."""
-        heappush(offers, (-last.get(anchors[number], -1), number))
+    def propose(number: int) -> None:
+        """A step may be proposed several times; only the candidate with its anchor's present time counts."""
+        heappush(candidates, (-last.get(anchors[number], -1), number))
 
     for number in among:
         if not missing[number]:
             heappush(waiting[anchors[number]], number)
-            offer(number)
+            propose(number)
     order: list[int] = []
     done: set[int] = set()
     time = 0
-    while offers:
-        when, number = heappop(offers)
+    while candidates:
+        when, number = heappop(candidates)
         if number in done or when != -last.get(anchors[number], -1):
             continue
         done.add(number)
@@ -158,12 +158,12 @@ def recent_first(
             while waiting[region] and waiting[region][0] in done:
                 heappop(waiting[region])
             if waiting[region]:
-                offer(waiting[region][0])
+                propose(waiting[region][0])
         for other in after[number]:
             missing[other] -= 1
             if not missing[other]:
                 heappush(waiting[anchors[other]], other)
-                offer(other)
+                propose(other)
     return order
 
 

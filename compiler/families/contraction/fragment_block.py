@@ -7,7 +7,6 @@ loop over K, divided sums and the way out are here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 from tilewright.compiler.families.contraction.addresses import Addresses, Grid
 from tilewright.compiler.families.contraction.epilogue import Epilogue
@@ -35,33 +34,39 @@ from tilewright.compiler.nouns.schedule import GpuTile
 _SUM_BYTES = 4
 
 
-class FragmentTile(Protocol):
-    """Sizes of such a kernel."""
+class FragmentTile(ABC):
+    """Sizes of such a kernel; each kind of instruction has its own, with its defaults."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warp_m: int
+    warp_n: int
+    stages: int
+    split_k: int
+    raster: int
+    blocks_per_core: int
 
     @property
-    def block_m(self) -> int: ...
+    @abstractmethod
+    def gpu(self) -> GpuTile:
+        """The schedule of the kernel."""
+
     @property
-    def block_n(self) -> int: ...
+    def warps(self) -> Warps:
+        return Warps(self.block_m, self.block_n, self.warp_m, self.warp_n)
+
     @property
-    def block_k(self) -> int: ...
-    @property
-    def warp_m(self) -> int: ...
-    @property
-    def warp_n(self) -> int: ...
-    @property
-    def stages(self) -> int: ...
-    @property
-    def split_k(self) -> int: ...
-    @property
-    def raster(self) -> int: ...
-    @property
-    def blocks_per_core(self) -> int: ...
-    @property
-    def gpu(self) -> GpuTile: ...
-    @property
-    def warps(self) -> Warps: ...
-    @property
-    def threads(self) -> int: ...
+    def threads(self) -> int:
+        return self.warps.threads
+
+    def schedule(self, instruction: str, padding: int = 0) -> GpuTile:
+        """The schedule of the kernel with an instruction."""
+        return GpuTile(
+            "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
+            instruction=instruction, stages=self.stages, split_k=self.split_k, raster=self.raster, padding=padding,
+            resident=self.blocks_per_core,
+        )  # fmt: skip
 
 
 def shared_bytes(tile: FragmentTile, plans: list[Copies]) -> int:

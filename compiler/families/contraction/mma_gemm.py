@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.families.contraction import fragment_block
-from tilewright.compiler.families.contraction.fragment_block import FragmentBlock
-from tilewright.compiler.families.contraction.fragment_results import ROWS, Fragment, Warps
+from tilewright.compiler.families.contraction.fragment_block import FragmentBlock, FragmentTile
+from tilewright.compiler.families.contraction.fragment_results import ROWS, Fragment
 from tilewright.compiler.families.contraction.operand_copies import (
     Copies,
     Layout,
@@ -64,7 +64,7 @@ INSTRUCTIONS = {
 
 
 @dataclass(frozen=True)
-class MmaTile:
+class MmaTile(FragmentTile):
     """Sizes of a kernel; rows of shared memory are `padding` elements longer, or swizzled where it is 0.
 
     Rows that no swizzle fits, because they are no power of two of 16 bytes, are 16 bytes longer then.
@@ -85,19 +85,7 @@ class MmaTile:
     @property
     def gpu(self) -> GpuTile:
         """The schedule of the kernel."""
-        return GpuTile(
-            "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
-            instruction=self.instruction.name, stages=self.stages, split_k=self.split_k, raster=self.raster, padding=self.padding,
-            resident=self.blocks_per_core,
-        )  # fmt: skip
-
-    @property
-    def warps(self) -> Warps:
-        return Warps(self.block_m, self.block_n, self.warp_m, self.warp_n)
-
-    @property
-    def threads(self) -> int:
-        return self.warps.threads
+        return self.schedule(self.instruction.name, self.padding)
 
 
 def copies(contraction: Contraction, tile: MmaTile, factor: int) -> Copies:

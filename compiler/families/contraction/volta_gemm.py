@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.compiler.families.contraction import fragment_block
-from tilewright.compiler.families.contraction.fragment_block import FragmentBlock
-from tilewright.compiler.families.contraction.fragment_results import ROWS, Fragment, Warps
+from tilewright.compiler.families.contraction.fragment_block import FragmentBlock, FragmentTile
+from tilewright.compiler.families.contraction.fragment_results import ROWS, Fragment
 from tilewright.compiler.families.contraction.operand_copies import Copies, Layout, k_contiguous, widest
 from tilewright.compiler.families.contraction.problem import Contraction
 from tilewright.compiler.gpu.builder import (
@@ -32,7 +32,7 @@ _PIECE = 8
 
 
 @dataclass(frozen=True)
-class VoltaTile:
+class VoltaTile(FragmentTile):
     """Sizes of a kernel; block_k is a multiple of 4, warps take multiples of 16."""
 
     block_m: int
@@ -48,19 +48,7 @@ class VoltaTile:
     @property
     def gpu(self) -> GpuTile:
         """The schedule of the kernel."""
-        return GpuTile(
-            "mma", self.threads, (self.block_m, self.block_n, self.block_k), (self.warp_m, self.warp_n),
-            instruction="mma.m8n8k4", stages=self.stages, split_k=self.split_k, raster=self.raster,
-            resident=self.blocks_per_core,
-        )  # fmt: skip
-
-    @property
-    def warps(self) -> Warps:
-        return Warps(self.block_m, self.block_n, self.warp_m, self.warp_n)
-
-    @property
-    def threads(self) -> int:
-        return self.warps.threads
+        return self.schedule("mma.m8n8k4")
 
 
 def copies(contraction: Contraction, tile: VoltaTile, factor: int) -> Copies:

@@ -54,7 +54,7 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
         rule = _broken_wish(schedule, choices, target)
         if rule is not None:
             raise ScheduleError(f"dispatch @{name}: illegal schedule: {rule}", function.location)
-    found = tuple(_wished(choice.reduction(), schedule) for choice in choices)
+    found = tuple(_asked(choice.reduction(), schedule) for choice in choices)
     distance = schedule.prefetch or chosen_prefetch(function, found, target)
     return replace(schedule, unroll=0, vector=0, reductions=found, prefetch=distance)
 
@@ -96,12 +96,12 @@ def choose_loops(cut: CutReduction, target: Target) -> Choice:
     raise AssertionError("scalar loops compute every reduction")
 
 
-def _wished(reduction: Reduction, schedule: Schedule) -> Reduction:
+def _asked(reduction: Reduction, schedule: Schedule) -> Reduction:
     """A register tile with what `unroll` and `vector` say instead of its own sizes; others as they are."""
     if reduction.loops not in REGISTER_TILED:
         return reduction
-    wishes = zip((schedule.unroll, schedule.vector), reduction.sizes)
-    return replace(reduction, sizes=tuple(wish or size for wish, size in wishes))
+    asked = zip((schedule.unroll, schedule.vector), reduction.sizes)
+    return replace(reduction, sizes=tuple(own or size for own, size in asked))
 
 
 def _broken_wish(schedule: Schedule, choices: Sequence[Choice], target: Target) -> str | None:
@@ -112,7 +112,7 @@ def _broken_wish(schedule: Schedule, choices: Sequence[Choice], target: Target) 
         return f"{field} is {size}, but nothing in it has a register tile to choose; use 0"
     for choice in tiled:
         assert choice.loops is not None and LOOPS[choice.kind] == ("unroll", "vector")
-        rule = broken(_wished(choice.reduction(), schedule), choice.loops, target.registers_per_thread)
+        rule = broken(_asked(choice.reduction(), schedule), choice.loops, target.registers_per_thread)
         if rule is not None:
             return rule
     return None

@@ -142,12 +142,12 @@ def _streaming(cuts: Cuts, target: Target, whole: Sequence[int], reductions: Seq
         return known[tile]
 
     def broken(columns: Columns) -> np.ndarray:
-        wished = columns[_STREAM] == 1
-        found = np.full(len(wished), KEPT, dtype=np.int64)
+        streamed = columns[_STREAM] == 1
+        found = np.full(len(streamed), KEPT, dtype=np.int64)
         for name in reductions:
-            found[wished & ~np.isin(columns[name], THROUGH_MEMORY)] = 0
-        taken = [columns.get(_tile(loop), np.full(len(wished), e)) for loop, e in enumerate(whole)]
-        for row in np.flatnonzero(wished & (found == KEPT)):
+            found[streamed & ~np.isin(columns[name], THROUGH_MEMORY)] = 0
+        taken = [columns.get(_tile(loop), np.full(len(streamed), e)) for loop, e in enumerate(whole)]
+        for row in np.flatnonzero(streamed & (found == KEPT)):
             if not suits(tuple(int(sizes[row]) for sizes in taken)):
                 found[row] = 1
         return found

@@ -47,8 +47,8 @@ def cpu_proposals(
             for candidate in CPU_PROPOSERS[name](subject, count, options):
                 key = replace(candidate.schedule, levels=())
                 distinct.setdefault(key, replace(candidate, proposer=name))
-    wished = streams(subject.workload.nbytes, target)
-    found = list(_streamed(function, list(distinct.values()), target, wished))
+    asked = streams(subject.workload.nbytes, target)
+    found = list(_streamed(function, list(distinct.values()), target, asked))
     return [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
 
 
@@ -63,15 +63,15 @@ def _unfetched(
 
 
 def _streamed(
-    function: ir.Operation, candidates: Sequence[Candidate], target: Target, wished: bool
+    function: ir.Operation, candidates: Sequence[Candidate], target: Target, asked: bool
 ) -> Iterator[Candidate]:
-    """The candidates with stores past the caches where that is wished and can be, and the first one the other way too."""
+    """The candidates with stores past the caches where that is asked for and can be, and the first one the other way too."""
     for number, candidate in enumerate(candidates):
         other = replace(candidate, schedule=replace(candidate.schedule, stream=True))
         can = can_stream(function, candidate.schedule, target)
-        yield other if can and wished else candidate
+        yield other if can and asked else candidate
         if can and number == 0:
-            yield candidate if wished else other
+            yield candidate if asked else other
 
 
 def read_dispatch(function: ir.Operation, target: Target, task_us: float = TASK_US) -> CpuDispatch:

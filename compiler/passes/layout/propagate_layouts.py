@@ -23,7 +23,7 @@ from tilewright.compiler.rewriting.storage_order import Order
 
 _SOURCES = ("tensor.empty", "linalg.fill")
 
-_WISHES = 3
+_REQUESTS = 3
 """Orders remembered per value; a value whose readers want more of them gets a transpose for the rest."""
 
 
@@ -48,14 +48,14 @@ class PropagateLayouts(Pass):
         %r1 = linalg.transpose ins(%r) permutation = [0, 3, 1, 2]
         return %r1
 
-    One sweep backward collects which orders the readers of each value wish for; one sweep forward picks, per
+    One sweep backward collects which orders the readers of each value request; one sweep forward picks, per
     operation, the order that moves the fewest elements, and rebuilds the operation for it. Structured
     operations, pads, slices, concatenations, reshapes that regroup neighbouring bytes and transposes follow
     their tensors; contractions, calls, control flow and returns get the original order. Functions without the
     attribute are left alone. Refuses layouts that are not reorders.
 
     Source: ALT, EuroSys'23, §4.2 and Algorithm 1. Unlike there, what a producer stores may flow into the next
-    convolution, and several wishes are weighed against each other.
+    convolution, and several requests are weighed against each other.
     """
 
     anchor: ClassVar[str] = "builtin.module"
@@ -90,14 +90,14 @@ class PropagateLayouts(Pass):
 
 
 class _Propagation:
-    """One block: what each value's readers wish for, and the versions of it that exist."""
+    """One block: what each value's readers request, and the versions of it that exist."""
 
     def __init__(self, operations: list[ir.Operation], asked: dict[ir.Operation, list[Order]]):
         self.operations = operations
         self.rules: list[Rule | None] = [
             Convolution(op, asked[op]) if op in asked else layout_rules.rule_for(op) for op in operations
         ]
-        self.wishes: dict[ir.Value, dict[Order, bool]] = {}  # order -> whether a convolution wishes for it
+        self.requests: dict[ir.Value, dict[Order, bool]] = {}  # order -> whether a convolution requests it
         self.versions: dict[ir.Value, dict[Order, ir.Value]] = {}
         self.orders: dict[ir.Value, Order] = {}  # the order that each value is computed in
         self.dead: list[ir.Operation] = []
@@ -114,7 +114,7 @@ class _Propagation:
             if next(iter(op.results[0].uses), None) is None:
                 op.erase()
 
-    # Backward: wishes.
+    # Backward: requests.
 
     def _wish(self, op: ir.Operation, rule: Rule | None) -> None:
         if rule is None:
@@ -125,7 +125,7 @@ class _Propagation:
             self._pass_on(op, rule, rule.assignment, True)
         else:
             for number, result in enumerate(op.results):
-                for order, convolves in self.wishes.get(result, {}).items():
+                for order, convolves in self.requests.get(result, {}).items():
                     assignment = rule.by_result(number, order)
                     if assignment is not None:
                         self._pass_on(op, rule, assignment, convolves)
@@ -143,9 +143,9 @@ class _Propagation:
                 self._add_wish(operand, order, convolves)
 
     def _add_wish(self, value: ir.Value, order: Order, convolves: bool) -> None:
-        wishes = self.wishes.setdefault(value, {})
-        if order in wishes or len(wishes) < _WISHES:
-            wishes[order] = wishes.get(order, False) or convolves
+        requests = self.requests.setdefault(value, {})
+        if order in requests or len(requests) < _REQUESTS:
+            requests[order] = requests.get(order, False) or convolves
 
     # Forward: choices.
 
@@ -185,7 +185,7 @@ class _Propagation:
         return best
 
     def _candidates(self, op: ir.Operation, rule: Rule) -> list[Assignment]:
-        """Assignments worth weighing, preferred first: along the largest operands, then as readers wish."""
+        """Assignments worth weighing, preferred first: along the largest operands, then as readers request."""
         found: list[Assignment | None] = []
         sizes = [math.prod(shape or ()) for shape in rule.shapes]
         for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
@@ -200,13 +200,13 @@ class _Propagation:
                 if order != storage_order.identity(len(order)):
                     found.append(rule.by_extract(extract, order))
         for number, result in enumerate(op.results):
-            for order, convolves in self.wishes.get(result, {}).items():
+            for order, convolves in self.requests.get(result, {}).items():
                 if convolves and order != storage_order.identity(len(order)):
                     found.append(rule.by_result(number, order))
         return list(dict.fromkeys(assignment for assignment in found if assignment is not None))
 
     def _moved(self, op: ir.Operation, rule: Rule, assignment: Assignment, reshape: int) -> int:
-        """Elements that conversions of operands, and of results for those who wish otherwise, would move.
+        """Elements that conversions of operands, and of results for readers that request others, would move.
 
         A reshape in front of the operation counts `reshape`, one behind it 1.
         """
@@ -217,8 +217,8 @@ class _Propagation:
             if not (rule.reads_any_order and _is_small(rule, shape)):
                 moved += _distance(self._order(operand), order, shape, reshape)
         for result, shape, order in zip(op.results, rule.result_shapes, assignment.results):
-            for wish in self.wishes.get(result, {}):
-                moved += _distance(order, wish, shape or (), 1)
+            for request in self.requests.get(result, {}):
+                moved += _distance(order, request, shape or (), 1)
         return moved
 
     def _operand_order(self, rule: Rule, chosen: Assignment, number: int, operand: ir.Value) -> Order | None:

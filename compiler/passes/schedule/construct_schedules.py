@@ -89,11 +89,11 @@ class ConstructSchedules(Pass):
                 function.attributes[PROPOSER] = ir.StringAttr.get(chosen.proposer, function.context)
 
     @staticmethod
-    def _completed(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+    def _completed(function: ir.Operation, asked: Schedule, target: Target) -> Schedule:
         """The schedule with everything that a kernel is made of, on targets that code is generated for."""
         if target.kind == "cpu":
-            return complete(function, wish, target)
-        return _constructed_on_gpus(function, wish, target) if target.is_cuda else wish
+            return complete(function, asked, target)
+        return _constructed_on_gpus(function, asked, target) if target.is_cuda else asked
 
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""

@@ -409,16 +409,16 @@ class CpuModel:
         return found
 
     def register(
-        self, tile: tuple[int, ...], wish: RegisterTile | None = None
+        self, tile: tuple[int, ...], asked: RegisterTile | None = None
     ) -> tuple[RegisterTile | None, float]:
-        """The register tile of an rTask, `wish` as far as it fits, and the part of the multiplier's peak it can use."""
+        """The register tile of an rTask, `asked` as far as it fits, and the part of the multiplier's peak it can use."""
         loops = self.space.registers
         if loops is None:
             return None, _PLAIN
         rows = tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
         columns = tile[loops.vector] if loops.vector is not None else loops.vector_extent
-        if wish is not None:
-            taken = RegisterTile(min(wish.unroll, rows), min(wish.vector, columns))
+        if asked is not None:
+            taken = RegisterTile(min(asked.unroll, rows), min(asked.vector, columns))
             return taken, register_efficiency(rows, columns, self.lanes, taken)
         if "execution_unit" not in self.rules:
             narrow = min(loops.widths or (self.lanes,), key=lambda width: (abs(width - self.lanes), width))

@@ -19,11 +19,11 @@ def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list
     found: dict[Schedule, Candidate] = {}
     bare: set[Schedule] = set()
     for candidate in listed:
-        wish = candidate.schedule
-        if not wish.reductions and subject.others(wish.tile) is not None:
-            wish = replace(wish, unroll=0, vector=0)
+        asked = candidate.schedule
+        if not asked.reductions and subject.others(asked.tile) is not None:
+            asked = replace(asked, unroll=0, vector=0)
         try:
-            schedule = subject.complete(wish)
+            schedule = subject.complete(asked)
         except ScheduleError:
             continue
         # What the caches hold follows from the rest.

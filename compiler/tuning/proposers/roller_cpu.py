@@ -41,7 +41,7 @@ _MOST_SIZES = 24
 _MOST_TILES = 4096
 """Tiles whose loads are computed at once."""
 _SPARE = 4
-"""Schedules wished for at most, beside twice as many as are asked for."""
+"""Schedules completed at most, beside twice as many as are asked for."""
 _ENOUGH = 96
 """rTask tiles after which the recursion ends: all are ranked at once."""
 _MOST_REGISTER_TILES = 256
@@ -56,15 +56,15 @@ _RESOLUTION_US = 1e-3
 
 def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list[Candidate]:
     """At most `count` points of the dispatch's space, the one to use without a measurement first."""
-    wishes = itertools.islice(_wishes(subject, options), 2 * count + _SPARE)
+    pending = itertools.islice(_schedules(subject, options), 2 * count + _SPARE)
     space = subject.space
     found: dict[Schedule, Candidate] = {}
     # No more are completed than are needed: some make one point of the space, or none.
-    while len(found) < count and (wished := list(itertools.islice(wishes, count - len(found)))):
-        wished = [wish for wish in wished if _is_point(space, wish[0])]
-        points = space.points([schedule for schedule, _ in wished])
+    while len(found) < count and (taken := list(itertools.islice(pending, count - len(found)))):
+        taken = [entry for entry in taken if _is_point(space, entry[0])]
+        points = space.points([schedule for schedule, _ in taken])
         legal = space.legal(points) == KEPT
-        for point, kept, (schedule, ranked) in zip(points, legal, wished):
+        for point, kept, (schedule, ranked) in zip(points, legal, taken):
             if not kept:
                 near = space.repaired(point[None])
                 if not len(near):
@@ -75,7 +75,7 @@ def propose(subject: CpuDispatch, count: int, options: ConstructOptions) -> list
     return list(found.values()) or [Candidate(space.default(), *subject.predicted(space.default()))]
 
 
-def _wishes(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tuple[Schedule, Ranked]]:
+def _schedules(subject: CpuDispatch, options: ConstructOptions) -> Iterator[tuple[Schedule, Ranked]]:
     """What is constructed as points of the space that need not be legal: sizes of one knob may exclude another's."""
     registers = subject.registers
     model = CpuModel(subject.workload, subject.cuts, subject.target, subject.task_us)

@@ -93,12 +93,12 @@ def test_rows_that_are_too_short_are_refused_by_the_field():
 def test_what_exceeds_the_last_cache_is_streamed_and_offered_both_ways(target):
     machine = resolve(target)
     rows = machine.memory[1].capacity_bytes // 4 // 1024
-    for count, wished in ((rows, True), (rows // 4, False)):
+    for count, streams in ((rows, True), (rows // 4, False)):
         imported = import_model(nn.Softmax(-1), (torch.empty(count, 1024),))
         phases.run_phases(imported.module, machine)
         (dispatch,) = (f for f in functions(imported.module) if "tilewright.operator" in f.attributes)
         with imported.module.context, ir.Location.unknown(imported.module.context):
             found = ConstructSchedules.for_target(machine).candidates_or_none(dispatch)
         first, second, *_ = (candidate.schedule for candidate in found)
-        assert first.stream is wished and second == replace(first, stream=not wished)
+        assert first.stream is streams and second == replace(first, stream=not streams)
         assert schedule_attribute.read(dispatch) == first

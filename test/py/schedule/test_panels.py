@@ -39,12 +39,12 @@ def schedule_of(dispatch: ir.Operation) -> Schedule:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("rows", "wished"), [(1, False), (16, True), (4096, False)])
-def test_products_of_some_rows_fetch_ahead(target: str, rows: int, wished: bool) -> None:
+@pytest.mark.parametrize(("rows", "fetches"), [(1, False), (16, True), (4096, False)])
+def test_products_of_some_rows_fetch_ahead(target: str, rows: int, fetches: bool) -> None:
     """A single row waits for memory in any case, and of thousands all but the first find panels in the cache."""
     machine = resolve(target)
     _, dispatch = scheduled(nn.Linear(256, 512), torch.empty(rows, 256), machine)
-    assert schedule_of(dispatch).prefetch == wished * prefetch_distance(machine)
+    assert schedule_of(dispatch).prefetch == fetches * prefetch_distance(machine)
 
 
 def test_weights_that_stay_in_the_nearest_cache_are_not_fetched() -> None:

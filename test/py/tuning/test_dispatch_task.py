@@ -61,10 +61,10 @@ def test_convolutions_may_take_fewer_products_than_they_count():
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(64, 64, 3, padding=1, bias=False).eval()
     limits = {}
-    for name, wish in (("winograd", None), ("direct", driver.keep_direct)):
+    for name, keep in (("winograd", None), ("direct", driver.keep_direct)):
         module = driver.import_model(conv, (torch.randn(1, 64, 56, 56),)).module
-        if wish is not None:
-            wish(module)
+        if keep is not None:
+            keep(module)
         phases.run_phases(module, resolve("cpu"), "graph", "schedule")
         (task,) = (t for t in dispatch_tasks(module, resolve("cpu")) if t.name.startswith("conv"))
         limits[name] = task.limit_us
