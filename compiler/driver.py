@@ -59,8 +59,8 @@ def compile(
     to be chosen to values, or the path of a JSON file (see docs/choices.md).
 
     `opt` is "O0" (schedules are constructed), "O1" (the best of a few, measured) or "O2" (searched on this machine for `budget`
-    seconds, or until `trials` candidates were tried; `strategy`, `cost_model`, `seed` and `bitwise` say how, see
-    docs/tuning.md). `lock` is the file of an earlier search, whose schedules are used again. Raises UnsupportedError
+    seconds, until `trials` candidates were tried, or `patience` of each dispatch in vain; `strategy`, `cost_model`, `seed` and
+    `bitwise` say how, see docs/tuning.md). `lock` is the file of an earlier search, whose schedules are used again. Raises UnsupportedError
     listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
@@ -223,6 +223,7 @@ def search_options(options: dict[str, Any]) -> SearchOptions:
     return SearchOptions(
         seconds=options.get("budget"),
         trials=options.get("trials"),
+        patience=options.get("patience"),
         strategy=options.get("strategy", ""),
         cost_model=options.get("cost_model", ""),
         seed=options.get("seed", 0),
