@@ -145,8 +145,11 @@ FITS = {
         12,
         (-1, 8.25 / 12.25),
     ),
-    "TANH": RationalFit(
-        of_square(lambda x: mpmath.tanh(x) / x), of_square(lambda x: x / mpmath.tanh(x)), (4, 5), (0, 9.02**2)
+    "TANH": Fit(
+        of_square(lambda x: (mpmath.tanh(x) - x) / x**3),
+        of_square(lambda x: x**3 / mpmath.tanh(x)),
+        4,
+        (0, 0.625**2),
     ),
 }
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from tilewright.compiler.ir import ir, parse, take_over
-from tilewright.compiler.settings import settings
+from tilewright.compiler.settings import debug_level, settings
 
 
 def log(level: int, text: str) -> None:
     """Prints to standard error when TILEWRIGHT_DEBUG is at least `level`."""
-    if settings().debug >= level:
+    if debug_level() >= level:
         print(f"tilewright: {text}", file=sys.stderr)
 
 

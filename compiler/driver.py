@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.compiler import phases
 from tilewright.compiler.cache import packages as package_cache
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
@@ -24,14 +24,7 @@ from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
-from tilewright.compiler.profiler.schedule_search import (
-    Searched,
-    SearchOptions,
-    apply_lock,
-    locked_decisions,
-    search_schedules,
-    searched,
-)
+from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.selection import ProfilerOptions
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
@@ -44,6 +37,11 @@ from tilewright.runtime.errors import DeviceError
 from tilewright.runtime.model import CompiledModel
 from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
+
+if TYPE_CHECKING:  # what searches is many modules: one that constructs does not wait for them
+    from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
+    from tilewright.compiler.profiler.schedule_search import Searched
+    from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
 
 
 def compile(
@@ -59,8 +57,8 @@ def compile(
     to be chosen to values, or the path of a JSON file (see docs/choices.md).
 
     `opt` is "O0" (schedules are constructed), "O1" (the best of a few, measured) or "O2" (searched on this machine for `budget`
-    seconds, until `trials` candidates were tried, or `patience` of each dispatch in vain; `strategy`, `cost_model`, `seed` and
-    `bitwise` say how, see docs/tuning.md). `lock` is the file of an earlier search, whose schedules are used again. Raises UnsupportedError
+    seconds, or until `trials` candidates were tried; `strategy`, `cost_model`, `seed` and `bitwise` say how, see
+    docs/tuning.md). `lock` is the file of an earlier search, whose schedules are used again. Raises UnsupportedError
     listing every operator that cannot be compiled, ModelImportError for a malformed model.
     """
     checked = check_options({"opt": opt, **options})
@@ -68,6 +66,7 @@ def compile(
     return compile_imported(import_model(model, example_inputs), target, checked)
 
 
+@rarely_collected()
 def import_model(model: Any, example_inputs: Any = None) -> Imported:
     """Brings any supported kind of model in as a module of linalg on tensors."""
     if isinstance(model, (str, Path)):
@@ -149,6 +148,18 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
+    if options["opt"] == "O2":
+        from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
+        from tilewright.compiler.searched_choices import find_choices
+
+        _ask(module, options)
+        with reporting() as say:
+            choices, options = find_choices(
+                module, target, options, lambda move, done, total: say(done, total, move.text())
+            )
+        if choices.is_interrupted:
+            raise KeyboardInterrupt
+        decide = searched(SearchOptions.of(options))
     package = _compiled(module, target, options, decide)
     if key:
         package_cache.store(key, package)
@@ -156,22 +167,29 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
 
 
 def _compiled(module: Any, target: Target, options: dict[str, Any], decide: phases.Decide | None) -> Package:
-    ask_precision(module, options.get("precision", "f32"))
-    if options.get("choices") is not None:
-        ask_choices(module, options["choices"])
-    if not options.get("winograd", True):
-        keep_direct(module)
+    _ask(module, options)
+    choices = Lock.from_text(options["lock"]).choices if "lock" in options else options.get("choices")
+    if choices:
+        ask_choices(module, choices)
     package = phases.compile_module(module, target, phases.Report(), decide=decide)
     return replace(package, denormals=options.get("denormals", "keep"))
 
 
+def _ask(module: Any, options: dict[str, Any]) -> None:
+    """Writes down on a module what options say of all of it."""
+    ask_precision(module, options.get("precision", "f32"))
+    if not options.get("winograd", True):
+        keep_direct(module)
+
+
 @dataclass(frozen=True)
 class Tuned:
-    """A model compiled with the schedules that a search found, the lock that compiles it so again, and what was found."""
+    """A model compiled with what a search found, the lock that compiles it so again, and what was found of what."""
 
     model: CompiledModel
     lock: Lock
     result: TuneResult
+    choices: ChoiceResult
 
 
 def tune_imported(
@@ -180,34 +198,48 @@ def tune_imported(
     options: dict[str, Any] | None = None,
     on_event: OnEvent | None = None,
     on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None,
+    on_move: OnMove = lambda move, done, total: None,
 ) -> Tuned:
-    """Compiles an imported model at O2, whatever is in the cache, telling `on_event` of every batch.
+    """Compiles an imported model at O2, whatever is in the cache, telling `on_move` of every choice and `on_event` of every batch.
 
     Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
     """
+    from tilewright.compiler.profiler.schedule_search import SearchOptions, locked_decisions, search_schedules
+    from tilewright.compiler.searched_choices import find_choices
+
     checked = check_options({"opt": "O2", **(options or {})})
     cuda_graph = checked.pop("cuda_graph", None)
     described = generated_for(target)
     if described.is_cuda:
         measuring_gpu(described)
+    _ask(imported.module, checked)
+    choices, left = find_choices(imported.module, described, checked, on_move)
     found: list[Searched] = []
+
+    def lock() -> Lock:
+        return replace(found[0].lock(described), choices=left.get("choices") or {})
 
     def decide(module: Any, target: Target) -> Mapping[str, Decision]:
         found.append(
-            search_schedules(module, target, search_options(checked), on_event=on_event, on_tasks=on_tasks)
+            search_schedules(module, target, SearchOptions.of(left), on_event=on_event, on_tasks=on_tasks)
         )
         # The package says what it says when it is compiled from the lock: it is the same to the last byte.
-        return locked_decisions(found[0].tasks, found[0].lock(target))
+        return locked_decisions(found[0].tasks, lock())
 
-    package = _compiled(imported.module, described, checked, decide)
+    package = _compiled(imported.module, described, left, decide)
     executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
     model = CompiledModel(executable, imported.signature, imported.state, imported.weights)
-    return Tuned(model, found[0].lock(described), found[0].result)
+    result = found[0].result
+    if choices.is_interrupted:
+        result = replace(result, is_interrupted=True)
+    return Tuned(model, lock(), result, choices)
 
 
 def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     """What replaces the constructed schedules at a level; None at O0, and, with a warning, where nothing here measures."""
     if "lock" in options:
+        from tilewright.compiler.profiler.schedule_search import apply_lock
+
         return partial(apply_lock, lock=Lock.from_text(options["lock"]))
     level = options.get("opt", "O0")
     if level == "O0":
@@ -215,22 +247,11 @@ def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
     profiling = profiler_options(target, level)
     if profiling is None:
         return None
-    return phases.profiled(profiling) if level == "O1" else searched(search_options(options))
+    if level == "O1":
+        return phases.profiled(profiling)
+    from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
 
-
-def search_options(options: dict[str, Any]) -> SearchOptions:
-    """The search that checked options ask for."""
-    return SearchOptions(
-        seconds=options.get("budget"),
-        trials=options.get("trials"),
-        patience=options.get("patience"),
-        strategy=options.get("strategy", ""),
-        cost_model=options.get("cost_model", ""),
-        seed=options.get("seed", 0),
-        bitwise=options.get("bitwise", False),
-        resume=options.get("resume", False),
-        threads=num_threads(),
-    )
+    return searched(SearchOptions.of(options))
 
 
 def profiler_options(target: Target, level: str = "O1") -> ProfilerOptions | None:

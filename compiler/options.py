@@ -140,6 +140,8 @@ def check_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
             )
     elif "budget" not in given and "trials" not in given:
         given["budget"] = USUAL_BUDGET_S
+    if "lock" in given and given.get("choices") is not None:
+        raise TilewrightError("choices: the lock says what is chosen; leave one of them out")
     if "lock" in given and given["opt"] != "O0":
         raise TilewrightError(
             f"lock: it says which schedules are used, and opt {given['opt']} would measure others; leave one of them out"

@@ -14,6 +14,7 @@ from tilewright.compiler import debug
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.winograd_form import share_of_direct
 from tilewright.compiler.codegen.lower_cpu import ONCE, LoweredKernel
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.errors import PassError, TilewrightError
@@ -254,6 +255,7 @@ def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
     return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
 
 
+@rarely_collected()
 def package_module(module: ir.Module, target: Target, report: Report) -> Package:
     """Lowers every dispatch, places every tensor, and puts the tables together."""
     with module.context, ir.Location.unknown(module.context):

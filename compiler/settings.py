@@ -92,7 +92,7 @@ def settings() -> Settings:
     Unknown names beginning with TILEWRIGHT_ are left alone: the runtime and tools around it have their own.
     """
     return Settings(
-        debug=_integer("TILEWRIGHT_DEBUG", 0, max(DEBUG_LEVELS)) or 0,
+        debug=debug_level(),
         dump=_folder("TILEWRIGHT_DUMP", must_exist=False),
         override=_folder("TILEWRIGHT_OVERRIDE", must_exist=True),
         cache_dir=_folder("TILEWRIGHT_CACHE_DIR", must_exist=False) or default_cache_dir(),
@@ -101,6 +101,11 @@ def settings() -> Settings:
         compile_workers=_integer("TILEWRIGHT_COMPILE_WORKERS", 0, 1024),
         compile_limit_s=_integer("TILEWRIGHT_COMPILE_LIMIT_S", 1, None) or Settings.compile_limit_s,
     )
+
+
+def debug_level() -> int:
+    """TILEWRIGHT_DEBUG alone: it is asked for often, and the folders of the other variables are looked for on the disk."""
+    return _integer("TILEWRIGHT_DEBUG", 0, max(DEBUG_LEVELS)) or 0
 
 
 def variables() -> list[str]:

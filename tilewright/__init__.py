@@ -21,4 +21,9 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_HOME[name]), name)
+    if not _HOME[name].startswith("tilewright.compiler."):
+        return getattr(import_module(_HOME[name]), name)
+    from tilewright.compiler.collector import rarely_collected
+
+    with rarely_collected():
+        return getattr(import_module(_HOME[name]), name)

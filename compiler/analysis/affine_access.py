@@ -1,12 +1,13 @@
-"""Reading affine index maps: which loops an operand depends on, and how it moves along one of them."""
+"""Reading affine index maps: which loops an operand depends on, how it moves along one of them, and as quasi-affine indices."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine, V
 
 
 def _children(expr: ir.AffineExpr) -> tuple[ir.AffineExpr, ...]:
@@ -58,6 +59,35 @@ def evaluate(expr: ir.AffineExpr, values: list[int]) -> int:
     if isinstance(expr, ir.AffineFloorDivExpr):
         return left // right
     return -(-left // right)
+
+
+def composed(
+    expr: ir.AffineExpr,
+    loops: Mapping[int, QuasiAffine[V]] | Sequence[QuasiAffine[V]],
+    divided: Callable[
+        [QuasiAffine[V], int], tuple[QuasiAffine[V], QuasiAffine[V]] | None
+    ] = QuasiAffine.divided,
+) -> QuasiAffine[V]:
+    """`expr` with `loops[i]` for dimension i; `divided` gives quotients with remainders, None where there are none.
+
+    Raises NotQuasiAffine where the result is no quasi-affine index.
+    """
+    if isinstance(expr, ir.AffineDimExpr):
+        return loops[expr.position]
+    if isinstance(expr, ir.AffineConstantExpr):
+        return QuasiAffine((), expr.value)
+    left, right = (composed(child, loops, divided) for child in _children(expr))
+    if isinstance(expr, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expr, ir.AffineMulExpr) and left.is_constant:
+        left, right = right, left
+    if isinstance(expr, ir.AffineMulExpr) and right.is_constant:
+        return left.scaled(right.offset)
+    if isinstance(expr, (ir.AffineFloorDivExpr, ir.AffineModExpr)) and right.is_constant:
+        found = divided(left, right.offset)
+        if found is not None:
+            return found[isinstance(expr, ir.AffineModExpr)]
+    raise NotQuasiAffine(f"the index `{expr}` is no sum of loops, their quotients and remainders")
 
 
 def stride_along(map_: ir.AffineMap, position: int, strides: Sequence[int]) -> int:

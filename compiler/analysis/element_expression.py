@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.element_source import Element, Linear, Loops, moved_from
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 _MOST_NODES = 400
 """Trees of more nodes are cut off: no mask or softmax needs a tenth of them."""
@@ -117,7 +118,7 @@ class Expressions:
             index = []
             for expr in structured.maps[number].results:
                 if isinstance(expr, ir.AffineConstantExpr):
-                    index.append(Linear((), expr.value))
+                    index.append(QuasiAffine((), expr.value))
                 elif isinstance(expr, ir.AffineDimExpr):
                     index.append(exprs[expr.position])
                 else:

@@ -34,7 +34,7 @@ def farthest(element: Element, loops: Loops, along: int) -> Element:
 
 def stride(element: Element, along: int, loops: Loops) -> int:
     at = loops.row_major(element.index, static_shape(element.value.type))
-    return sum(stride for loop, stride in loops.resolved(at).terms if loop == along)
+    return loops.resolved(at).scale_of(along)
 
 
 def narrowed(elements: Sequence[Element], loops: Loops) -> list[Element] | None:

@@ -1,6 +1,6 @@
 """Where an element of a tensor comes from: its index in the tensor that reshapes, slices and copies lead back to.
 
-An index is a `Linear` expression of loops, one per dimension. Reading a 4-d view of a projection at (b, h, m, k)
+An index is linear in loops, one per dimension. Reading a 4-d view of a projection at (b, h, m, k)
 through
 
     %x : [B, T, 3*H*D] -> expand [B, T, 3, H, D] -> transpose [3, B, H, T, D] -> slice 1 -> [B, H, T, D]
@@ -14,26 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from tilewright.compiler.analysis.structure import maps_of, producer
 from tilewright.compiler.ir import ir, static_shape
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Range, Term
 
-
-@dataclass(frozen=True)
-class Linear:
-    """`offset` plus the sum of loop * stride over `terms`."""
-
-    terms: tuple[tuple[int, int], ...] = ()
-    offset: int = 0
-
-    def __add__(self, other: Linear) -> Linear:
-        return Linear(self.terms + other.terms, self.offset + other.offset)
-
-    def scaled(self, factor: int) -> Linear:
-        return Linear(tuple((loop, stride * factor) for loop, stride in self.terms), self.offset * factor)
-
-    def shifted(self, offset: int) -> Linear:
-        return Linear(self.terms, self.offset + offset)
+Linear: TypeAlias = QuasiAffine[int]
+"""An index that takes no quotients or remainders of its loops."""
 
 
 @dataclass
@@ -46,11 +34,11 @@ class Loops:
 
     def new(self, extent: int, splittable: bool = False) -> Linear:
         """A new loop as an expression; one of extent 1 is the constant 0."""
-        return Linear() if extent == 1 else Linear(((self._add(extent, splittable), 1),))
+        return QuasiAffine() if extent == 1 else QuasiAffine.of(self._add(extent, splittable))
 
     def fixed(self, extent: int) -> Linear:
         """A new loop that stays whole, even one of extent 1."""
-        return Linear(((self._add(extent, False), 1),))
+        return QuasiAffine.of(self._add(extent, False))
 
     def _add(self, extent: int, splittable: bool) -> int:
         self.extents.append(extent)
@@ -63,16 +51,18 @@ class Loops:
         self.parts[loop] = (self._add(self.extents[loop] // inner, True), self._add(inner, True))
 
     def resolved(self, expr: Linear) -> Linear:
-        """`expr` over loops that are not taken apart, largest stride first."""
-        terms = []
-        for loop, stride in expr.terms:
-            if loop in self.parts:
-                outer, inner = self.parts[loop]
-                taken = ((outer, stride * self.extents[inner]), (inner, stride))
-                terms.extend(self.resolved(Linear(taken)).terms)
-            else:
-                terms.append((loop, stride))
-        return Linear(tuple(sorted(terms, key=lambda term: (-term[1], term[0]))), expr.offset)
+        """`expr` over loops that are not taken apart."""
+        return expr.substituted(self._parts_of)
+
+    def _parts_of(self, loop: int) -> Linear:
+        if loop not in self.parts:
+            return QuasiAffine.of(loop)
+        outer, inner = self.parts[loop]
+        return self._parts_of(outer).scaled(self.extents[inner]) + self._parts_of(inner)
+
+    def terms(self, expr: Linear) -> list[Term[int]]:
+        """The terms of `expr` over loops that are not taken apart, largest stride first."""
+        return sorted(self.resolved(expr).terms, key=lambda term: (-term.scale, term.variable))
 
     def digits(self, expr: Linear, extents: Sequence[int]) -> list[Linear] | None:
         """`expr` in mixed radix: one expression per dimension of `extents`, whose row-major index it is.
@@ -81,10 +71,10 @@ class Loops:
         """
         inner = [math.prod(extents[d + 1 :]) for d in range(len(extents))]
         while True:
-            found: list[list[tuple[int, int]]] = [[] for _ in extents]
+            found: list[Linear] = [QuasiAffine() for _ in extents]
             again = False
-            for loop, stride in self.resolved(expr).terms:
-                extent = self.extents[loop]
+            for term in self.terms(expr):
+                loop, stride, extent = term.variable, term.scale, self.extents[term.variable]
                 if extent == 1:
                     continue
                 place = next((d for d, size in enumerate(inner) if size <= stride and extents[d] > 1), None)
@@ -98,18 +88,21 @@ class Loops:
                     self.split(loop, count)
                     again = True
                     break
-                found[place].append((loop, stride // inner[place]))
+                found[place] += QuasiAffine((Term(loop, stride // inner[place]),))
             if not again:
                 break
         offsets = [expr.offset // size % extent if d else expr.offset // size
                    for d, (size, extent) in enumerate(zip(inner, extents))]  # fmt: skip
-        result = [Linear(tuple(terms), offset) for terms, offset in zip(found, offsets)]
-        largest = [e.offset + sum((self.extents[a] - 1) * s for a, s in e.terms) for e in result]
-        return result if all(last < extent for last, extent in zip(largest, extents)) else None
+        result = [own.shifted(offset) for own, offset in zip(found, offsets)]
+        fits = (own.range(self.range_of).high < extent for own, extent in zip(result, extents))
+        return result if all(fits) else None
+
+    def range_of(self, loop: int) -> Range:
+        return Range(0, self.extents[loop] - 1)
 
     def row_major(self, index: Sequence[Linear], extents: Sequence[int]) -> Linear:
         """The one index that several are in row-major order."""
-        total = Linear()
+        total = QuasiAffine()
         for expr, extent in zip(index, extents):
             total = total.scaled(extent) + expr
         return total
@@ -178,7 +171,7 @@ def copied_at(op: ir.Operation) -> tuple[ir.AffineMap, list[int]] | None:
 
 def _position(expr: ir.AffineExpr, loops: dict[int, Linear]) -> Linear:
     if isinstance(expr, ir.AffineConstantExpr):
-        return Linear((), expr.value)
+        return QuasiAffine((), expr.value)
     return loops[expr.position]
 
 
@@ -195,7 +188,7 @@ def _sliced(element: Element, op: ir.Operation, source: ir.Value) -> Element | N
     for offset, size, stride in zip(offsets, sizes, strides):
         # A dimension of one element may have been dropped from the result: which one makes no difference.
         dropped = size == 1 and (not pending or pending[0][0] != 1)
-        expr = Linear() if dropped else pending.pop(0)[1]
+        expr = QuasiAffine() if dropped else pending.pop(0)[1]
         index.append(expr.scaled(stride).shifted(offset))
     return None if pending else Element(source, tuple(index))
 

@@ -16,6 +16,7 @@ from tilewright.compiler.analysis.element_expression import Apply, Expressions, 
 from tilewright.compiler.analysis.element_source import Element, Linear, Loops
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 WEIGHTS_END_IN = frozenset({"arith.divf", "arith.select"})
 """The operations that a softmax's weights are the result of."""
@@ -117,7 +118,7 @@ def _reduced(node: Node, combiner: str, expressions: Expressions, column: Linear
     if filled.name != "arith.constant" or filled.attributes["value"].value != _NEUTRAL[combiner]:
         return None
     loops = expressions.loops
-    if structured.extents[reduction[0]] != loops.extents[column.terms[0][0]]:
+    if structured.extents[reduction[0]] != loops.extents[column.variables[0]]:
         return None
     exprs = {reduction[0]: column}
     for expr, index in zip(structured.result_map.results, node.element.index):
@@ -166,11 +167,8 @@ def _bound(condition: Node, visible: bool, loops: Loops, row: int, column: int) 
     if low is None or high is None:
         return None
     difference = loops.resolved(high + low.scaled(-1).shifted(-least))
-    weights: dict[int, int] = {}
-    for loop, stride in difference.terms:
-        weights[loop] = weights.get(loop, 0) + stride
-    weights = {loop: stride for loop, stride in weights.items() if stride}
-    return difference.offset if weights == {row: 1, column: -1} else None
+    is_bound = difference.shifted(-difference.offset) == QuasiAffine.of(row) - QuasiAffine.of(column)
+    return difference.offset if is_bound else None
 
 
 def _positions(node: Node) -> Linear | None:
@@ -178,7 +176,7 @@ def _positions(node: Node) -> Linear | None:
     if isinstance(node, Position):
         return node.expr
     if (value := number(node)) is not None and value.is_integer():
-        return Linear((), int(value))
+        return QuasiAffine((), int(value))
     if not isinstance(node, Apply):
         return None
     if node.name in ("arith.index_cast", "arith.extsi", "arith.trunci"):

@@ -14,14 +14,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.affine_access import composed, is_dim, map_dims
 from tilewright.compiler.analysis.computation_text import ComputationText
 from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import given_strides
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.ir import ir, static_shape, walk
-from tilewright.compiler.nouns.workload import BITS, Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine, Term
+from tilewright.compiler.nouns.workload import BITS, Axis, Operand, Workload
 
 _SILENT = ("arith.constant", "tensor.empty", "linalg.fill", "func.return")
 
@@ -38,7 +39,7 @@ class DispatchWorkload:
     that does the work, and `main_axes[l]` the axis of its loop `l`, None for loops of one step. `group` holds the
     structured operations in program order, the sink last where it is structured; `main` is None where there are none.
     `passes` has what each of several operations reads and writes, tensors between them included, equal where two walk
-    one tensor alike; it is empty for a single operation, and where some index is no sum of loops.
+    one tensor alike; it is empty for a single operation, and where some index is not quasi-affine.
     """
 
     workload: Workload
@@ -131,10 +132,10 @@ def _whole(function: ir.Operation) -> Workload:
     operands = []
     for value in (*block.arguments, *others):
         shape = static_shape(value.type)
-        index = tuple(Index((Term(len(axes) + i),)) for i in range(len(shape)))
+        index = tuple(QuasiAffine.of(len(axes) + i) for i in range(len(shape)))
         axes += [Axis(f"s{len(axes) + i}", extent, "sequential") for i, extent in enumerate(shape)]
         operands.append(Operand(f"in{len(operands)}", shape, _dtype(value.type), index))
-    own = tuple(Index((Term(i),)) for i in range(len(static_shape(result.type))))
+    own = tuple(QuasiAffine.of(i) for i in range(len(static_shape(result.type))))
     operands.append(Operand("out0", static_shape(result.type), _dtype(result.type), own, output=True))
     flops = sum(Attention.read(op).flops for op in walk(function, ATTENTION))
     elements = math.prod(static_shape(result.type))
@@ -287,7 +288,7 @@ class _Reader:
             for gathered in _gathered(s):
                 # One element per point, anywhere: as much as a tensor of the operation's own shape.
                 kept = [loop for loop in range(len(s.extents)) if names[loop] is not None]
-                index = tuple(Index((Term(names[loop]),)) for loop in kept)  # type: ignore[arg-type]
+                index = tuple(QuasiAffine.of(names[loop]) for loop in kept)  # type: ignore[arg-type]
                 shape = tuple(s.extents[loop] for loop in kept)
                 found[(gathered, s.op)] = Operand(f"in{len(found)}", shape, _dtype(gathered.type), index)
         sink, names = self.group[-1], self.names[-1]
@@ -312,12 +313,10 @@ class _Reader:
         for s, names in zip(self.group, self.names):
             read = []
             for value, map_ in zip(s.op.operands, s.maps):
-                index = tuple(_index(expr, names) for expr in map_.results)
+                index = _index_map(map_, names)
                 name = numbers.get((value, index)) or text.name(value)
                 read.append(f"{name}[{_written(index)}]" if name.startswith("%") else name)
-            results = dict.fromkeys(
-                _written([_index(expr, names) for expr in map_.results]) for map_ in s.maps[s.num_inputs :]
-            )
+            results = dict.fromkeys(_written(_index_map(map_, names)) for map_ in s.maps[s.num_inputs :])
             summed = {names[loop] for loop, kind in enumerate(s.kinds) if kind == "reduction"} - {None}
             where = "; ".join(results) + "".join(f", +a{axis}" for axis in sorted(summed))  # type: ignore[type-var]
             text.add(s.op, where, read)
@@ -382,11 +381,11 @@ def _as_given(read: Operand, padding: Padding) -> Operand:
     """What windows read of padding, as what is padded lies in memory: its dimensions, as long as the padding's."""
     loops = [a.loop for a in padding.along]
     shape = tuple(1 if loop is None else read.shape[loop] for loop in loops)
-    index = tuple(Index() if loop is None else read.index_map[loop] for loop in loops)
+    index = tuple(QuasiAffine() if loop is None else read.index_map[loop] for loop in loops)
     return replace(read, shape=shape, index_map=index)
 
 
-def _written(index: Sequence[Index]) -> str:
+def _written(index: Sequence[QuasiAffine[int]]) -> str:
     return ", ".join(i.text() for i in index)
 
 
@@ -420,42 +419,17 @@ def _operand(
     name: str, value: ir.Value, map_: ir.AffineMap, names: dict[int, int | None], output: bool = False
 ) -> Operand:
     shape = tuple(ir.ShapedType(value.type).shape)
-    index = tuple(_index(expr, names) for expr in map_.results)
+    index = _index_map(map_, names)
     return Operand(name, shape, _dtype(value.type), index, output)
 
 
-def _index(expr: ir.AffineExpr, names: dict[int, int | None]) -> Index:
-    """One dimension of an index map over axes; raises NoWorkload for what is no sum of scaled digits of loops."""
-    terms, offset = [], 0
-    pending = [(expr, 1)]
-    while pending:
-        part, scale = pending.pop(0)
-        if isinstance(part, ir.AffineConstantExpr):
-            offset += scale * part.value
-        elif isinstance(part, ir.AffineAddExpr):
-            pending = [(part.lhs, scale), (part.rhs, scale), *pending]
-        elif isinstance(part, ir.AffineMulExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
-            pending.insert(0, (part.lhs, scale * part.rhs.value))
-        else:
-            loop, divisor, modulus = _digit(part)
-            axis = names[loop]
-            if axis is not None:
-                terms.append(Term(axis, scale, divisor, modulus))
-    return Index(tuple(terms), offset)
-
-
-def _digit(expr: ir.AffineExpr) -> tuple[int, int, int]:
-    """(loop, divisor, modulus) of `loop`, `loop floordiv c`, `loop mod c` and `(loop floordiv c) mod d`."""
-    modulus = 0
-    part = expr
-    if isinstance(part, ir.AffineModExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
-        part, modulus = part.lhs, part.rhs.value
-    divisor = 1
-    if isinstance(part, ir.AffineFloorDivExpr) and isinstance(part.rhs, ir.AffineConstantExpr):
-        part, divisor = part.lhs, part.rhs.value
-    if not isinstance(part, ir.AffineDimExpr):
-        raise NoWorkload(f"the index `{expr}` is no sum of loops, their quotients and remainders")
-    return part.position, divisor, modulus
+def _index_map(map_: ir.AffineMap, names: dict[int, int | None]) -> tuple[QuasiAffine[int], ...]:
+    """An index map over axes; raises NoWorkload for what is not quasi-affine."""
+    loops = {loop: QuasiAffine() if axis is None else QuasiAffine.of(axis) for loop, axis in names.items()}
+    try:
+        return tuple(composed(expr, loops) for expr in map_.results)
+    except NotQuasiAffine as error:
+        raise NoWorkload(str(error)) from None
 
 
 def _movement(sink: ir.Operation) -> DispatchWorkload:
@@ -471,11 +445,11 @@ def _movement(sink: ir.Operation) -> DispatchWorkload:
     dimension = ir.IntegerAttr(sink.attributes["dim"]).value if sink.name == "tensor.concat" else None
     for number, source in enumerate(_sources(sink)):
         own = tuple(ir.ShapedType(source.type).shape)
-        index = tuple(Index((Term(i),), -low[i] - start[i]) for i in range(len(shape)))
+        index = tuple(QuasiAffine((Term(i),), -low[i] - start[i]) for i in range(len(shape)))
         operands.append(Operand(f"in{number}", own, _dtype(source.type), index))
         if dimension is not None:
             start[dimension] += own[dimension]
-    index = tuple(Index((Term(i),)) for i in range(len(shape)))
+    index = tuple(QuasiAffine.of(i) for i in range(len(shape)))
     operands.append(Operand("out0", shape, _dtype(sink.results[0].type), index, output=True))
     workload = Workload(sink.name.split(".")[1], axes, tuple(operands), flops_per_point=0.0)
     return DispatchWorkload(workload, tuple(range(len(shape))))

@@ -9,7 +9,7 @@ import click
 
 from tilewright.compiler.cli.compile import example_inputs
 from tilewright.compiler.cli.models import Loaded, load_model
-from tilewright.compiler.cli.tuning_display import Display, result_table
+from tilewright.compiler.cli.tuning_display import Display, choices_table, result_table
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
 from tilewright.compiler.terminal import console as new_console
@@ -92,14 +92,19 @@ def command(
     loaded = load_model(model)
     tuned = _tuned(loaded, target, options, inputs)
     console = new_console(stderr=True)
+    if tuned.choices.measured:
+        console.print(choices_table(tuned.choices))
     console.print(result_table(tuned.result))
     place = lock or Path(f"{Path(loaded.name.replace(':', '.')).name}.tune.lock")
     tuned.lock.write(place)
-    console.print(f"{place}: the schedules of {len(tuned.lock.dispatches)} kinds of work")
+    moved = f", and {len(tuned.choices.values)} choices" if tuned.choices.values else ""
+    console.print(f"{place}: the schedules of {len(tuned.lock.dispatches)} kinds of work{moved}")
     if html is not None:
         from tilewright.compiler.explain.tuning_page import page
 
-        html.write_text(page(loaded.name, tuned.lock.target.name, tuned.result), encoding="utf-8")
+        html.write_text(
+            page(loaded.name, tuned.lock.target.name, tuned.result, tuned.choices), encoding="utf-8"
+        )
         console.print(f"{html}: the curves")
     if output is not None:
         tuned.model.save(str(output))
@@ -124,5 +129,10 @@ def _tuned(loaded: Loaded, target: str, options: dict[str, Any], inputs: Path | 
         imported = driver.import_model(loaded.model, example_inputs(loaded, inputs))
     with Display(console, loaded.name, checked.get("budget"), checked.get("trials")) as display:
         return driver.tune_imported(
-            imported, target, checked, on_event=display.on_event, on_tasks=display.on_tasks
+            imported,
+            target,
+            checked,
+            on_event=display.on_event,
+            on_tasks=display.on_tasks,
+            on_move=display.on_move,
         )

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.compiler.explain.report import duration
-from tilewright.compiler.explain.tuning_page import slowest_first, totals
+from tilewright.compiler.explain.tuning_page import best_moves, slowest_first, totals
+from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
 from tilewright.compiler.tuning.search.search_task import SearchTask
 from tilewright.compiler.tuning.search.tune_result import TuneEvent, TuneResult
 
@@ -48,6 +49,7 @@ class Display:
         self._console, self._model, self._seconds, self._trials = console, model, seconds, trials
         self._rows: dict[str, _Row] = {}
         self._tried = 0
+        self._choosing = "making graphs of other choices"
         self._start = self._said = time.monotonic()
         self._live: Live | None = None
 
@@ -62,6 +64,13 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def on_move(self, move: Move, done: int, total: int) -> None:
+        """Told of every choice that was moved."""
+        self._choosing = f"choices: {done} of {total}, {move.text()} {_change(move)}"
+        if self._live is None and time.monotonic() - self._said > _SILENT_S:
+            self._said = time.monotonic()
+            self._console.print(self._choosing)
 
     def on_tasks(self, tasks: Sequence[SearchTask]) -> None:
         """Told once what is searched."""
@@ -100,6 +109,8 @@ class Display:
         return min(1.0, max(of_time, self._tried / self._trials if self._trials else 0.0))
 
     def _drawn(self) -> RenderableType:
+        if not self._rows:
+            return Text(f"tuning {self._model}: {self._choosing}")
         rows = sorted(self._rows.values(), key=lambda row: -row.total_us)
         total = sum(row.total_us for row in rows) or 1.0
         table = Table(title=f"tuning {self._model}", title_justify="left")
@@ -125,6 +136,29 @@ class Display:
             ProgressBar(total=1.0, completed=self._share(), width=40), f"{self._tried} trials, {self._left()}"
         )
         return Group(table, *more, line)
+
+
+def choices_table(result: ChoiceResult) -> Table:
+    """What moving choices was measured to bring, most first."""
+    taken = sum(move.is_taken for move in result.moves)
+    table = Table(
+        title=f"{len(result.measured)} of {len(result.moves)} choices measured in {duration(result.seconds * 1e6)}: "
+        f"{taken} moved",
+        title_justify="left",
+    )
+    table.add_column("choice", overflow="fold")
+    for column in ("instead of", "before", "after", "taken"):
+        table.add_column(column, justify="right", overflow="fold")
+    for move in best_moves(result)[:_SHOWN]:
+        before, after = move.us or (math.inf, math.inf)
+        instead = ", ".join(map(str, move.before.values()))
+        table.add_row(move.text(), instead, _us(before), _us(after), "yes" if move.is_taken else "")
+    return table
+
+
+def _change(move: Move) -> str:
+    """What a move was measured to change, in short."""
+    return move.why if move.us is None else f"{_us(move.us[0])} -> {_us(move.us[1])}"
 
 
 def result_table(result: TuneResult) -> Table:

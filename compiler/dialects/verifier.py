@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from functools import lru_cache
 
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import PassError
@@ -82,30 +83,42 @@ def verify(op: ir.Operation) -> None:
 
 def _function(function: ir.Operation) -> None:
     for name in function.attributes:
+        if not name.startswith(PREFIX):
+            continue
+        attribute = function.attributes[name]
+        if (name, attribute) in _right:
+            continue
         if name == schedule_attribute.ATTRIBUTE:
-            _check_schedule(function)
-        elif name.startswith(PREFIX):
-            _check(function, "", name, function.attributes[name], _FUNCTION, (schedule_attribute.ATTRIBUTE,))
+            schedule_attribute.read(function)
+        else:
+            _check(function, "", name, attribute, _FUNCTION, (schedule_attribute.ATTRIBUTE,))
+        _remember(name, attribute)
     if "arg_attrs" in function.attributes:
-        for number, attributes in enumerate(function.attributes["arg_attrs"]):
-            for named in ir.DictAttr(attributes):
-                if named.name.startswith(PREFIX):
-                    _check(function, f"argument {number}: ", named.name, named.attr, _ARGUMENT)
+        attribute = function.attributes["arg_attrs"]
+        if ("arg_attrs", attribute) not in _right:
+            for number, attributes in enumerate(attribute):
+                for named in ir.DictAttr(attributes):
+                    if named.name.startswith(PREFIX):
+                        _check(function, f"argument {number}: ", named.name, named.attr, _ARGUMENT)
+            _remember("arg_attrs", attribute)
 
 
-_read: set[ir.Attribute] = set()
-"""Schedules that were read before: the attributes stay while passes rewrite what they stand on."""
-_MOST_READ = 4096
+_right: set[tuple[str, ir.Attribute]] = set()
+"""Attributes of functions that were right before: they stay while passes rewrite what they stand on."""
+_MOST_RIGHT = 16384
 
 
-def _check_schedule(function: ir.Operation) -> None:
-    attribute = function.attributes[schedule_attribute.ATTRIBUTE]
-    if attribute in _read:
-        return
-    schedule_attribute.read(function)
-    if len(_read) >= _MOST_READ:
-        _read.clear()
-    _read.add(attribute)
+def _remember(name: str, attribute: ir.Attribute) -> None:
+    if len(_right) >= _MOST_RIGHT:
+        _right.clear()
+    _right.add((name, attribute))
+
+
+@lru_cache(maxsize=1024)
+def _slip_of(name: str, names: tuple[str, ...]) -> str | None:
+    """The one of `names` that an unknown one looks like a slip of."""
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.92)
+    return close[0] if close else None
 
 
 def _check(
@@ -119,12 +132,9 @@ def _check(
     check = known.get(name.removeprefix(PREFIX))
     if check is None:
         # Other names are somebody's own, unless they look like a slip.
-        names = [*(f"{PREFIX}{key}" for key in known), *others]
-        close = difflib.get_close_matches(name, names, n=1, cutoff=0.92)
-        if close:
-            raise PassError(
-                f"{where}unknown attribute `{name}`; did you mean `{close[0]}`?", function.location
-            )
+        meant = _slip_of(name, (*(f"{PREFIX}{key}" for key in known), *others))
+        if meant:
+            raise PassError(f"{where}unknown attribute `{name}`; did you mean `{meant}`?", function.location)
         return
     holds, expected = check
     if not holds(attribute):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.explain.page import page_environment
+from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
 from tilewright.compiler.tuning.search.tune_result import TaskResult, TuneResult
 
 _WIDTH, _HEIGHT = 420.0, 150.0
@@ -95,7 +96,12 @@ def _ticks(low: float, high: float) -> Sequence[float]:
     return (low, math.sqrt(low * high), high) if high > 1.05 * low else (low,)
 
 
-def page(model: str, target: str, result: TuneResult) -> str:
+def best_moves(choices: ChoiceResult) -> list[Move]:
+    """The moves of choices that were measured, those that save most first."""
+    return sorted(choices.measured, key=lambda move: -move.gain_us)
+
+
+def page(model: str, target: str, result: TuneResult, choices: ChoiceResult | None = None) -> str:
     """The whole page as text, which loads nothing from anywhere. Raises TilewrightError without jinja2."""
     before, after = totals(result)
     tasks = [
@@ -105,5 +111,14 @@ def page(model: str, target: str, result: TuneResult) -> str:
     return (
         page_environment()
         .get_template("tuning.html.jinja")
-        .render(model=model, target=target, result=result, tasks=tasks, before=before, after=after)
+        .render(
+            model=model,
+            target=target,
+            result=result,
+            tasks=tasks,
+            before=before,
+            after=after,
+            choices=choices,
+            moves=best_moves(choices) if choices else [],
+        )
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.nouns.quasi_affine import QuasiAffine, boundaries, linear, parts
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, boundaries, parts, strides
 
 GROUPS = ("batch", "m", "n", "k")
 
@@ -43,30 +43,34 @@ class ProductLoops:
     swapped: bool
 
 
-def flat(index: Sequence[QuasiAffine], strides: Sequence[int]) -> QuasiAffine:
-    """Where an element lies, in elements, by its place along every dimension."""
-    total = QuasiAffine()
-    for position, stride in zip(index, strides):
+def flat(index: Sequence[QuasiAffine[int]], steps: Sequence[int]) -> QuasiAffine[int]:
+    """Where an element lies, in elements, by its place along every dimension and the elements between neighbours there."""
+    total: QuasiAffine[int] = QuasiAffine()
+    for position, stride in zip(index, steps):
         total += position.scaled(stride)
     return total
 
 
 def product_loops(
-    totals: Sequence[QuasiAffine], buffers: Sequence[int], extents: Sequence[int], parallel: int, result: int
+    totals: Sequence[QuasiAffine[int]],
+    buffers: Sequence[int],
+    extents: Sequence[int],
+    is_sum: Sequence[bool],
+    result: int,
 ) -> ProductLoops:
-    """The product of the accesses 0 and 1, at places `totals` of their buffers, over loops of which `parallel` are the result's.
+    """The product of the accesses 0 and 1, at places `totals` of their buffers, over loops of which some are summed up.
 
-    Columns are what the access `result` is contiguous along. Raises NotLinear for loops that indices cut at odd places,
+    Columns are what the access `result` is contiguous along. Raises NotQuasiAffine for loops that indices cut at odd places,
     NoProduct for what is none.
     """
     cuts = boundaries(totals, extents)
     sizes = [size for own, extent in zip(cuts, extents) for size in parts(own, extent)]
-    is_sum = [i >= parallel for i, own in enumerate(cuts) for _ in range(len(own) + 1)]
-    accesses = []
-    for buffer, total in zip(buffers, totals):
-        strides, offset = linear(total, cuts, extents)
-        accesses.append(Access(buffer, tuple(strides), offset))
-    groups = _groups(sizes, is_sum, accesses)
+    summed = [own for own, cut in zip(is_sum, cuts) for _ in range(len(cut) + 1)]
+    accesses = [
+        Access(buffer, tuple(strides(total, cuts, extents)), total.offset)
+        for buffer, total in zip(buffers, totals)
+    ]
+    groups = _groups(sizes, summed, accesses)
     written = accesses[result].strides
     swapped = _swaps(sizes, groups, written)
     if swapped:

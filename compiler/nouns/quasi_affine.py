@@ -1,126 +1,270 @@
-"""Quasi-affine indices, sums of digits of loops, and the split of loops that makes every one of them linear.
+"""Quasi-affine indices: sums of quotients and remainders of variables, which are loops, axes or numbers of points.
 
-d3 floordiv 32, d3 mod 32   with d3 in [0, 128)   =>   d3 = 32 * outer + inner, outer in [0, 4), inner in [0, 32)
+    d0 * 64 + d1 floordiv 4 mod 8 + 3    =>    QuasiAffine((Term(0, 64), Term(1, 1, 4, 8)), 3)
+
+Sums and what is made of them keep their terms in one order, so that indices that are equal are written alike. What
+depends on how far a variable runs (bounds, some quotients) is told its range: [low, high], both included, and what
+its values are multiples of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from tilewright.compiler.nouns.workload import Index
+import numpy as np
+
+V = TypeVar("V", bound=Hashable)
+W = TypeVar("W", bound=Hashable)
 
 
-class NotLinear(Exception):
-    """A position is no sum of digits of loops; the message shows it."""
+class NotQuasiAffine(Exception):
+    """An index is no sum of quotients and remainders of variables; the message shows it."""
 
 
-@dataclass(frozen=True)
-class Digit:
-    """`scale * ((loop floordiv divisor) mod modulus)`; modulus 0 takes no remainder."""
+class Range(NamedTuple):
+    """The values of a variable: `low` to `high`, all of them multiples of `multiple`."""
 
-    loop: int
+    low: int
+    high: int
+    multiple: int = 1
+
+
+@dataclass(frozen=True, order=True)
+class Term(Generic[V]):
+    """`scale * ((variable floordiv divisor) mod modulus)`; modulus 0 takes no remainder."""
+
+    variable: V
     scale: int = 1
     divisor: int = 1
     modulus: int = 0
 
+    def takes_remainder(self, of: Range) -> bool:
+        """Whether the modulus changes any value."""
+        low, high = of.low // self.divisor, of.high // self.divisor
+        return bool(self.modulus) and not 0 <= low <= high < self.modulus
+
+    def range(self, of: Range) -> Range:
+        """The range of the term for a variable of range `of`."""
+        low, high = of.low // self.divisor, of.high // self.divisor
+        multiple = 1 if of.multiple % self.divisor else of.multiple // self.divisor
+        if self.takes_remainder(of):
+            multiple = math.gcd(multiple, self.modulus)
+            is_one_turn = low // self.modulus == high // self.modulus
+            low, high = (low % self.modulus, high % self.modulus) if is_one_turn else (0, self.modulus - 1)
+        ends = sorted((self.scale * low, self.scale * high))
+        return Range(ends[0], ends[1], abs(self.scale) * multiple)
+
 
 @dataclass(frozen=True)
-class QuasiAffine:
-    """A quasi-affine index: `offset` plus a sum of digits."""
+class QuasiAffine(Generic[V]):
+    """`offset` plus a sum of terms; without terms it is a constant."""
 
-    digits: tuple[Digit, ...] = ()
+    terms: tuple[Term[V], ...] = ()
     offset: int = 0
 
     @classmethod
-    def of_loop(cls, loop: int) -> QuasiAffine:
-        return cls((Digit(loop),))
+    def summed(cls, terms: Iterable[Term[V]], offset: int = 0) -> QuasiAffine[V]:
+        """The sum of terms, equal ones counted together, ascending by variable and divisor."""
+        total: dict[tuple[V, int, int], Term[V]] = {}
+        for t in terms:
+            if t.modulus != 1:
+                digit = t.variable, t.divisor, t.modulus
+                known = total.get(digit)
+                total[digit] = t if known is None else replace(known, scale=known.scale + t.scale)
+        kept = [term for term in total.values() if term.scale]
+        if len(kept) > 1:
+            kept.sort(key=_place)
+        return cls(tuple(kept), offset)
 
     @classmethod
-    def of_index(cls, index: Index, stride: int = 1) -> QuasiAffine:
-        """One dimension of an operand's index map, in elements of so many to a step; loops are the workload's axes."""
-        digits = tuple(Digit(t.axis, t.scale, t.divisor, t.modulus) for t in index.terms)
-        return cls(digits, index.offset).scaled(stride)
+    def of(cls, variable: V) -> QuasiAffine[V]:
+        """A variable as it stands."""
+        return cls((Term(variable),))
 
     @property
-    def plain_loop(self) -> int | None:
-        """The loop that this is, where it is one as it stands."""
-        if self.offset or len(self.digits) != 1:
+    def is_constant(self) -> bool:
+        return not self.terms
+
+    @property
+    def plain(self) -> V | None:
+        """The variable that this is, where it is one as it stands."""
+        if self.offset or len(self.terms) != 1:
             return None
-        (digit,) = self.digits
-        return digit.loop if digit == Digit(digit.loop) else None
+        (term,) = self.terms
+        return term.variable if term == Term(term.variable) else None
 
-    def __add__(self, other: QuasiAffine) -> QuasiAffine:
-        return QuasiAffine(self.digits + other.digits, self.offset + other.offset)
+    @property
+    def variables(self) -> tuple[V, ...]:
+        """The variables that it depends on, each once."""
+        return tuple(dict.fromkeys(term.variable for term in self.terms))
 
-    def scaled(self, factor: int) -> QuasiAffine:
-        digits = tuple(Digit(d.loop, d.scale * factor, d.divisor, d.modulus) for d in self.digits)
-        return QuasiAffine(digits if factor else (), self.offset * factor)
+    def __add__(self, other: QuasiAffine[V]) -> QuasiAffine[V]:
+        if not other.terms:
+            return self.shifted(other.offset)
+        if not self.terms:
+            return other.shifted(self.offset)
+        return QuasiAffine.summed((*self.terms, *other.terms), self.offset + other.offset)
 
-    def quotient(self, divisor: int) -> QuasiAffine:
-        """`self floordiv divisor`, of a lone digit or a constant."""
-        if not self.digits:
-            return QuasiAffine((), self.offset // divisor)
-        digit = self._lone()
-        if digit.modulus and digit.modulus % divisor:
-            raise NotLinear(f"a quotient by {divisor} of a remainder by {digit.modulus}")
-        return QuasiAffine((Digit(digit.loop, 1, digit.divisor * divisor, digit.modulus // divisor),))
+    def __sub__(self, other: QuasiAffine[V]) -> QuasiAffine[V]:
+        return self + other.scaled(-1)
 
-    def remainder(self, modulus: int) -> QuasiAffine:
-        """`self mod modulus`, of a lone digit or a constant."""
-        if not self.digits:
-            return QuasiAffine((), self.offset % modulus)
-        digit = self._lone()
-        if digit.modulus and digit.modulus % modulus:
-            raise NotLinear(f"a remainder by {modulus} of a remainder by {digit.modulus}")
-        return QuasiAffine((Digit(digit.loop, 1, digit.divisor, modulus),))
+    def scaled(self, factor: int) -> QuasiAffine[V]:
+        if not factor:
+            return QuasiAffine()
+        return QuasiAffine(
+            tuple(Term(t.variable, t.scale * factor, t.divisor, t.modulus) for t in self.terms),
+            self.offset * factor,
+        )
 
-    def _lone(self) -> Digit:
-        if self.offset or len(self.digits) != 1 or self.digits[0].scale != 1:
-            raise NotLinear("a quotient or remainder of a sum of loops")
-        return self.digits[0]
+    def shifted(self, offset: int) -> QuasiAffine[V]:
+        return QuasiAffine(self.terms, self.offset + offset) if offset else self
+
+    def scale_of(self, variable: V) -> int:
+        """The scale of a variable that is neither divided nor taken a remainder of; 0 where it is not there."""
+        return sum(t.scale for t in self.terms if t == Term(variable, t.scale))
+
+    def evaluate(self, values: Callable[[V], Any]) -> Any:
+        """The value where variables have `values`: integers, or arrays of one shape."""
+        return self.offset + sum(
+            t.scale * (values(t.variable) // t.divisor % t.modulus)
+            if t.modulus
+            else t.scale * (values(t.variable) // t.divisor)
+            for t in self.terms
+        )
+
+    def range(self, ranges: Callable[[V], Range]) -> Range:
+        """Bounds of all its values, and what all of them are multiples of: 0 for the number 0.
+
+        No value lies outside of the bounds; whether all of them are taken is not said.
+        """
+        low, high, multiple = self.offset, self.offset, abs(self.offset)
+        for term in self.terms:
+            own = term.range(ranges(term.variable))
+            low, high, multiple = low + own.low, high + own.high, math.gcd(multiple, own.multiple)
+        return Range(low, high, multiple)
+
+    def divided(
+        self, divisor: int, ranges: Callable[[V], Range] | None = None
+    ) -> tuple[QuasiAffine[V], QuasiAffine[V]] | None:
+        """`self floordiv divisor` and `self mod divisor`; None where they are no such sums.
+
+        Without `ranges`, only what holds for all values of the variables is found.
+        """
+        if divisor < 1:
+            return None
+        own = self.merged()
+        whole = tuple(replace(t, scale=t.scale // divisor) for t in own.terms if t.scale % divisor == 0)
+        rest = QuasiAffine(tuple(t for t in own.terms if t.scale % divisor), own.offset % divisor)
+        if rest.is_constant:
+            return QuasiAffine(whole, own.offset // divisor), rest
+        if ranges is not None:
+            low, high, _ = rest.range(ranges)
+            if low >= 0 and high < divisor:
+                return QuasiAffine(whole, own.offset // divisor), rest
+        if not own.offset and len(own.terms) == 1 and own.terms[0].scale == 1:
+            (term,) = own.terms
+            if term.modulus % divisor == 0:
+                high = replace(term, divisor=term.divisor * divisor, modulus=term.modulus // divisor)
+                return QuasiAffine.summed([high]), QuasiAffine.summed([replace(term, modulus=divisor)])
+        return None
+
+    def merged(self) -> QuasiAffine[V]:
+        """Remainders and the quotients above them written as one term where they move together: i mod 4 + 4 (i div 4)."""
+        if len(self.terms) < 2:
+            return self
+        merged: list[Term[V]] = []
+        for term in self.terms:  # ascending divisors of one variable
+            if merged and (inner := merged[-1]).variable == term.variable and inner.modulus:
+                size = inner.modulus
+                if term.divisor == inner.divisor * size and term.scale == inner.scale * size:
+                    merged[-1] = replace(inner, modulus=size * term.modulus)
+                    continue
+            merged.append(term)
+        return self if len(merged) == len(self.terms) else QuasiAffine.summed(merged, self.offset)
+
+    def substituted(self, values: Callable[[V], QuasiAffine[W]]) -> QuasiAffine[W]:
+        """The index with `values` in place of variables; raises NotQuasiAffine where that is none."""
+        total: QuasiAffine[W] = QuasiAffine((), self.offset)
+        for term in self.terms:
+            own = values(term.variable)
+            for size, part in ((term.divisor, 0), (term.modulus, 1)):
+                found = own.divided(size) if size else (own, own)
+                if found is None:
+                    raise NotQuasiAffine(f"a {('quotient', 'remainder')[part]} by {size} of `{own.text()}`")
+                own = found[part]
+            total += own.scaled(term.scale)
+        return total
+
+    def spans(self, tiles: np.ndarray) -> np.ndarray:
+        """How many consecutive values it takes over `tiles` [n, variables] of variables 0, 1, ...: [n].
+
+        A tile is taken to start at a multiple of itself, so that blocks of a packed dimension are covered once.
+        """
+        total = np.ones(len(tiles), dtype=np.int64)
+        for term in self.terms:
+            steps = -(-tiles[:, term.variable] // term.divisor)  # type: ignore[index]
+            if term.modulus:
+                steps = np.minimum(steps, term.modulus)
+            total += abs(term.scale) * (steps - 1)
+        return total
+
+    def text(self) -> str:
+        """`a0 * 2 + a3 floordiv 4 mod 8 + 1`."""
+        parts = []
+        for t in self.terms:
+            part = f"a{t.variable}" + (f" floordiv {t.divisor}" if t.divisor != 1 else "")
+            part += f" mod {t.modulus}" if t.modulus else ""
+            parts.append(f"{part} * {t.scale}" if t.scale != 1 else part)
+        return " + ".join([*parts, *([str(self.offset)] if self.offset or not parts else [])])
 
 
-def boundaries(sums: Sequence[QuasiAffine], extents: Sequence[int]) -> list[list[int]]:
-    """For every loop the sizes at which it has to be split, ascending; raises NotLinear where they do not nest."""
+def _place(term: Term[Any]) -> tuple[Any, ...]:
+    # Variables of several classes do not compare with each other.
+    return type(term.variable).__name__, term.variable, term.divisor, term.modulus
+
+
+def boundaries(indices: Iterable[QuasiAffine[int]], extents: Sequence[int]) -> list[list[int]]:
+    """For every loop the sizes at which it has to be cut for `indices` to be linear in its parts, ascending.
+
+    d3 floordiv 32, d3 mod 32   with d3 in [0, 128)   =>   cut at 32: d3 = 32 * outer + inner
+
+    Raises NotQuasiAffine where the sizes do not divide each other.
+    """
     found: list[set[int]] = [set() for _ in extents]
-    for total in sums:
-        for digit in total.digits:
-            found[digit.loop] |= {digit.divisor, digit.divisor * digit.modulus}
+    for index in indices:
+        for term in index.terms:
+            found[term.variable] |= {term.divisor, term.divisor * term.modulus}
     result = []
     for sizes, extent in zip(found, extents):
         inner = sorted(size for size in sizes if 1 < size < extent)
         chain = [1, *inner, extent]
         if any(b % a for a, b in pairwise(chain)):
-            raise NotLinear(f"a loop of {extent} steps is cut at {', '.join(map(str, inner))}")
+            raise NotQuasiAffine(f"a loop of {extent} steps is cut at {', '.join(map(str, inner))}")
         result.append(inner)
     return result
 
 
-def linear(
-    total: QuasiAffine, cuts: Sequence[Sequence[int]], extents: Sequence[int]
-) -> tuple[list[int], int]:
-    """(stride of every part of every loop, offset) once loop l is cut at `cuts[l]`; a loop's parts are outermost first."""
-    strides: list[int] = []
+def strides(index: QuasiAffine[int], cuts: Sequence[Sequence[int]], extents: Sequence[int]) -> list[int]:
+    """The stride of every part of every loop, outermost first, once loop i is cut at `cuts[i]` (see `boundaries`)."""
+    result: list[int] = []
     for loop, (sizes, extent) in enumerate(zip(cuts, extents)):
         inner = [1, *sizes]
         own = [0] * len(inner)
-        for digit in total.digits:
-            if digit.loop != loop:
+        for term in index.terms:
+            if term.variable != loop:
                 continue
-            end = min(digit.divisor * digit.modulus, extent) if digit.modulus else extent
+            end = min(term.divisor * term.modulus, extent) if term.modulus else extent
             for i, size in enumerate(inner):
-                if digit.divisor <= size < end:
-                    own[i] += digit.scale * (size // digit.divisor)
-        strides += reversed(own)
-    return strides, total.offset
+                if term.divisor <= size < end:
+                    own[i] += term.scale * (size // term.divisor)
+        result += reversed(own)
+    return result
 
 
 def parts(cuts: Sequence[int], extent: int) -> list[int]:
     """Extents of the parts of a loop, outermost first."""
-    chain = [1, *cuts, extent]
-    sizes = [b // a for a, b in pairwise(chain)]
-    assert math.prod(sizes) == extent
-    return sizes[::-1]
+    return [b // a for a, b in pairwise([1, *cuts, extent])][::-1]

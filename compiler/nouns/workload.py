@@ -19,6 +19,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+
 Kind = Literal["parallel", "reduction", "sequential"]
 """Steps of a sequential axis depend on each other, as in scans and sorts, or on data: it is never cut."""
 
@@ -39,48 +41,8 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Term:
-    """`scale * ((i // divisor) % modulus)` of the loop variable `i` of one axis; modulus 0 takes no remainder."""
-
-    axis: int
-    scale: int = 1
-    divisor: int = 1
-    modulus: int = 0
-
-
-@dataclass(frozen=True)
-class Index:
-    """One dimension of an operand's index map: a sum of terms; no terms index a constant position."""
-
-    terms: tuple[Term, ...] = ()
-    offset: int = 0
-
-    def text(self) -> str:
-        """`a0 * 2 + a3 floordiv 4 mod 8 + 1`."""
-        parts = []
-        for t in self.terms:
-            part = f"a{t.axis}" + (f" floordiv {t.divisor}" if t.divisor != 1 else "")
-            part += f" mod {t.modulus}" if t.modulus else ""
-            parts.append(f"{part} * {t.scale}" if t.scale != 1 else part)
-        return " + ".join([*parts, *([str(self.offset)] if self.offset or not parts else [])])
-
-    def spans(self, tiles: np.ndarray) -> np.ndarray:
-        """How many consecutive positions the dimension covers for `tiles` [n, axes]: [n], before clipping to the shape.
-
-        A tile is taken to start at a multiple of itself, so that blocks of a packed dimension are covered once.
-        """
-        total = np.ones(len(tiles), dtype=np.int64)
-        for term in self.terms:
-            steps = -(-tiles[:, term.axis] // term.divisor)
-            if term.modulus:
-                steps = np.minimum(steps, term.modulus)
-            total += abs(term.scale) * (steps - 1)
-        return total
-
-
-@dataclass(frozen=True)
 class Operand:
-    """A tensor that the workload reads, or the one that it writes; `index_map` has one `Index` per dimension.
+    """A tensor that the workload reads, or the one that it writes; `index_map` has a quasi-affine index of axes per dimension.
 
     `strides` are those of its dimensions in elements where it lies inside of a larger tensor, () where it is dense.
     """
@@ -88,7 +50,7 @@ class Operand:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    index_map: tuple[Index, ...]
+    index_map: tuple[QuasiAffine[int], ...]
     output: bool = False
     strides: tuple[int, ...] = ()
 
@@ -107,7 +69,7 @@ class Operand:
     @cached_property
     def axes(self) -> frozenset[int]:
         """The axes that the operand moves along."""
-        return frozenset(term.axis for index in self.index_map for term in index.terms)
+        return frozenset(term.variable for index in self.index_map for term in index.terms)
 
     def tile_shape(self, tiles: np.ndarray) -> np.ndarray:
         """The data tiles that computing `tiles` [n, axes] touches: [n, rank] elements."""
@@ -202,7 +164,7 @@ class Workload:
                     "shape": o.shape,
                     "dtype": o.dtype,
                     "index": [
-                        [[[t.axis, t.scale, t.divisor, t.modulus] for t in index.terms], index.offset]
+                        [[[t.variable, t.scale, t.divisor, t.modulus] for t in index.terms], index.offset]
                         for index in o.index_map
                     ],
                     "output": o.output,
@@ -282,10 +244,10 @@ def _parse_operand(number: int, entry: object) -> Operand:
     return Operand(name, sizes["shape"], entry["dtype"], index_map, entry["output"], sizes["strides"])
 
 
-def _parse_index(entry: object) -> Index:
+def _parse_index(entry: object) -> QuasiAffine[int]:
     match entry:
         case [list() as terms, int() as offset] if all(_is_term(term) for term in terms):
-            return Index(tuple(Term(*term) for term in terms), offset)
+            return QuasiAffine(tuple(Term(*term) for term in terms), offset)
     raise ValueError(f"operands.index: terms [axis, scale, divisor, modulus] and an offset, found {entry}")
 
 

@@ -28,6 +28,11 @@ def path_of(name: str) -> Path:
     return _FOLDER / _names()[name] / f"{name.replace('-', '_')}.py"
 
 
+def folder_of(name: str) -> str | None:
+    """The folder of `compiler/passes` that a pass of ours is in; None for those of plugins."""
+    return _names().get(name)
+
+
 @cache
 def _names() -> dict[str, str]:
     """The folder of every pass."""

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from tilewright.compiler.tuning.search.search_task import Device, Outcome
 from tilewright.compiler.tuning.search.strategies import strategy_named
 from tilewright.compiler.tuning.search.tune_result import OnEvent, TaskResult, TuneEvent, TuneResult
 from tilewright.compiler.tuning.search.tuner import tune
+from tilewright.runtime.settings import num_threads
 
 MakeDevice = Callable[[Target, MeasureOptions], Device]
 
@@ -62,6 +64,21 @@ class SearchOptions:
     bitwise: bool = False
     resume: bool = False
     threads: int = 1
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> SearchOptions:
+        """The search that checked options of a compilation ask for, on as many threads as a model runs with."""
+        return cls(
+            seconds=options.get("budget"),
+            trials=options.get("trials"),
+            patience=options.get("patience"),
+            strategy=options.get("strategy", ""),
+            cost_model=options.get("cost_model", ""),
+            seed=options.get("seed", 0),
+            bitwise=options.get("bitwise", False),
+            resume=options.get("resume", False),
+            threads=num_threads(),
+        )
 
     def strategy_for(self, target: Target) -> str:
         """The strategy's name."""

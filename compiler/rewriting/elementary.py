@@ -64,11 +64,13 @@ ERFC = (
 )  # fmt: skip
 """(1 + 2 x) e^(x²) erfc(x) in (x - 2) / (x + 2) on 0 <= x <= 10.25; 2^-32."""
 TANH = (
-    (0.9999999990508562, 0.13785366346410832, 0.004008511984265138, 3.158913029135185e-05, 5.0762466252828506e-08),
-    (1.0, 0.4711869875062974, 0.02773752296277361, 0.00042074130410906766,
-     1.6174907748850715e-06, 7.374484194685453e-10),
-)  # fmt: skip
-"""tanh(x) / x as a quotient in x² on |x| <= 9.02; 2^-30."""
+    -0.3333328194177313,
+    0.13331442191804818,
+    -0.053739714553972,
+    0.0206390854948943,
+    -0.00570498501332432,
+)
+"""(tanh(x) - x) / x³ in x² on |x| <= 0.625; 2^-27."""
 ATAN = (
     -0.3333329908905331, 0.19998548281590872, -0.14264241646145515, 0.10952185568905917, -0.08403449646275878,
     0.05795758057993714, -0.03117783164925594, 0.010914597471967376, -0.0017936197170928814,
@@ -236,8 +238,13 @@ def _quotient(x: Number, limit: float, coefficients: tuple[tuple[float, ...], tu
 
 
 def tanh(x: Number) -> Number:
-    """The hyperbolic tangent within 5.5 ulp, which is 3.3e-7 near its limits."""
-    return _quotient(x, 9.02, TANH)
+    """The hyperbolic tangent within 1.4 ulp; below 0.625 as exact as x is, so that x - tanh(x) keeps what it can."""
+    size = absolute(x)
+    square = size * size
+    small = fma(size * square, polynomial(square, TANH), size)
+    n, r, tail = _exp_reduced(at_most(size, 10.0) * 2.0, EXP)
+    large = 1.0 - 2.0 / (fma(1.0 + (r + tail), _power_of_two(n), 1.0))
+    return copysign(select(size < 0.625, small, large), x)
 
 
 def erf(x: Number) -> Number:

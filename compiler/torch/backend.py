@@ -5,16 +5,21 @@ torch.compile(model, backend="tilewright", options={"target": "cuda", "opt": "O1
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch._dynamo
-from torch.fx import Graph, GraphModule
+from torch._dynamo.exc import TorchDynamoException
+from torch.fx import Graph, GraphModule, Node
 from torch.utils.checkpoint import CheckpointPolicy
 
+from tilewright.compiler.errors import TilewrightError, UnsupportedOperator
 from tilewright.compiler.importers.torch.decompositions import decomposition_table
 from tilewright.compiler.importers.torch.functions import replace_functions
+from tilewright.compiler.importers.torch.lowering import location
+from tilewright.compiler.torch import fallback
 from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.partition import Parameters, build
 from tilewright.compiler.torch.random import drawn_apart
@@ -52,7 +57,34 @@ def tilewright_backend(
         decompositions=decomposition_table(),
         partition_fn=_partition,
     )
-    return compiled(graph_module, example_inputs)
+    try:
+        return compiled(graph_module, example_inputs)
+    except (TilewrightError, TorchDynamoException):
+        raise
+    except Exception as error:  # AOTAutograd has no functional form of every program that eager PyTorch runs
+        if settings.strict:
+            raise
+        return _untraced(graph_module, error)
+
+
+def _untraced(module: GraphModule, error: Exception) -> Callable[..., Any]:
+    """The captured graph in eager PyTorch, gradients included; every operator counted as a fallback."""
+    reason = " ".join(
+        f"AOTAutograd cannot trace its graph: {type(error).__name__}: {str(error) or 'no reason'}".split()
+    )[:400]
+    nodes = [node for node in module.graph.nodes if node.op.startswith("call_")]
+    computing = [node for node in nodes if node.target is not operator.getitem]
+    fallback.warn(UnsupportedOperator(_called(node), reason, location(node)) for node in computing)
+
+    def run(*arguments: Any) -> Any:
+        fallback.count(len(computing))
+        return module(*arguments)
+
+    return run
+
+
+def _called(node: Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
 def _partition(joint: GraphModule, *args: Any, **kwargs: Any) -> Any:

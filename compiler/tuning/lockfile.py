@@ -1,6 +1,7 @@
-"""A lockfile: the schedules that tuning chose for one model, from which the same code is compiled anywhere.
+"""A lockfile: the choices and schedules that tuning found for one model, from which the same code is compiled anywhere.
 
     {"kind": "tilewright-lock", "version": 1, "compiler": "…", "target": {…},
+     "choices": {"conv2d_3.algorithm": "direct"},
      "dispatches": {KEY: {"name": "matmul_512x512x512", "schedule": {…}, "us": 812.5, "constructed_us": 901.0}, …}}
 
 It holds the whole target, since what was measured of a machine decides layouts and fusion as well: compiled from the lock, a
@@ -12,17 +13,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.errors import LockError, RecordError
+from tilewright.compiler.errors import LockError, RecordError, ScheduleError
+from tilewright.compiler.nouns.choices import Choices, Value
 from tilewright.compiler.nouns.record import is_digest, parse_object
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.targets.target import Target, TargetDataError
 
-KIND, VERSION = "tilewright-lock", 1
-_FIELDS = {"kind", "version", "compiler", "target", "dispatches"}
+KIND, VERSION = "tilewright-lock", 2
+_FIELDS = {"kind", "version", "compiler", "target", "choices", "dispatches"}
 _OF_A_DISPATCH = {"name", "schedule", "us", "constructed_us"}
 
 
@@ -41,11 +43,15 @@ class Locked:
 
 @dataclass(frozen=True)
 class Lock:
-    """What one model was tuned to, by the keys of workloads; everything raises LockError for a file that is none."""
+    """What one model was tuned to: choices by name, schedules by the keys of workloads.
+
+    Everything raises LockError for a file that is none.
+    """
 
     target: Target
     compiler: str
     dispatches: Mapping[str, Locked]
+    choices: Mapping[str, Value] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """JSON with sorted keys: the same text for equal locks."""
@@ -63,6 +69,7 @@ class Lock:
             "version": VERSION,
             "compiler": self.compiler,
             "target": self.target.to_json(),
+            "choices": dict(self.choices),
             "dispatches": dispatches,
         }
         return json.dumps(values, sort_keys=True, indent=1, allow_nan=False) + "\n"
@@ -104,7 +111,13 @@ def _parse(values: dict[str, Any]) -> Lock:
     if not isinstance(values["dispatches"], dict):
         raise LockError(f"dispatches: expected a dictionary, found `{values['dispatches']!r:.40}`")
     dispatches = {key: _dispatch(key, entry) for key, entry in values["dispatches"].items()}
-    return Lock(Target.from_json(values["target"]), values["compiler"], dispatches)
+    if not isinstance(values["choices"], dict):
+        raise LockError(f"choices: expected a dictionary, found `{values['choices']!r:.40}`")
+    try:
+        choices = Choices.of(values["choices"]).values
+    except ScheduleError as error:
+        raise LockError(str(error)) from None
+    return Lock(Target.from_json(values["target"]), values["compiler"], dispatches, choices)
 
 
 def _dispatch(key: str, entry: Any) -> Locked:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 
 
-def _index(*terms: tuple[int, int] | int) -> Index:
-    return Index(tuple(Term(t) if isinstance(t, int) else Term(*t) for t in terms))
+def _index(*terms: tuple[int, int] | int) -> QuasiAffine[int]:
+    return QuasiAffine(tuple(Term(t) if isinstance(t, int) else Term(*t) for t in terms))
 
 
 def _plain(name: str, shape: Sequence[int], dtype: str, axes: Sequence[int], output: bool = False) -> Operand:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from tilewright.compiler import debug
 from tilewright.compiler.codegen import lower_cpu as lower
-from tilewright.compiler.codegen import lower_gpu as gpu
 from tilewright.compiler.codegen.machine_code import assembly, emit_object
+from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.ir import context, functions, ir
 from tilewright.compiler.ir import run_upstream as run_passes
 from tilewright.compiler.pipeline import registry
@@ -16,10 +16,16 @@ from tilewright.compiler.targets.target import Target
 
 
 def preload() -> None:
-    """Brings in what every worker needs, before they are forked off."""
+    """Brings in what a compilation for a CPU needs, before workers are forked off.
+
+    Kernels of GPUs, and what searches schedules, are many modules more, which a worker loads when it meets them.
+    """
+    from tilewright.compiler import phases  # noqa: F401 (with it come the passes that construct schedules)
+
     context()
     for name in registry.names():
-        registry.load(name)
+        if registry.folder_of(name) not in ("schedule", "lower_gpu"):
+            registry.load(name)
 
 
 def to_bytes(module: ir.Module) -> bytes:
@@ -51,12 +57,24 @@ def run_phase(module: bytes, target: Target, phase: str) -> bytes:
     return to_bytes(parsed)
 
 
+def chosen_dispatches(module: bytes, target: Target, choices: dict[str, int | str], first: str) -> bytes:
+    """The module with schedules on its dispatches, made with choices by name; raises what a pass raises."""
+    from tilewright.compiler import phases
+
+    parsed = from_bytes(module)
+    ask_choices(parsed, choices)
+    phases.run_phases(parsed, target, first, "schedule")
+    return to_bytes(parsed)
+
+
 def compile_kernel(module: bytes, target: Target, key: str) -> lower.LoweredKernel:
     """The kernel of the one dispatch in a module; raises what `lower` raises."""
     parsed = from_bytes(module)
     with parsed.context, ir.Location.unknown(parsed.context):
         function = next(functions(parsed))
         if target.kind == "gpu":
+            from tilewright.compiler.codegen import lower_gpu as gpu
+
             written = gpu.lower(function, target, key)
             return written if target.emulated else gpu.assemble(written, target)
         name = ir.StringAttr(function.attributes["sym_name"]).value

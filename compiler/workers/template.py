@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.settings import adopt
 from tilewright.compiler.workers import messages
@@ -42,10 +43,11 @@ def serve() -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     _limit_resources()
-    from tilewright.compiler.workers import tasks
+    with rarely_collected():
+        from tilewright.compiler.workers import tasks
 
-    tasks.preload()
-    gc.collect()
+        tasks.preload()
+    # What is garbage among it stays: to look for it takes longer than it is worth.
     gc.freeze()
     control.send(b"ready")
     _Template(control).run()

@@ -191,6 +191,8 @@ class WideRun(Run):
                 made = self._beside_one(made, eager.dtype)
             if _LOG_SUM.search(statement.source):
                 made = self._beside_one(made, torch.promote_types(eager.dtype, torch.float32))
+            if "linspace" in statement.source:
+                made = self._beside_ends(made, eager.dtype)
             if "bicubic" in statement.source:
                 made = self._weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:
@@ -239,6 +241,12 @@ class WideRun(Run):
         """1 was added before the result, or taken from it last."""
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
         return value + draw * AMPLITUDE * torch.finfo(dtype).eps * (1 + value.nan_to_num(0, 0, 0).abs())
+
+    def _beside_ends(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Steps are added to the ends, by a rounded product or none: the middle of -1 and 1 is 0 or eps / 4."""
+        draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
+        largest = value.abs().amax() if value.numel() else 0.0
+        return value + draw * AMPLITUDE * torch.finfo(dtype).eps * largest
 
     def _weighed(self, value: torch.Tensor, operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Weights of cubic convolution are sums of terms up to 12: eager's are off by several eps."""

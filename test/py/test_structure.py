@@ -17,12 +17,25 @@ from tilewright.compiler.pipeline.pass_base import Pass
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"compiler": "tilewright.compiler", "runtime": "tilewright.runtime", "tilewright": "tilewright"}
 ROOMS = (
-    *("errors", "settings", "terminal", "targets", "nouns", "ir", "debug", "tuning", "dialects", "pipeline"),
+    *(
+        "errors",
+        "settings",
+        "collector",
+        "terminal",
+        "targets",
+        "nouns",
+        "ir",
+        "debug",
+        "tuning",
+        "dialects",
+        "pipeline",
+    ),
     *("analysis", "rewriting", "package", "gpu", "families", "passes", "codegen", "cache", "workers"),
     *(
         "profiler",
         "phases",
         "choice_space",
+        "searched_choices",
         "plugins",
         "options",
         "importers",

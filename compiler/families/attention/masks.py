@@ -9,9 +9,7 @@ import math
 
 from tilewright.compiler.dialects.attention import Attention
 from tilewright.compiler.ir import arith, ir
-
-Linear = tuple[int, int, int]
-"""Factors of a score's row and column, and a constant."""
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 _LESS = {
     int(arith.CmpIPredicate.slt): (False, 1),
@@ -47,8 +45,8 @@ def keeps_seen_scores(attention: Attention) -> bool:
     if is_swapped:
         left, right = right, left
     # left + more <= right is to say column - row - causal <= 0.
-    found = tuple(a - b for a, b in zip(left, right))
-    return (found[0], found[1], found[2] + more) == (-1, 1, -attention.causal)
+    seen = QuasiAffine.of("column") - QuasiAffine.of("row").shifted(attention.causal)
+    return (left - right).shifted(more) == seen
 
 
 def _is_lowest(value: ir.Value) -> bool:
@@ -59,23 +57,20 @@ def _is_lowest(value: ir.Value) -> bool:
     return isinstance(attribute, ir.FloatAttr) and attribute.value == -math.inf
 
 
-def _linear(value: ir.Value, row: ir.Value, column: ir.Value) -> Linear | None:
+def _linear(value: ir.Value, row: ir.Value, column: ir.Value) -> QuasiAffine[str] | None:
     """A sum of a score's row, its column and constants; None for what is none."""
-    if value == row:
-        return 1, 0, 0
-    if value == column:
-        return 0, 1, 0
+    if value in (row, column):
+        return QuasiAffine.of("row" if value == row else "column")
     owner = value.owner
     if isinstance(owner, ir.Block):
         return None
     if owner.name == "arith.constant":
-        return 0, 0, ir.IntegerAttr(owner.operation.attributes["value"]).value
+        return QuasiAffine((), ir.IntegerAttr(owner.operation.attributes["value"]).value)
     if owner.name in ("arith.index_cast", "arith.extsi", "arith.trunci"):
         return _linear(owner.operation.operands[0], row, column)
     if owner.name not in ("arith.addi", "arith.subi"):
         return None
-    sign = 1 if owner.name == "arith.addi" else -1
     left, right = (_linear(operand, row, column) for operand in owner.operation.operands)
     if left is None or right is None:
         return None
-    return left[0] + sign * right[0], left[1] + sign * right[1], left[2] + sign * right[2]
+    return left + right if owner.name == "arith.addi" else left - right

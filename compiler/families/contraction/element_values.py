@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.affine_access import composed
 from tilewright.compiler.analysis.structure import Structured, producer
-from tilewright.compiler.families.contraction.affine_indices import composed
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.quasi_affine import NotLinear, QuasiAffine
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,20 +61,20 @@ class Unreadable(Exception):
 class Values:
     """Reads trees; `source` gives the tree of an element of a tensor that is not element-wise, None for others."""
 
-    source: Callable[[ir.Value, tuple[QuasiAffine, ...]], Element | None]
-    position: Callable[[QuasiAffine], Element]
+    source: Callable[[ir.Value, tuple[QuasiAffine[int], ...]], Element | None]
+    position: Callable[[QuasiAffine[int]], Element]
 
     def __post_init__(self) -> None:
         self._known: dict[tuple, Element] = {}
 
-    def of(self, value: ir.Value, index: Sequence[QuasiAffine]) -> Element:
+    def of(self, value: ir.Value, index: Sequence[QuasiAffine[int]]) -> Element:
         """The tree of `value[index]`."""
         key = (value, tuple(index))
         if key not in self._known:
             self._known[key] = self._read(value, tuple(index))
         return self._known[key]
 
-    def _read(self, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element:
+    def _read(self, value: ir.Value, index: tuple[QuasiAffine[int], ...]) -> Element:
         found = self.source(value, index)
         if found is not None:
             return found
@@ -87,7 +87,9 @@ class Values:
             raise Unreadable(f"{'an argument' if op is None else op.name} where elements are computed")
         return self._computed(structured, value, index)
 
-    def _computed(self, structured: Structured, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element:
+    def _computed(
+        self, structured: Structured, value: ir.Value, index: tuple[QuasiAffine[int], ...]
+    ) -> Element:
         number = list(structured.op.results).index(value)
         written = structured.maps[structured.num_inputs + number]
         if not written.is_permutation:
@@ -102,19 +104,19 @@ class Values:
             arguments[argument] = lambda operand=operand, map_=map_: self._operand(operand, map_, loops)
         return self._body(structured.body, arguments, loops, number)
 
-    def _operand(self, operand: ir.Value, map_: ir.AffineMap, loops: list[QuasiAffine]) -> Element:
+    def _operand(self, operand: ir.Value, map_: ir.AffineMap, loops: list[QuasiAffine[int]]) -> Element:
         if not isinstance(operand.type, ir.RankedTensorType):
             return scalar(operand)
         try:
             return self.of(operand, [composed(expr, loops) for expr in map_.results])
-        except NotLinear as error:
+        except NotQuasiAffine as error:
             raise Unreadable(str(error)) from None
 
     def _body(
         self,
         body: ir.Block,
         arguments: dict[ir.Value, Callable[[], Element]],
-        loops: list[QuasiAffine],
+        loops: list[QuasiAffine[int]],
         number: int,
     ) -> Element:
         """The tree of what a body yields as its result `number`; operands that it does not use are not read."""

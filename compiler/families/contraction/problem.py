@@ -1,4 +1,4 @@
-"""Reads a dispatch as one matrix product with an epilogue, every address of which is linear in its loops.
+"""Reads a workload as one matrix product with an epilogue, every address of which is linear in its loops.
 
     out[n, h, w, o] = relu(sum over i, j, c of x[n, 2h + i, 2w + j, c] * f[i, j, c, o] + b[o])
 
@@ -10,12 +10,15 @@ f along K and N, and the result and b along M and N. Loops of all three are a ba
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from tilewright.compiler.analysis.affine_access import composed
 from tilewright.compiler.analysis.placement import STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured, producer
+from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.families.contract import Declined
-from tilewright.compiler.families.contraction.affine_indices import composed
 from tilewright.compiler.families.contraction.element_values import (
     Applied,
     Element,
@@ -39,19 +42,18 @@ from tilewright.compiler.nouns.product_loops import (
     flat,
     product_loops,
 )
-from tilewright.compiler.nouns.quasi_affine import NotLinear, QuasiAffine
-
-_BITS = {"f64": 64, "i64": 64, "f32": 32, "i32": 32, "f16": 16, "bf16": 16, "i16": 16, "i8": 8}
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine
+from tilewright.compiler.nouns.workload import BITS
 
 
 def element_bytes(dtype: str) -> int:
     """Bytes of an element in memory; booleans take one."""
-    return _BITS.get(dtype, 8) // 8
+    return BITS.get(dtype, 8) // 8
 
 
 def vector_limit(dtype: str) -> int:
     """The most elements that one thread moves in one access: 16 bytes of them; booleans go one by one."""
-    return 16 // element_bytes(dtype) if dtype in _BITS else 1
+    return 16 // element_bytes(dtype) if dtype in BITS and dtype != "i1" else 1
 
 
 class NotContraction(Declined):
@@ -158,91 +160,76 @@ class Contraction:
 def read_contraction(function: ir.Operation) -> Contraction:
     """The product that a dispatch on tensors is; raises NotContraction with the reason for one that is none."""
     try:
-        return _Reader(function).read()
-    except (NotLinear, Unreadable) as error:
+        return _Reader(function, read_workload(function)).read()
+    except (NoWorkload, NotQuasiAffine, Unreadable) as error:
         raise NotContraction(str(error)) from None
 
 
 class _Reader:
-    """Reads one dispatch. Positions are sums of digits of the loops of the sink, then of the reductions."""
+    """Reads one dispatch off its workload. Positions are quasi-affine indices of the workload's axes."""
 
-    def __init__(self, function: ir.Operation):
-        self.function = function
-        self.block = function.regions[0].blocks[0]
-        *ops, self.terminator = (view.operation for view in self.block.operations)
-        found = [s for op in ops if (s := Structured.read(op)) is not None and s.is_contraction]
+    def __init__(self, function: ir.Operation, dispatch: DispatchWorkload):
+        found = [s for s in dispatch.group if s.is_contraction]
         if len(found) != 1:
             raise NotContraction(f"{len(found)} contractions")
-        if any(
-            s is not found[0] and not s.is_elementwise
-            for op in ops
-            if (s := _other(op, found[0])) is not None
-        ):
+        if any(s is not found[0] and not s.is_elementwise for s in dispatch.group):
             raise NotContraction("a second reduction")
-        self.main = found[0]
-        if min(self.main.extents, default=1) < 1:
-            raise NotContraction("a loop has no steps")
-        self.reads: list[tuple[int, tuple[QuasiAffine, ...]]] = []
+        self.function, self.main, self.sink = function, found[0], dispatch.group[-1]
+        self.axes = dispatch.workload.axes
+        self.main_loops = self.loops_of_main(dispatch.main_axes)
+        self.sum_at = tuple(composed(expr, self.main_loops) for expr in self.main.result_map.results)
+        # The two factors come first among the accesses.
+        self.reads: list[tuple[int, tuple[QuasiAffine[int], ...]]] = [(-1, ()), (-1, ())]
         self.buffers = _buffers(function)
-        self.numbers = {value: i for i, value in enumerate(self.block.arguments)}
-        self.sum_at: tuple[QuasiAffine, ...] | None = None
-        self.reductions: dict[int, int] = {}
+        self.numbers = {value: i for i, value in enumerate(function.regions[0].blocks[0].arguments)}
         self.values = Values(self.source, self.place)
 
+    def loops_of_main(self, axes: Sequence[int | None]) -> list[QuasiAffine[int]]:
+        """The contraction's loops as axes: every element of its sum belongs to one point of the results."""
+        if not self.main.result_map.is_projected_permutation:
+            raise NotContraction("a result that is not indexed by plain loops")
+        if any(a is not None and n != self.axes[a].extent for a, n in zip(axes, self.main.extents)):
+            raise NotContraction("the sum is read in part")
+        if any(axis.extent > 1 and i not in axes for i, axis in enumerate(self.axes)):
+            raise NotContraction("the sum is broadcast")
+        return [QuasiAffine() if axis is None else QuasiAffine.of(axis) for axis in axes]
+
     def read(self) -> Contraction:
-        results = list(self.terminator.operands)
-        owners = {producer(value) for value in results}
-        sink = Structured.read(next(iter(owners))) if len(owners) == 1 and None not in owners else None
-        if sink is None:
-            raise NotContraction("the results do not come from one structured operation")
-        parallel = [i for i, kind in enumerate(sink.kinds) if kind == "parallel"]
-        self.loops = [QuasiAffine.of_loop(i) for i in range(len(parallel))]
-        self.extents = [sink.extents[i] for i in parallel]
-        place = {loop: i for i, loop in enumerate(parallel)}
-        main_type = ir.RankedTensorType(self.main.op.results[0].type)
-        left, right, convert_left, convert_right = _factors(self.main)
-        if left is None:
-            raise NotContraction("the body is no sum of products of the two operands")
-        # Reserved: the two factors come first among the accesses.
-        self.reads = [(-1, ()), (-1, ())]
+        conversions = _conversions(self.main)
+        *_, terminator = self.function.regions[0].blocks[0].operations
+        loops = [QuasiAffine.of(loop) for loop in range(len(self.sink.extents))]
         stores = []
-        outputs = len(self.block.arguments)
-        for number, value in enumerate(results):
-            written = sink.maps[sink.num_inputs + list(sink.op.results).index(value)]
-            loops = [self.loops[place[i]] if i in place else QuasiAffine() for i in range(written.n_dims)]
+        for number, value in enumerate(terminator.operation.operands):
+            written = self.sink.maps[self.sink.num_inputs + list(self.sink.op.results).index(value)]
             index = tuple(composed(expr, loops) for expr in written.results)
             element = self.values.of(value, index)
-            self.reads.append((outputs + number, index))
+            self.reads.append((len(self.numbers) + number, index))
             stores.append(Store(len(self.reads) - 1, element))
-        if self.sum_at is None or not any(reads_sum(store.element) for store in stores):
+        if not any(reads_sum(store.element) for store in stores):
             raise NotContraction("the results do not depend on the contraction")
-        for factor, operand in enumerate((left, right)):
-            value = self.main.op.operands[operand]
+        for factor, value in enumerate(list(self.main.op.operands)[:2]):
             if value not in self.numbers:
                 raise NotContraction("a factor that is computed in the dispatch")
-            main_loops = self.main_loops()
-            index = tuple(composed(expr, main_loops) for expr in self.main.maps[operand].results)
+            index = tuple(composed(expr, self.main_loops) for expr in self.main.maps[factor].results)
             self.reads[factor] = (self.numbers[value], index)
-        return self.finish(tuple(stores), str(main_type.element_type), convert_left, convert_right)
+        dtype = str(ir.RankedTensorType(self.main.op.results[0].type).element_type)
+        return self.finish(tuple(stores), dtype, *conversions)
 
-    def source(self, value: ir.Value, index: tuple[QuasiAffine, ...]) -> Element | None:
+    def source(self, value: ir.Value, index: tuple[QuasiAffine[int], ...]) -> Element | None:
         """A load of an argument, or the sum; other reductions are refused by the tree."""
         if value in self.numbers:
             self.reads.append((self.numbers[value], index))
             return Loaded(len(self.reads) - 1)
         if value != self.main.op.results[0]:
             return None
-        if self.sum_at is None:
-            self.sum_at = index
-            self.start = self.initial(index)
-        elif self.sum_at != index:
-            raise Unreadable("the sum is read at two places")
-        return self.start
+        if index != self.sum_at:
+            raise Unreadable("the sum is not read element by element")
+        return self.sum
 
-    def initial(self, index: tuple[QuasiAffine, ...]) -> Element:
+    @cached_property
+    def sum(self) -> Element:
         """The sum with what the contraction starts from added, where that is not zero."""
-        init = self.main.op.operands[2]
-        first = self.values.of(init, index)
+        first = self.values.of(self.main.op.operands[2], self.sum_at)
         total = Summed()
         if is_number(first, 0):
             return total
@@ -251,55 +238,28 @@ class _Reader:
         ]  # the body's own addition, of the type of the result
         return Applied(adder, (first, total))
 
-    def place(self, position: QuasiAffine) -> Element:
+    def place(self, position: QuasiAffine[int]) -> Element:
         self.reads.append((-1, (position,)))
         return Place(len(self.reads) - 1)
-
-    def main_loops(self) -> list[QuasiAffine]:
-        """The contraction's loops: parallel ones are loops of the sink, reductions are new ones behind them."""
-        assert self.sum_at is not None
-        found: list[QuasiAffine | None] = [None] * len(self.main.extents)
-        seen = set()
-        for expr, position in zip(self.main.result_map.results, self.sum_at):
-            loop = ir.AffineDimExpr(expr).position if isinstance(expr, ir.AffineDimExpr) else None
-            if loop is None:
-                raise NotContraction("a result that is not indexed by plain loops")
-            plain = position.plain_loop
-            if plain is None and (position.digits or self.main.extents[loop] != 1):
-                raise NotContraction("the sum is not read element by element")
-            if plain is not None and self.extents[plain] != self.main.extents[loop]:
-                raise NotContraction("the sum is read in part")
-            seen.add(plain)
-            found[loop] = position
-        if any(extent > 1 and i not in seen for i, extent in enumerate(self.extents[: len(self.loops)])):
-            raise NotContraction("the sum is broadcast")
-        for loop, position in enumerate(found):
-            if position is None:
-                if loop not in self.reductions:
-                    self.extents.append(self.main.extents[loop])
-                    self.reductions[loop] = len(self.extents) - 1
-                found[loop] = QuasiAffine.of_loop(self.reductions[loop])
-        return [position for position in found if position is not None]
 
     def finish(
         self, stores: tuple[Store, ...], dtype: str, convert_a: Element | None, convert_b: Element | None
     ) -> Contraction:
-        strides = [self.buffers[buffer].strides if buffer >= 0 else (1,) for buffer, _ in self.reads]
-        totals = [flat(index, own) for (_, index), own in zip(self.reads, strides)]
+        laid = [self.buffers[buffer].strides if buffer >= 0 else (1,) for buffer, _ in self.reads]
+        totals = [flat(index, own) for (_, index), own in zip(self.reads, laid)]
         numbers = [buffer for buffer, _ in self.reads]
+        is_sum = [axis.kind == "reduction" for axis in self.axes]
+        extents = [axis.extent for axis in self.axes]
         try:
-            found = product_loops(totals, numbers, self.extents, len(self.loops), stores[0].access)
+            found = product_loops(totals, numbers, extents, is_sum, stores[0].access)
         except NoProduct as reason:
             raise NotContraction(str(reason)) from None
         if found.swapped:
             convert_a, convert_b = convert_b, convert_a
-        loops, accesses = found.loops, found.accesses
         name = ir.StringAttr(self.function.attributes["sym_name"]).value
-        return Contraction(name, self.buffers, loops, accesses, stores, dtype, convert_a, convert_b)
-
-
-def _other(op: ir.Operation, main: Structured) -> Structured | None:
-    return None if op == main.op else Structured.read(op)
+        return Contraction(
+            name, self.buffers, found.loops, found.accesses, stores, dtype, convert_a, convert_b
+        )
 
 
 def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
@@ -321,27 +281,19 @@ def _buffers(function: ir.Operation) -> tuple[Buffer, ...]:
     return tuple(found)
 
 
-def _factors(main: Structured) -> tuple[int | None, int, Element | None, Element | None]:
-    """(number of the left factor's operand, of the right one's, what replaces each); None first where there are none."""
-    none = (None, 0, None, None)
+def _conversions(main: Structured) -> tuple[Element | None, Element | None]:
+    """What replaces each factor; raises NotContraction for a body that is no sum of products of the two operands."""
     arguments = list(main.body.arguments)
     *_, terminator = main.body.operations
     total = producer(terminator.operation.operands[0])
-    if (
-        total is None
-        or total.name not in ("arith.addf", "arith.addi")
-        or arguments[2] not in list(total.operands)
-    ):
-        return none
-    first, second = total.operands
-    term = producer(second if first == arguments[2] else first)
-    if term is None or term.name not in ("arith.mulf", "arith.muli") or len(list(arguments[2].uses)) != 1:
-        return none
-    trees = [_converted(value, arguments) for value in term.operands]
-    if {used for used, _ in trees} != {0, 1}:
-        return none
-    (left, convert_left), (_, convert_right) = trees if trees[0][0] == 0 else trees[::-1]
-    return left, 1, convert_left, convert_right
+    if total is not None and total.name in ("arith.addf", "arith.addi") and arguments[2] in total.operands:
+        first, second = total.operands
+        term = producer(second if first == arguments[2] else first)
+        if term is not None and term.name in ("arith.mulf", "arith.muli") and len([*arguments[2].uses]) == 1:
+            found = dict(_converted(value, arguments) for value in term.operands)
+            if found.keys() == {0, 1}:
+                return found[0], found[1]
+    raise NotContraction("the body is no sum of products of the two operands")
 
 
 def _converted(value: ir.Value, arguments: list[ir.Value]) -> tuple[int, Element | None]:

@@ -12,9 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilewright.compiler.families.elementwise.positions import Digit, Position, is_uniform, with_lanes
+from tilewright.compiler.families.elementwise.positions import (
+    Flat,
+    Opaque,
+    Position,
+    at_lane,
+    bounds,
+    digits_of,
+    is_uniform,
+    lane_steps,
+    with_lanes,
+)
 from tilewright.compiler.gpu.alignment import FULL_BYTES
 from tilewright.compiler.ir import arith, ir, memref, vector
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 _SCATTERED = 8.5
 """The cost of an access at places that are read from memory: a sector of 32 bytes per element."""
@@ -39,7 +50,7 @@ class Buffer:
 
     def position(self, index: Sequence[Position]) -> Position:
         """The element's position in memory."""
-        total = Position()
+        total = QuasiAffine()
         for own, stride in zip(index, self.strides):
             total += own.scaled(stride)
         return total.merged()
@@ -60,7 +71,7 @@ class Access:
 
 def piece(buffer: Buffer, first: Position, lanes: int) -> int:
     """Elements of the vectors by which consecutive lanes from `first` on can be accessed; 1 where none can."""
-    aligned = math.gcd(first.multiple, max(1, buffer.alignment_bytes // buffer.item_bytes), lanes)
+    aligned = math.gcd(bounds(first).multiple, max(1, buffer.alignment_bytes // buffer.item_bytes), lanes)
     return max(1, min(aligned, FULL_BYTES // buffer.item_bytes))
 
 
@@ -68,19 +79,19 @@ def load_lanes(elements: Elements, buffer: Buffer, index: Sequence[Position]) ->
     """The elements of all lanes; one value where they are the same element."""
     position = buffer.position(index)
     elements.accesses.append(Access(buffer, position))
-    lanes, steps = elements.lanes, position.lane_steps(elements.lanes)
+    lanes, steps = elements.lanes, lane_steps(position, elements.lanes)
     if steps is None:
-        found = [_load(elements, buffer, position.at_lane(lane)) for lane in range(lanes)]
+        found = [_load(elements, buffer, at_lane(position, lane)) for lane in range(lanes)]
     elif not any(steps):
-        found = [_load(elements, buffer, position.at_lane(0))]
+        found = [_load(elements, buffer, at_lane(position, 0))]
     elif steps == tuple(range(lanes)):
-        found = _load_vectors(elements, buffer, position.at_lane(0))
+        found = _load_vectors(elements, buffer, at_lane(position, 0))
     elif steps == tuple(range(0, -lanes, -1)):
-        found = _load_vectors(elements, buffer, position.at_lane(lanes - 1))[::-1]
+        found = _load_vectors(elements, buffer, at_lane(position, lanes - 1))[::-1]
     else:
-        first = position.at_lane(0)
+        first = at_lane(position, 0)
         found = [_load(elements, buffer, first.shifted(step)) for step in steps]
-    digits = position.digits()
+    digits = digits_of([position])
     for value in found:
         elements.depends[value] = digits
     return found
@@ -89,7 +100,7 @@ def load_lanes(elements: Elements, buffer: Buffer, index: Sequence[Position]) ->
 def _load(elements: Elements, buffer: Buffer, position: Position) -> ir.Value:
     if elements.reads_neighbours:
         size = FULL_BYTES // buffer.item_bytes
-        lane = position.constant % size
+        lane = position.offset % size
         first = position.shifted(-lane)
         whole = ir.MemRefType(buffer.memory.type).shape[0] % size == 0
         if whole and size > 1 and piece(buffer, first, size) == size:
@@ -152,12 +163,12 @@ def store_lanes(
     stored = ir.MemRefType(buffer.memory.type).element_type
     if buffer.is_boolean:
         values = [arith.extui(stored, value) for value in values]
-    steps = position.lane_steps(elements.lanes)
-    first = position.at_lane(0)
+    steps = lane_steps(position, elements.lanes)
+    first = at_lane(position, 0)
     size = piece(buffer, first, elements.lanes) if steps == tuple(range(elements.lanes)) else 1
     if size == 1:
         for lane, value in enumerate(values):
-            memref.store(value, buffer.memory, [elements.scalar(position.at_lane(lane))])
+            memref.store(value, buffer.memory, [elements.scalar(at_lane(position, lane))])
         return
     type_ = ir.VectorType.get([size], stored)
     for start in range(0, elements.lanes, size):
@@ -171,17 +182,19 @@ def cost(access: Access, lanes: int) -> float:
 
     Lines of 128 bytes that a warp touches, times how often it does, and half an instruction.
     """
-    buffer, position = access.buffer, access.position.with_lanes(lanes)
-    opaque = [atom for atom, _ in position.terms if not isinstance(atom, Digit)]
-    if any(not is_uniform(with_lanes(d, max(2, lanes))) for atom in opaque for d in atom.digits):
+    buffer, position = access.buffer, with_lanes(access.position, lanes)
+    opaque = digits_of(QuasiAffine((t,)) for t in position.terms if isinstance(t.variable, Opaque))
+    if not all(map(is_uniform, with_lanes(QuasiAffine(opaque), max(2, lanes)).terms)):
         return _SCATTERED
-    # How far the next point is: the coefficient of the innermost digit.
-    stride = next((abs(c) for a, c in position.terms if isinstance(a, Digit) and a.divisor == 1), 0)
-    steps = position.lane_steps(lanes)
+    # How far the next point is: the scale of the innermost digit.
+    stride = next(
+        (abs(t.scale) for t in position.terms if isinstance(t.variable, Flat) and t.divisor == 1), 0
+    )
+    steps = lane_steps(position, lanes)
     if not stride and steps is not None and not any(steps):
         return 0.25 / lanes
     pieces = lanes
     if steps is not None and stride == 1 and steps[-1] in (lanes - 1, 1 - lanes):
-        pieces = lanes // piece(buffer, position.at_lane(0 if steps[-1] > 0 else lanes - 1), lanes)
+        pieces = lanes // piece(buffer, at_lane(position, 0 if steps[-1] > 0 else lanes - 1), lanes)
     width = min(32.0, lanes * max(1, stride) * buffer.item_bytes / 4)
     return pieces * (width + 0.5) / lanes

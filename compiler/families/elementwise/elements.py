@@ -5,7 +5,7 @@
 
 Operations are followed back from the element that is wanted: element-wise operations, views, slices, insertions,
 concatenations and gathers cost no memory in between. Integers that are computed from loop variables alone stay
-sums of digits (`Position`), so a slice, a flip or a wrapped index ends in an address that is known to be contiguous.
+quasi-affine indices (`Position`), so a slice, a flip or a wrapped index ends in an address that is known to be contiguous.
 """
 
 from __future__ import annotations
@@ -13,12 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from tilewright.compiler.analysis.affine_access import composed
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.families.elementwise.access import Access, Buffer, load_lanes
 from tilewright.compiler.families.elementwise.integers import folded
-from tilewright.compiler.families.elementwise.positions import Atom, Digit, Opaque, Position
+from tilewright.compiler.families.elementwise.positions import (
+    Digit,
+    Flat,
+    Opaque,
+    Position,
+    at_lane,
+    bounds,
+    digits_of,
+    divided,
+    lane_steps,
+)
 from tilewright.compiler.families.elementwise.scalars import Unwritable, apply
 from tilewright.compiler.ir import arith, ir, memref, scf, static_shape
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine, Term
 
 Element = Position | list[ir.Value]
 """An integer known as a position, or one value for all lanes, or one per lane."""
@@ -84,32 +96,36 @@ class Elements:
         return self.remembered(("scalar", own), lambda: self._sum(own))
 
     def _sum(self, position: Position) -> ir.Value:
-        if position.terms and position.constant:
-            base = self.scalar(Position(position.terms))
-            return arith.addi(base, self.constant(self.index, position.constant))
+        if position.terms and position.offset:
+            base = self.scalar(QuasiAffine(position.terms))
+            return arith.addi(base, self.constant(self.index, position.offset))
         total = None
-        for atom, coefficient in position.terms:
-            value = self._atom(atom)
-            if coefficient != 1:
-                value = arith.muli(value, self.constant(self.index, coefficient))
+        for term in position.terms:
+            value = self._term(term)
+            if term.scale != 1:
+                value = arith.muli(value, self.constant(self.index, term.scale))
             total = value if total is None else arith.addi(total, value)
-        return total if total is not None else self.constant(self.index, position.constant)
+        return total if total is not None else self.constant(self.index, position.offset)
 
-    def _atom(self, atom: Atom) -> ir.Value:
-        if isinstance(atom, Opaque):
-            return self.opaques[atom.number]
-        return self.remembered(("atom", atom), lambda: self._digit(atom))
+    def _term(self, term: Term[Flat | Opaque]) -> ir.Value:
+        """The value of a term without its scale."""
+        variable = term.variable
+        if isinstance(variable, Opaque):
+            return self.opaques[variable.number]
+        return self.remembered(
+            ("digit", variable, term.divisor, term.modulus), lambda: self._digit(variable, term)
+        )
 
-    def _digit(self, digit: Digit) -> ir.Value:
-        value = self.bases[digit.flat.number]
-        if digit.flat.lane > 0:
-            value = arith.addi(value, self.constant(self.index, digit.flat.lane))
-        if digit.divisor > 1:
-            divisor = self.constant(self.index, digit.divisor)
-            key = ("quotient", digit.flat, digit.divisor)
+    def _digit(self, flat: Flat, term: Term[Flat | Opaque]) -> ir.Value:
+        value = self.bases[flat.number]
+        if flat.lane > 0:
+            value = arith.addi(value, self.constant(self.index, flat.lane))
+        if term.divisor > 1:
+            divisor = self.constant(self.index, term.divisor)
+            key = ("quotient", flat, term.divisor)
             value = self.remembered(key, lambda: arith.divui(value, divisor))
-        if not digit.is_top:
-            value = arith.remui(value, self.constant(self.index, digit.modulus))
+        if term.takes_remainder(flat.range):
+            value = arith.remui(value, self.constant(self.index, term.modulus))
         return value
 
     def opaque(
@@ -119,16 +135,16 @@ class Elements:
 
         def make() -> Position:
             self.opaques[len(self.opaques)] = value
-            return Position.of(Opaque(len(self.opaques) - 1, low, high, multiple, digits))
+            return QuasiAffine.of(Opaque(len(self.opaques) - 1, low, high, multiple, digits))
 
-        return Position((), low) if low == high else self.remembered(("opaque", value, low, high), make)
+        return QuasiAffine((), low) if low == high else self.remembered(("opaque", value, low, high), make)
 
     def lane_positions(self, position: Position) -> list[Position]:
         """One position for all lanes where they agree, else one per lane."""
-        steps = position.lane_steps(self.lanes)
+        steps = lane_steps(position, self.lanes)
         if steps is not None and not any(steps):
-            return [position.at_lane(0)]
-        return [position.at_lane(lane) for lane in range(self.lanes)]
+            return [at_lane(position, 0)]
+        return [at_lane(position, lane) for lane in range(self.lanes)]
 
     def values(self, element: Element, type_: ir.Type) -> list[ir.Value]:
         """The values of an element: one for all lanes, or one per lane."""
@@ -138,23 +154,23 @@ class Elements:
 
     def _integer(self, position: Position, type_: ir.Type, origin: Position) -> ir.Value:
         if position.is_constant:
-            return self.constant(type_, position.constant)
+            return self.constant(type_, position.offset)
         if type_ == self.index:
             value = self.scalar(position)
-        elif position.low >= -_NARROW and position.high < _NARROW:
+        elif bounds(position).low >= -_NARROW and bounds(position).high < _NARROW:
             narrow = self.scalar(position)
             value = self.remembered(("cast", position, type_), lambda: arith.index_cast(type_, narrow))
         else:
             value = self.remembered(("wide", position, type_), lambda: self._wide_sum(position, type_))
-        self.depends[value] = origin.digits()
+        self.depends[value] = digits_of([origin])
         return value
 
     def _wide_sum(self, position: Position, type_: ir.Type) -> ir.Value:
         """A position beyond 32 bits, which positions in memory have where buffers are small."""
-        total = self.constant(type_, position.constant)
-        for atom, coefficient in position.merged().terms:
-            value = arith.index_cast(type_, self._atom(atom))
-            total = arith.addi(total, arith.muli(value, self.constant(type_, coefficient)))
+        total = self.constant(type_, position.offset)
+        for term in position.merged().terms:
+            value = arith.index_cast(type_, self._term(term))
+            total = arith.addi(total, arith.muli(value, self.constant(type_, term.scale)))
         return total
 
     def all_lanes(self, element: Element, type_: ir.Type) -> list[ir.Value]:
@@ -173,22 +189,23 @@ class Elements:
         """The element at an index that may have been computed: what leaves the tensor is moved to its edge."""
         shape = static_shape(value.type)
         entries = [self._bounded(entry, extent) for entry, extent in zip(index, shape)]
-        if all(isinstance(entry, Position) or len(entry) == 1 for entry in entries):
+        if all(isinstance(entry, QuasiAffine) or len(entry) == 1 for entry in entries):
             return self.of(value, [self._clamped(e, n, 0) for e, n in zip(entries, shape)])
         found: list[ir.Value] = []
         element = ir.RankedTensorType(value.type).element_type
         for lane in range(self.lanes):
-            own = [self._clamped(e, n, lane).at_lane(lane) for e, n in zip(entries, shape)]
+            own = [at_lane(self._clamped(e, n, lane), lane) for e, n in zip(entries, shape)]
             found.append(self.values(self.of(value, own), element)[0])
         return found
 
     def _bounded(self, entry: Element, extent: int) -> Element:
-        if isinstance(entry, Position) and (entry.low < 0 or entry.high >= extent):
-            return self.values(entry, self.index)
-        return entry
+        if not isinstance(entry, QuasiAffine):
+            return entry
+        low, high, _ = bounds(entry)
+        return self.values(entry, self.index) if low < 0 or high >= extent else entry
 
     def _clamped(self, entry: Element, extent: int, lane: int) -> Position:
-        if isinstance(entry, Position):
+        if isinstance(entry, QuasiAffine):
             return entry
         value = entry[min(lane, len(entry) - 1)]
 
@@ -227,7 +244,7 @@ class Elements:
             raise Unwritable("an operation of dynamic shape")
         number = list(op.results).index(value)
         written = structured.maps[structured.num_inputs + number]
-        loops: list[Position] = [Position()] * written.n_dims
+        loops: list[Position] = [QuasiAffine()] * written.n_dims
         for expr, position in zip(written.results, index):
             if not isinstance(expr, ir.AffineDimExpr):
                 raise Unwritable("a result that is written at computed places")
@@ -283,7 +300,7 @@ class Elements:
         return apply(self, op, [self.values(e, v.type) for e, v in zip(operands, op.operands)])
 
     def _check(self, check: ir.Operation, holds: Element) -> None:
-        if isinstance(holds, Position) and holds.constant:
+        if isinstance(holds, QuasiAffine) and holds.offset:
             return
         message = ir.StringAttr(check.attributes["msg"]).value
         if message not in self.messages:
@@ -300,42 +317,30 @@ class Elements:
             memref.store(code, self.status, [arith.constant(self.index, 0)])
             scf.yield_([])
 
-    def affine(self, expr: ir.AffineExpr, loops: Sequence[Position]) -> Element:
+    def affine(self, expr: ir.AffineExpr, loops: Sequence[Position]) -> Position:
         """An affine expression of loops."""
-        if isinstance(expr, ir.AffineDimExpr):
-            return loops[expr.position]
-        if isinstance(expr, ir.AffineConstantExpr):
-            return Position((), expr.value)
-        left, right = self.affine(expr.lhs, loops), self.affine(expr.rhs, loops)
-        if not isinstance(left, Position) or not isinstance(right, Position):
-            raise Unwritable(f"the index {expr}")
-        if isinstance(expr, ir.AffineAddExpr):
-            return left + right
-        if not right.is_constant:
-            left, right = right, left
-        if not right.is_constant:
-            raise Unwritable(f"the index {expr}")
-        if isinstance(expr, ir.AffineMulExpr):
-            return left.scaled(right.constant)
-        return self.divided(left, right.constant)[isinstance(expr, ir.AffineModExpr)]
+        try:
+            return composed(expr, loops, self.divided)
+        except NotQuasiAffine as error:
+            raise Unwritable(str(error)) from None
 
     def divided(self, position: Position, divisor: int) -> tuple[Position, Position]:
-        """Quotient and remainder; computed where they are no sums of digits."""
+        """Quotient and remainder; computed where they are no quasi-affine indices."""
         self.differs_by_lane = True
-        found = position.divided(divisor)
+        found = divided(position, divisor)
         if found is not None:
             return found
-        if position.low < 0 or len(self.lane_positions(position)) > 1:
+        low, high, _ = bounds(position)
+        if low < 0 or len(self.lane_positions(position)) > 1:
             raise Unwritable("a quotient that differs from lane to lane")
 
         def make() -> Position:
-            value = arith.divui(self.scalar(position.at_lane(0)), self.constant(self.index, divisor))
-            return self.opaque(value, position.low // divisor, position.high // divisor, position.digits())
+            value = arith.divui(self.scalar(at_lane(position, 0)), self.constant(self.index, divisor))
+            return self.opaque(value, low // divisor, high // divisor, digits_of([position]))
 
         quotient = self.remembered(("divided", position.merged(), divisor), make)
-        remainder = self.opaque(
-            self.scalar((position - quotient.scaled(divisor)).at_lane(0)), 0, divisor - 1, position.digits()
-        )
+        rest = self.scalar(at_lane(position - quotient.scaled(divisor), 0))
+        remainder = self.opaque(rest, 0, divisor - 1, digits_of([position]))
         return quotient, remainder
 
     def _reduced(self, structured: Structured, loops: list[Position]) -> list[Element]:
@@ -366,7 +371,7 @@ class Elements:
             if rest(depth) <= _UNROLLED or extent == 1:
                 for step in range(extent):
                     carried = steps(
-                        depth + 1, [*loops[:loop], Position((), step), *loops[loop + 1 :]], carried
+                        depth + 1, [*loops[:loop], QuasiAffine((), step), *loops[loop + 1 :]], carried
                     )
                 return carried
             flat = [v for e, t in zip(carried, types) for v in self.all_lanes(e, t)]
@@ -393,9 +398,10 @@ class Elements:
         no: Callable[[], Element],
     ) -> Element | None:
         """`yes` where every position lies in its [low, high), else `no`; None where lanes differ in that."""
-        if any(p.high < low or p.low >= high for p, low, high in box):
+        known = [(bounds(p), low, high) for p, low, high in box]
+        if any(own.high < low or own.low >= high for own, low, high in known):
             return no()
-        open_ = [(p, low, high) for p, low, high in box if p.low < low or p.high >= high]
+        open_ = [entry for entry, (own, low, high) in zip(box, known) if own.low < low or own.high >= high]
         if not open_:
             return yes()
         if any(len(self.lane_positions(p)) > 1 for p, _, _ in open_):
@@ -403,7 +409,7 @@ class Elements:
         condition = None
         for position, low, high in open_:
             # One comparison of unsigned numbers: what lies below wraps around.
-            offset = self.scalar(position.shifted(-low).at_lane(0))
+            offset = self.scalar(at_lane(position.shifted(-low), 0))
             limit = self.constant(self.index, high - low)
             own = arith.cmpi(arith.CmpIPredicate.ult, offset, limit)
             condition = own if condition is None else arith.andi(condition, own)
@@ -413,7 +419,7 @@ class Elements:
                 scf.yield_(self.all_lanes(make(), type_))
         results = list(branch.results)
         for result in results:
-            self.depends[result] = tuple(sorted({d for p, _, _ in box for d in p.digits()}))
+            self.depends[result] = digits_of(p for p, _, _ in box)
         return results
 
     def lane_by_lane(self, value: ir.Value, index: Sequence[Position]) -> Element:
@@ -421,7 +427,7 @@ class Elements:
         element = ir.RankedTensorType(value.type).element_type
         found: list[ir.Value] = []
         for lane in range(self.lanes):
-            (own, *_) = self.values(self.of(value, [p.at_lane(lane) for p in index]), element)
+            (own, *_) = self.values(self.of(value, [at_lane(p, lane) for p in index]), element)
             found.append(own)
         return found
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.compiler.families.elementwise.positions import Position
+from tilewright.compiler.families.elementwise.positions import Position, bounds, divided
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 _SIGNED = {2: "lt", 3: "le", 4: "gt", 5: "ge"}
 _UNSIGNED = {6: "lt", 7: "le", 8: "gt", 9: "ge"}
@@ -27,10 +28,10 @@ def folded(
         return _constant(op.attributes["value"])
     if name == "arith.select":
         condition, yes, no = operands
-        if isinstance(condition, Position):
-            return yes if condition.constant else no
-        return yes if isinstance(yes, Position) and yes == no else None
-    if not operands or not all(isinstance(operand, Position) for operand in operands):
+        if isinstance(condition, QuasiAffine):
+            return yes if condition.offset else no
+        return yes if isinstance(yes, QuasiAffine) and yes == no else None
+    if not operands or not all(isinstance(operand, QuasiAffine) for operand in operands):
         return None
     found = _arithmetic(name, op, [operand.merged() for operand in operands])
     return found if found is not None and _fits(found, op.results[0].type) else None
@@ -40,8 +41,8 @@ def _constant(value: ir.Attribute) -> Position | None:
     if not isinstance(value, ir.IntegerAttr):
         return None
     if isinstance(value.type, ir.IntegerType) and value.type.width == 1:
-        return Position((), int(bool(value.value)))
-    return Position((), value.value)
+        return QuasiAffine((), int(bool(value.value)))
+    return QuasiAffine((), value.value)
 
 
 def _arithmetic(name: str, op: ir.Operation, operands: list[Position]) -> Position | None:
@@ -52,22 +53,22 @@ def _arithmetic(name: str, op: ir.Operation, operands: list[Position]) -> Positi
         return left - right
     if name == "arith.muli" and not _is_boolean(op):
         if right.is_constant:
-            return left.scaled(right.constant)
-        return right.scaled(left.constant) if left.is_constant else None
+            return left.scaled(right.offset)
+        return right.scaled(left.offset) if left.is_constant else None
     if name in _WIDENINGS and not _is_boolean_operand(op):
         return left
     if name == "arith.trunci" and not _is_boolean(op):
         return left
-    if name in _ZERO_EXTENSIONS and left.low >= 0:
+    if name in _ZERO_EXTENSIONS and bounds(left).low >= 0:
         return left
     if name in ("arith.divsi", "arith.divui", "arith.floordivsi", "arith.remsi", "arith.remui"):
-        if not right.is_constant or right.constant <= 0 or left.low < 0:
+        if not right.is_constant or right.offset <= 0 or bounds(left).low < 0:
             return None
-        found = left.divided(right.constant)
+        found = divided(left, right.offset)
         return None if found is None else found[name.startswith("arith.rem")]
     if name in ("arith.minsi", "arith.maxsi"):
-        smaller, larger = (left, right) if left.high <= right.low else (right, left)
-        if smaller.high > larger.low:
+        smaller, larger = (left, right) if bounds(left).high <= bounds(right).low else (right, left)
+        if bounds(smaller).high > bounds(larger).low:
             return None
         return smaller if name == "arith.minsi" else larger
     if name == "arith.cmpi":
@@ -76,18 +77,17 @@ def _arithmetic(name: str, op: ir.Operation, operands: list[Position]) -> Positi
 
 
 def _compared(predicate: int, left: Position, right: Position) -> Position | None:
-    difference = (left - right).merged()
-    low, high = difference.low, difference.high
+    low, high, _ = bounds((left - right).merged())
     if predicate in (0, 1):
         if low == high == 0:
-            return Position((), int(predicate == 0))
-        return Position((), int(predicate == 1)) if low > 0 or high < 0 else None
-    if predicate in _UNSIGNED and (left.low < 0 or right.low < 0):
+            return QuasiAffine((), int(predicate == 0))
+        return QuasiAffine((), int(predicate == 1)) if low > 0 or high < 0 else None
+    if predicate in _UNSIGNED and min(bounds(left).low, bounds(right).low) < 0:
         return None
     name = _SIGNED.get(predicate) or _UNSIGNED[predicate]
     holds = {"lt": high < 0, "le": high <= 0, "gt": low > 0, "ge": low >= 0}[name]
     fails = {"lt": low >= 0, "le": low > 0, "gt": high <= 0, "ge": high < 0}[name]
-    return Position((), int(holds)) if holds or fails else None
+    return QuasiAffine((), int(holds)) if holds or fails else None
 
 
 def _fits(position: Position, type_: ir.Type) -> bool:
@@ -95,7 +95,8 @@ def _fits(position: Position, type_: ir.Type) -> bool:
     width = 64 if isinstance(type_, ir.IndexType) else ir.IntegerType(type_).width
     if width == 1:
         return position.is_constant
-    return -(1 << (width - 1)) <= position.low and position.high < 1 << (width - 1)
+    low, high, _ = bounds(position)
+    return -(1 << (width - 1)) <= low and high < 1 << (width - 1)
 
 
 def _is_boolean(op: ir.Operation) -> bool:

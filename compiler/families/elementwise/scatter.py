@@ -22,6 +22,7 @@ from tilewright.compiler.families.elementwise.positions import Flat, Position, l
 from tilewright.compiler.families.elementwise.scalars import Unwritable
 from tilewright.compiler.gpu import builder
 from tilewright.compiler.ir import arith, ir, static_shape
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 SCATTER = "tm_tensor.scatter"
 _KEYS = 1024
@@ -127,7 +128,7 @@ def _key(scatter: Scatter, elements: Elements, update: builder.Value) -> ir.Valu
     type_ = ir.RankedTensorType(indices.type).element_type
     found: dict[int, ir.Value] = {}
     for k, dim in enumerate(scatter.dimensions):
-        (value,) = elements.values(elements.of(indices, [at, Position((), k)]), type_)
+        (value,) = elements.values(elements.of(indices, [at, QuasiAffine((), k)]), type_)
         wide = arith.index_cast(ir.IndexType.get(), value)
         low, high = (elements.constant(ir.IndexType.get(), n) for n in (0, scatter.shape[dim] - 1))
         found[dim] = arith.maxsi(low, arith.minsi(wide, high))

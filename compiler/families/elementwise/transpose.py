@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.compiler.families.elementwise.access import Access, Buffer
-from tilewright.compiler.families.elementwise.positions import Digit
+from tilewright.compiler.families.elementwise.positions import Flat, digits_of
 from tilewright.compiler.gpu.alignment import FULL_BYTES
 
 LINE_BYTES = 128
@@ -120,7 +120,7 @@ def _axes(
     for extent in reversed(extents):
         cuts.add(max(cuts) * extent)
     for access in accesses:
-        for digit in access.position.digits():
+        for digit in digits_of([access.position]):
             cuts |= {digit.divisor, digit.divisor * digit.modulus}
     chain = sorted(cuts)
     if any(b % a for a, b in pairwise(chain)) or chain[-1] != math.prod(extents):
@@ -141,15 +141,15 @@ def _axes(
 def _strides(access: Access, axes: Sequence[int]) -> tuple[Access, tuple[int, ...]] | None:
     """Elements that an access moves by along every axis; None where part of its position is known at run time only."""
     found = []
-    if any(not isinstance(atom, Digit) for atom, _ in access.position.terms):
+    if not all(isinstance(term.variable, Flat) for term in access.position.terms):
         return None
     divisor = math.prod(axes)
     for extent in axes:
         divisor //= extent
         stride = 0
-        for atom, coefficient in access.position.terms:
-            if isinstance(atom, Digit) and atom.divisor <= divisor < atom.divisor * atom.modulus:
-                stride += coefficient * (divisor // atom.divisor)
+        for term in access.position.terms:
+            if term.divisor <= divisor < term.divisor * term.modulus:
+                stride += term.scale * (divisor // term.divisor)
         found.append(stride if extent > 1 else 0)
     return access, tuple(found)
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from tilewright.compiler.families.elementwise.access import Buffer, store_lanes
 from tilewright.compiler.families.elementwise.elements import Elements
-from tilewright.compiler.families.elementwise.positions import Flat, Position, loop_digits
+from tilewright.compiler.families.elementwise.positions import Flat, Position, at_lane, loop_digits
 from tilewright.compiler.families.elementwise.transpose import Boxes
 from tilewright.compiler.gpu import builder
 from tilewright.compiler.ir import arith, ir
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Box:
         for extent, size, count in zip(self.boxes.axes, self.boxes.box, self.boxes.counts):
             divisor //= count
             if count == 1:
-                found.append(Position())
+                found.append(QuasiAffine())
                 continue
             last = extent - size
             start = (self.number // divisor % count) * size
@@ -41,7 +42,7 @@ class Box:
         """The loops of a point given by its position in the box along every axis."""
         found = []
         for own in self.boxes.loops:
-            total = Position()
+            total = QuasiAffine()
             for axis in own:
                 total = total.scaled(self.boxes.axes[axis]) + starts[axis] + local[axis]
             found.append(total)
@@ -75,7 +76,7 @@ def write_box(
                 place = _dot(local, strides)
                 for lane, value in enumerate(values):
                     own = arith.extui(stored, value) if buffer.is_boolean else value
-                    at = elements.scalar(place.at_lane(lane))
+                    at = elements.scalar(at_lane(place, lane))
                     builder.store(builder.Value(own), memory, builder.Value(at))
     builder.barrier()
     elements = make_elements(boxes.write_lanes)
@@ -86,7 +87,7 @@ def write_box(
             loops = box.loops(starts, local)
             for (_, buffer), (memory, strides, _) in zip(results, staged):
                 place = _dot(local, strides)
-                lanes = [elements.scalar(place.at_lane(lane)) for lane in range(boxes.write_lanes)]
+                lanes = [elements.scalar(at_lane(place, lane)) for lane in range(boxes.write_lanes)]
                 values = [builder.load(memory, builder.Value(at)).value for at in lanes]
                 if buffer.is_boolean:
                     values = [arith.trunci(buffer.element, value) for value in values]
@@ -114,7 +115,7 @@ class _turn:
 
 
 def _dot(local: Sequence[Position], strides: Sequence[int]) -> Position:
-    total = Position()
+    total = QuasiAffine()
     for position, stride in zip(local, strides):
         total += position.scaled(stride)
     return total

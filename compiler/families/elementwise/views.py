@@ -9,6 +9,7 @@ from tilewright.compiler.families.elementwise.elements import Element, Elements,
 from tilewright.compiler.families.elementwise.positions import Position
 from tilewright.compiler.families.elementwise.scalars import Unwritable
 from tilewright.compiler.ir import arith, ir, static_shape
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 Index = tuple[Position, ...]
 
@@ -28,7 +29,7 @@ def read_constant(elements: Elements, op: ir.Operation, index: Index) -> Element
     number = value.get_splat_value()
     if isinstance(number, ir.IntegerAttr):
         own = number.value
-        return Position((), int(bool(own)) if ir.IntegerType(number.type).width == 1 else own)
+        return QuasiAffine((), int(bool(own)) if ir.IntegerType(number.type).width == 1 else own)
     return elements.remembered(("splat", op), lambda: [arith.constant(number.type, number)])
 
 
@@ -40,7 +41,7 @@ def read_empty(elements: Elements, op: ir.Operation, index: Index) -> Element:
         return [elements.constant(type_, 0.0)]
     if not isinstance(type_, (ir.IntegerType, ir.IndexType)):
         raise Unwritable(f"elements of type {type_}")
-    return Position()
+    return QuasiAffine()
 
 
 @reads("tensor.cast")
@@ -55,7 +56,7 @@ def read_expanded(elements: Elements, op: ir.Operation, index: Index) -> Element
     shape = static_shape(op.results[0].type)
     found = []
     for group in groups_of(op):
-        total = Position()
+        total = QuasiAffine()
         for dim in group:
             total = total.scaled(shape[dim]) + index[dim]
         found.append(total)
@@ -172,7 +173,7 @@ def _with_unit_dims(index: Index, sizes: Sequence[int], shape: Sequence[int]) ->
     found = []
     for size in sizes:
         kept = bool(pending) and pending[0][1] == size
-        found.append(pending.pop(0)[0] if kept else Position())
+        found.append(pending.pop(0)[0] if kept else QuasiAffine())
     if pending:
         raise Unwritable("a slice that drops dimensions out of order")
     return found

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
+import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -20,6 +24,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    UnsupportedOperatorException,
 )
 from torch.fx import Graph, GraphModule, Interpreter
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -35,6 +40,7 @@ from tilewright.compiler.errors import (
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
 from tilewright.compiler.importers.torch.lowering import location
+from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
@@ -69,6 +75,7 @@ def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
     """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once."""
     if not isinstance(model, torch.nn.Module):
         return []
+    _refuse_scripted(model)
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for prefix, module in model.named_modules():
         own = {**module._parameters, **module._buffers}
@@ -77,6 +84,17 @@ def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
             if value is not None:
                 found.setdefault(id(value), (f"{prefix}.{key}" if prefix else key, value))
     return list(found.values())
+
+
+def _refuse_scripted(model: torch.nn.Module) -> None:
+    """Raises UnsupportedError where TorchScript holds tensors of the model, for which no others can be put in place."""
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            reason = (
+                "TorchScript holds its tensors; compile the nn.Module that it was scripted or traced from"
+            )
+            what = f"the torch.jit.ScriptModule `{name}`" if name else "a torch.jit.ScriptModule"
+            raise UnsupportedError([UnsupportedOperator(what, reason, _here())])
 
 
 @contextlib.contextmanager
@@ -150,7 +168,11 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
-            with substituted(model, replacement), lines, _traced_parameters(), OwnFunctions(_here):
+            with contextlib.ExitStack() as while_called:
+                for context in (substituted(model, replacement), lines, _traced_parameters()):
+                    while_called.enter_context(context)
+                while_called.enter_context(refused_capsules(_here))
+                while_called.enter_context(OwnFunctions(_here))
                 returned = call(*new_args, **new_kwargs)
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)
@@ -251,9 +273,15 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
             str(error.func), "its result depends on values, not only on shapes", _place(error)
         )
         raise UnsupportedError([operator]) from error
+    except UnsupportedOperatorException as error:
+        operator = UnsupportedOperator(
+            str(error.func), "PyTorch traces it with data only; compute without it", _place(error)
+        )
+        raise UnsupportedError([operator]) from error
     except TilewrightError:
         raise
     except Exception as direct:
+        _refuse_captured_functions(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
                 args, kwargs = rebuild(inputs)
@@ -262,6 +290,21 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         raise ModelImportError(
             f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
         ) from direct
+
+
+def _refuse_captured_functions(error: Exception) -> None:
+    """Raises UnsupportedError for what TorchDynamo raised while the model was traced: `torch.cond` and its kind call it."""
+    exceptions = sys.modules.get("torch._dynamo.exc")
+    if exceptions is None or not isinstance(error, exceptions.TorchDynamoException):
+        return
+    frames = traceback.extract_tb(error.__traceback__)
+    entries = [after.name for own, after in itertools.pairwise(frames) if _is_own(own) and not _is_own(after)]
+    called = entries[-1] if entries else "a function of PyTorch"
+    reason = (
+        "it is given functions that TorchDynamo captures, which cannot run while another trace does; use torch.compile, "
+        "which runs it eagerly, or compute both sides and choose by torch.where"
+    )
+    raise UnsupportedError([UnsupportedOperator(called, reason, _place(error))]) from error
 
 
 def _here() -> str:
@@ -275,10 +318,23 @@ def _place(error: BaseException) -> str:
 
 
 def _innermost(frames: traceback.StackSummary) -> str:
-    for frame in reversed(frames):
-        if not frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
-            return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    """The innermost line of the model; of PyTorch's own modules where the model is nothing else."""
+    layers = str(Path(TORCH_FOLDER) / "nn")
+    for found in (_is_own, lambda frame: frame.filename.startswith(layers)):
+        for frame in reversed(frames):
+            if found(frame):
+                return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return "<unknown location>"
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is the user's: neither PyTorch's, nor Python's, nor this compiler's."""
+    if frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
+        return False
+    return not frame.filename.startswith(_STANDARD_LIBRARY) or "site-packages" in frame.filename
+
+
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 class _Results:

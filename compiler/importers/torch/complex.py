@@ -194,9 +194,14 @@ def constant_pad_nd(x, pad, value=0):
 
 
 def to_copy(x, *, dtype=None, **kwargs):
-    """Real numbers with an imaginary part of zero, or the real part of complex ones."""
+    """Real numbers with an imaginary part of zero, or the real part of complex ones; floats to uint32 by way of int64.
+
+    That is what eager PyTorch does, negative numbers included; torch-mlir has no such conversion.
+    """
     if not isinstance(x, torch.Tensor):  # a number beside tensors of rank 0 under vmap
         return NotImplemented
+    if dtype == torch.uint32 and x.dtype.is_floating_point:
+        return x.to(torch.int64).to(dtype)
     if dtype is None or dtype == x.dtype or not (dtype in _PARTS or x.dtype in _PARTS):
         return NotImplemented
     if not dtype.is_complex:

@@ -15,10 +15,12 @@ from tilewright.compiler.importers.torch import bits as torch_bits
 from tilewright.compiler.importers.torch import complex as torch_complex
 from tilewright.compiler.importers.torch import determinants as torch_determinants
 from tilewright.compiler.importers.torch import exactness as torch_exactness
+from tilewright.compiler.importers.torch import foreach as torch_foreach
 from tilewright.compiler.importers.torch import gamma as torch_gamma
 from tilewright.compiler.importers.torch import gradients as torch_gradients
 from tilewright.compiler.importers.torch import indexing as torch_indexing
 from tilewright.compiler.importers.torch import order as torch_order
+from tilewright.compiler.importers.torch import products as torch_products
 from tilewright.compiler.importers.torch import promotion as torch_promotion
 from tilewright.compiler.importers.torch import sampling as torch_sampling
 from tilewright.compiler.importers.torch import special as torch_special
@@ -41,38 +43,6 @@ _DRAWS = (aten.bernoulli, aten.rrelu, aten.rrelu_with_noise, aten.rrelu_with_noi
 """Operators that the table rewrites into ones which draw other random numbers from the same seed."""
 
 Table = dict[Any, Callable]
-
-
-def addmm(bias, left, right, *, beta=1, alpha=1):
-    """`beta * bias + alpha * (left @ right)` without multiplications by one."""
-    product = torch.mm(left, right)
-    if alpha != 1:
-        product = product * alpha
-    if beta == 0:
-        return product
-    return product + (bias if beta == 1 else bias * beta)
-
-
-def baddbmm(bias, left, right, *, beta=1, alpha=1):
-    """`alpha * (left @ right)` where the bias is not read, be it NaN."""
-    if beta != 0:
-        return NotImplemented
-    product = torch.bmm(left, right)
-    if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
-        alpha = int(alpha)
-    return product if alpha == 1 else product * alpha
-
-
-def addbmm(bias, left, right, *, beta=1, alpha=1):
-    """`addmm` of matrices side by side: the sum of a batch of products is one product."""
-    if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
-        beta, alpha = int(beta), int(alpha)
-    batch, rows, inner = left.shape
-    left, right = (
-        left.movedim(0, 1).reshape(rows, batch * inner),
-        right.reshape(batch * inner, right.shape[2]),
-    )
-    return torch.addmm(bias, left, right, beta=beta, alpha=alpha)
 
 
 def batch_norm_inference(x, weight, bias, mean, variance, momentum, eps):
@@ -152,12 +122,15 @@ def native_batch_norm(x, weight, bias, mean, variance, training, momentum, eps):
 
 
 def var_mean(x, dim=None, *, correction=None, keepdim=False):
-    """Mean of the squared distances from the mean, in the tensor's own precision."""
+    """Mean of the squared distances from the mean; of f32 in double precision, as in eager PyTorch.
+
+    A mean rounded to f32 adds the square of its error, which is most of the variance of numbers that are nearly equal.
+    """
     if x.dtype.is_complex:
         return NotImplemented
     axes = [dim] if isinstance(dim, int) else list(dim or range(x.dim()))
-    wide = x.to(compute_dtype(x))
-    mean = _mean(wide, axes, keepdim=True)
+    wide = x.to(torch.float64 if x.dtype == torch.float32 else compute_dtype(x))
+    mean = torch.mean(wide, axes, keepdim=True)
     centred = wide - mean
     count = math.prod(x.shape[d] for d in axes) if x.dim() else 1
     degrees = max(count - (1 if correction is None else correction), 0)
@@ -258,9 +231,6 @@ def native_dropout(x, p, train):
 
 _OURS: Table = {
     aten.native_dropout.default: native_dropout,
-    aten.addmm.default: addmm,
-    aten.addbmm.default: addbmm,
-    aten.baddbmm.default: baddbmm,
     aten._native_batch_norm_legit_no_training.default: batch_norm_inference,
     aten._native_batch_norm_legit_functional.default: batch_norm_training,
     aten._native_batch_norm_legit.no_stats: batch_norm_without_statistics,
@@ -294,7 +264,7 @@ def _table(inductors: Any) -> Table:
     tables = (
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
-        *(torch_promotion, torch_complex, torch_determinants),
+        *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
     )
     late = {} if inductors is None else {inductors.default: fma}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

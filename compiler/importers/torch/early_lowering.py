@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tilewright.compiler.ir import arith, cf, ir, math, scf, walk
+from tilewright.compiler.ir import arith, cf, ir, linalg, math, scf, static_shape, tensor, walk
 from tilewright.compiler.rewriting.generics import elementwise
 
 
 def lower_early(module: ir.Module) -> None:
-    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`."""
+    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`, sums of products f32."""
     for op in list(walk(module.operation)):
         with module.context, op.location, ir.InsertionPoint(op):
             lowering = _LOWERINGS.get(_operator(op))
@@ -79,6 +79,15 @@ def _gcd(op: ir.Operation) -> ir.Operation:
     return elementwise(type_, [_dense(operand) for operand in op.operands], same, body)
 
 
+def _product(op: ir.Operation) -> ir.Operation:
+    """A matrix product, or one of each batch, of 16-bit floats, whose sums stay in single precision."""
+    type_ = _builtin_type(op.results[0].type)
+    zero = arith.constant(type_.element_type, 0.0)
+    start = linalg.fill(zero, outs=[tensor.empty(static_shape(type_), type_.element_type)])
+    multiply = linalg.matmul if type_.rank == 2 else linalg.batch_matmul
+    return multiply(*(_dense(operand) for operand in op.operands), outs=[start]).owner
+
+
 def _dense(value: ir.Value) -> ir.Value:
     type_ = _builtin_type(value.type)
     return ir.Operation.create("torch_c.to_builtin_tensor", [type_], [value]).result
@@ -97,5 +106,6 @@ _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.aten.erfc": _erfc,
     "torch.tilewright.checked": _check,
     "torch.tilewright.gcd": _gcd,
+    "torch.tilewright.product": _product,
 }
 """Operator -> what lowers it, None where torch-mlir may."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import checks as torch_checks
+from tilewright.compiler.importers.torch import losses as torch_losses
+from tilewright.compiler.importers.torch import memory_reads as torch_memory_reads
 from tilewright.compiler.importers.torch import numbers as torch_numbers
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
@@ -157,6 +160,8 @@ def combinations(x, r=2, with_replacement=False):
 
 
 _BROADCASTS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
+_METHODS = (*_BROADCASTS, torch.Tensor.fill_diagonal_)
+"""Methods whose forms are put into graphs of TorchDynamo's too."""
 
 
 def _dropping(function: Callable) -> Callable:
@@ -173,6 +178,24 @@ def softshrink(x, lambd=0.5):
     if x.dtype not in (torch.float16, torch.bfloat16):
         return functional.softshrink(x, lambd)
     return functional.softshrink(x.to(torch.float32), lambd).to(x.dtype)
+
+
+def fill_diagonal_(x, value, wrap=False):
+    """`value` where all indices are equal, chosen by a mask: PyTorch's tracer has no view that is a diagonal.
+
+    With `wrap`, every element of a tall matrix whose place in order of rows is a multiple of its width and one.
+    """
+    if x.dim() < 2 or not x.numel() or (x.dim() > 2 and len(set(x.shape)) > 1):
+        return x.fill_diagonal_(value, wrap)
+    first, *others = (
+        torch.arange(size, device=x.device).reshape([-1] + [1] * (x.dim() - 1 - dim))
+        for dim, size in enumerate(x.shape)
+    )
+    if wrap and x.dim() == 2:
+        mask = (first * x.shape[1] + others[0]) % (x.shape[1] + 1) == 0
+    else:
+        mask = functools.reduce(torch.logical_and, (first == other for other in others))
+    return x.masked_fill_(mask, value)
 
 
 _DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
@@ -193,9 +216,12 @@ FUNCTIONS: dict[Any, Any] = {
     **{function: _unless_repeated(function) for function in _BROADCASTS},
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
+    **torch_losses.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
+    **torch_memory_reads.FUNCTIONS,
     **torch_resizing.FUNCTIONS,
     torch.combinations: combinations,
+    torch.Tensor.fill_diagonal_: fill_diagonal_,
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
 
@@ -239,6 +265,8 @@ class OwnFunctions(TorchFunctionMode):
         self._overlapping: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in torch_memory_reads.READS:
+            return torch_memory_reads.read(func, args, kwargs or {}, self._place)
         if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
             written = _storage(args[0])
             if any(_storage(tensor) == written for tensor in self._copied):
@@ -300,7 +328,7 @@ def replace_functions(module: GraphModule) -> None:
             node.target = getitem
         elif node.target is operator.setitem and _has_number(node.args[1]):
             node.target = setitem
-        elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _BROADCASTS:
+        elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _METHODS:
             node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
         else:
             node.target = FUNCTIONS.get(node.target, node.target)

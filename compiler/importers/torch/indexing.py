@@ -210,8 +210,16 @@ def index_put(x, indices, values, accumulate=False):
     wide = _widened(indices)
     if wide is not None:
         return aten.index_put(x, wide, values, accumulate)
+    if not found:
+        return NotImplemented
     places = range(found[0], found[0] + len(found))
-    if any(indices[place] is None or indices[place].dim() for place in places) or not found:
+    if found != list(places):
+        # Numbers of dimensions apart have their places in front in `values`: so do these dimensions in what is written.
+        order = [*found, *(d for d in range(x.dim()) if d not in found)]
+        lists = [indices[number] for number in found]
+        written = aten.index_put(x.permute(order), lists, values, accumulate)
+        return written.permute([order.index(d) for d in range(x.dim())])
+    if any(indices[place].dim() for place in places):
         return NotImplemented
     # Numbers of one slice: torch-mlir scatters lists of slices only.
     lists = [index if index is None else index.reshape(1) for index in indices]

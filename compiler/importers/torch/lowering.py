@@ -13,6 +13,7 @@ from torch._decomp import global_decomposition_table
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
 from tilewright.compiler.analysis.weight_flow import PARAMETER
 from tilewright.compiler.errors import (
@@ -27,7 +28,7 @@ from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.indexing import MASKS
 from tilewright.compiler.importers.torch.promotion import converted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
-from tilewright.compiler.importers.torch.types import TORCH_FOLDER
+from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.workers.modules import run_upstream
 
@@ -179,21 +180,32 @@ def _known_refusal(node: Node) -> str | None:
         indices: Any = node.args[1]
         if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
             return MASKED
+    unknown = _unknown_type(node)
+    if unknown is not None:
+        return f"{NO_TYPE} (it reads or makes {unknown})"
     if _computes_unsigned(node):
         return UNSIGNED
     # torch-mlir would eliminate without pivots.
     return TOO_LARGE if node.target == torch.ops.aten._linalg_det.default else None
 
 
+def _unknown_type(node: Node) -> torch.dtype | None:
+    """A dtype among the node's operands and results that compiled code has no tensors of: LLVM knows no arithmetic of it."""
+    for value in pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)]):
+        if isinstance(value, torch.Tensor) and not has_name(value.dtype):
+            return value.dtype
+    return None
+
+
 def _computes_unsigned(node: Node) -> bool:
-    """Whether `node` computes on numbers of 32 bits without a sign; from and to other integers they are converted."""
+    """Whether `node` computes on numbers of 32 bits without a sign; from and to other numbers they are converted."""
     target = node.target
     values = [source.meta.get("val") for source in (node, *node.all_input_nodes)]
     made, *read = [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
     if not isinstance(target, OpOverload) or torch.uint32 not in (made, *read):
         return False
     if target.overloadpacket in (torch.ops.prims.convert_element_type, torch.ops.aten._to_copy):
-        return made == torch.uint32 and any(dtype is not None and dtype.is_floating_point for dtype in read)
+        return False
     return target.namespace != "aten" or target.overloadpacket.__name__ not in SIGNLESS
 
 
@@ -282,7 +294,11 @@ def _try_alone(node: Node) -> str | None:
 
 def _reason(text: str) -> str:
     """The diagnostic that says most, in one line without IR."""
-    if "failed to legalize" in text or "'torch.operator'" in text:
+    if (
+        "failed to legalize" in text
+        or "'torch.operator'" in text
+        or "has not been bound to an MLIR value" in text
+    ):
         return "torch-mlir has no lowering of it for these types"
     for line in text.splitlines():
         match = re.search(r"error: [^:]*: ?(.*)|^(?!Failure|in `)(\S.*)", line)

@@ -97,13 +97,16 @@ def cummin(x, dim):
 
 
 def logcumsumexp(x, dim):
-    """Running logsumexp: the running maximum, and log1p of what all other elements up to here are of it."""
+    """Running logsumexp: the running maximum, and log1p of what all other elements up to here are of it.
+
+    The two cancel where the sum is near 1: f32 is computed in f64, as in eager PyTorch.
+    """
     if not x.dim() or not x.numel():
         return x.clone()
     n = x.shape[dim]
     if x.numel() * n > LARGEST_SQUARE or x.dtype.is_complex:
         return NotImplemented
-    wide = x.to(compute_dtype(x))
+    wide = x.to(torch.float64 if x.dtype == torch.float32 else compute_dtype(x))
     largest, place = cummax(wide, dim)
     largest, place = largest.movedim(dim, -1).unsqueeze(-1), place.movedim(dim, -1).unsqueeze(-1)
     position = torch.arange(n)

@@ -35,10 +35,17 @@ def compute_dtype(x: torch.Tensor) -> torch.dtype:
     return torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
 
 
+NO_TYPE = "compiled code has no such type; convert the tensor to another one"
+
+
+def has_name(dtype: torch.dtype) -> bool:
+    """Whether compiled code has tensors of `dtype`."""
+    return dtype in _NAMES
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The runtime's name of `dtype`; raises UnsupportedError when it has none."""
     try:
         return _NAMES[dtype]
     except KeyError:
-        reason = "compiled code has no such type; convert the tensor to another one"
-        raise UnsupportedError([UnsupportedOperator(f"a tensor of {dtype}", reason)]) from None
+        raise UnsupportedError([UnsupportedOperator(f"a tensor of {dtype}", NO_TYPE)]) from None

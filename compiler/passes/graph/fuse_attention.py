@@ -40,6 +40,7 @@ from tilewright.compiler.analysis.softmax_form import WEIGHTS_END_IN, Softmax, c
 from tilewright.compiler.analysis.structure import maps_of, producer
 from tilewright.compiler.dialects.attention import ATTENTION, MOST_EXTRA, YIELD
 from tilewright.compiler.ir import arith, functions, ir, static_shape
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 from tilewright.compiler.pipeline.pass_base import Pass
 
 _CONTRACTIONS = ("linalg.generic", "linalg.matmul", "linalg.batch_matmul")
@@ -209,7 +210,7 @@ class _Match:
                 loop
                 for element in (*self.operands, *self.body.extra, self.result)
                 for expr in element.index
-                for loop, _ in loops.resolved(expr).terms
+                for loop in loops.resolved(expr).variables
             }
             - {_ROW, _COLUMN, _WIDTH, _INNER}
         )
@@ -249,11 +250,10 @@ class _Match:
         """Where `element` is, over the loops in `order`."""
         results = []
         for expr in element.index:
-            resolved = self.loops.resolved(expr)
-            result = ir.AffineExpr.get_constant(resolved.offset)
-            for loop, stride in resolved.terms:
-                if self.loops.extents[loop] > 1 or loop in order:
-                    result = result + ir.AffineExpr.get_dim(order.index(loop)) * stride
+            result = ir.AffineExpr.get_constant(expr.offset)
+            for term in self.loops.terms(expr):
+                if self.loops.extents[term.variable] > 1 or term.variable in order:
+                    result = result + ir.AffineExpr.get_dim(order.index(term.variable)) * term.scale
             results.append(result)
         return ir.AffineMap.get(len(order), 0, results)
 
@@ -269,7 +269,7 @@ def _ends_in(value: ir.Value, names: frozenset[str]) -> bool:
 
 
 def _moves_along(element: Element, loop: int, loops: Loops) -> bool:
-    return any(loop == moving for expr in element.index for moving, _ in loops.resolved(expr).terms)
+    return any(loop in loops.resolved(expr).variables for expr in element.index)
 
 
 def _scores(softmax: Softmax, loops: Loops) -> tuple[Read, Product, dict[int, Linear]] | None:
@@ -286,10 +286,10 @@ def _scores(softmax: Softmax, loops: Loops) -> tuple[Read, Product, dict[int, Li
     product = Product.read(found[0].element.value.owner.operation)
     assert product is not None
     exprs = dict(zip(product.positions[2], found[0].element.index))
-    plain = [Linear(((loop, 1),)) for loop in (_ROW, _COLUMN)]
+    plain = [QuasiAffine.of(loop) for loop in (_ROW, _COLUMN)]
     for expr in exprs.values():
-        moving = {loop for loop, _ in loops.resolved(expr).terms}
-        if moving & {_ROW, _COLUMN} and loops.resolved(expr) not in plain:
+        own = loops.resolved(expr)
+        if {_ROW, _COLUMN} & set(own.variables) and own not in plain:
             return None
     return found[0], product, exprs
 
@@ -416,10 +416,7 @@ class _Body:
 
     def is_placed(self, node: Node) -> bool:
         """Whether `node` is a position in terms of row and column alone."""
-        return isinstance(node, Position) and {loop for loop, _ in self.loops.resolved(node.expr).terms} <= {
-            _ROW,
-            _COLUMN,
-        }
+        return isinstance(node, Position) and {*self.loops.resolved(node.expr).variables} <= {_ROW, _COLUMN}
 
     def build(self, attention: ir.Operation) -> None:
         index = ir.IndexType.get()
@@ -454,10 +451,10 @@ class _Body:
         expr = self.loops.resolved(node.expr)
         places = {_ROW: arguments[-2], _COLUMN: arguments[-1]}
         index = ir.IndexType.get()
-        total = None if expr.offset or not expr.terms else places[expr.terms[0][0]]
-        if total is not None and len(expr.terms) == 1 and expr.terms[0][1] == 1:
-            return total
+        if expr.plain is not None:
+            return places[expr.plain]
         total = arith.constant(index, expr.offset)
-        for loop, stride in expr.terms:
-            total = arith.addi(total, arith.muli(places[loop], arith.constant(index, stride)))
+        for term in self.loops.terms(expr):
+            factor = arith.constant(index, term.scale)
+            total = arith.addi(total, arith.muli(places[term.variable], factor))
         return total

@@ -14,6 +14,7 @@ Source: Roller, OSDI'22, §3.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
@@ -21,8 +22,6 @@ from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
-from tilewright.compiler.families.gpu import families
-from tilewright.compiler.families.gpu.candidates import GPU_PROPOSERS, gpu_candidates
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -94,7 +93,7 @@ class ConstructSchedules(Pass):
         """The schedule with everything that a kernel is made of, on targets that code is generated for."""
         if target.kind == "cpu":
             return complete(function, wish, target)
-        return families.constructed(function, wish, target) if target.is_cuda else wish
+        return _constructed_on_gpus(function, wish, target) if target.is_cuda else wish
 
     def described(self, op: ir.Operation) -> Target:
         """The target with the options' numbers; raises PassError for one that nobody knows."""
@@ -103,8 +102,7 @@ class ConstructSchedules(Pass):
             raise self.refusal(
                 op, f"expected candidate >= 0 and top-k >= 1, found {self.candidate} and {self.top_k}"
             )
-        known = CPU_PROPOSERS if found.kind == "cpu" else GPU_PROPOSERS if found.is_cuda else ("roller",)
-        if self.proposer and self.proposer not in known:
+        if self.proposer and self.proposer not in (known := _proposers(found)):
             listed = ", ".join(known)
             raise self.refusal(
                 op, f"unknown proposer `{self.proposer}`; the proposers for {found.name} are: {listed}"
@@ -136,15 +134,16 @@ class ConstructSchedules(Pass):
             return []
         if not target.is_cuda:
             return found
-        complete = [replace(c, schedule=families.constructed(function, c.schedule, target)) for c in found]
+        complete = [replace(c, schedule=_constructed_on_gpus(function, c.schedule, target)) for c in found]
         return list({c.schedule: c for c in reversed(complete)}.values())[::-1]
 
     def candidates(self, function: ir.Operation, target: Target, count: int | None = None) -> list[Candidate]:
         """The first `count` of at most `top_k` schedules of a dispatch; raises NoWorkload."""
         if target.is_cuda:
-            return gpu_candidates(
-                function, target, self.construct_options(), self.proposer or GPU_PROPOSERS[0]
-            )
+            from tilewright.compiler.families.gpu.candidates import gpu_candidates
+
+            proposer = self.proposer or _proposers(target)[0]
+            return gpu_candidates(function, target, self.construct_options(), proposer)
         if target.kind != "cpu":
             return self._constructed(read_workload(function), target)
         task_us = self.task_us if self.task_us >= 0 else TASK_US
@@ -154,3 +153,23 @@ class ConstructSchedules(Pass):
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
         programs = construct(dispatch.workload, target, self.construct_options())
         return [Candidate(Schedule(levels=p.levels), round(p.predicted_us, 3), p.bound) for p in programs]
+
+
+# The kernels of GPUs are many modules, which a compilation for a CPU does not wait for.
+
+
+def _constructed_on_gpus(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+    from tilewright.compiler.families.gpu import families
+
+    return families.constructed(function, wish, target)
+
+
+def _proposers(target: Target) -> Sequence[str]:
+    """Who proposes schedules for a target, the one that is asked first in front."""
+    if target.kind == "cpu":
+        return CPU_PROPOSERS
+    if not target.is_cuda:
+        return ("roller",)
+    from tilewright.compiler.families.gpu.candidates import GPU_PROPOSERS
+
+    return GPU_PROPOSERS

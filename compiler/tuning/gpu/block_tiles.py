@@ -273,7 +273,7 @@ def touched_bytes(workload: Workload) -> float:
     for operand in workload.operands:
         count = float(operand.element_bytes)
         for dimension, (index, extent) in enumerate(zip(operand.index_map, operand.shape)):
-            steps = math.prod(workload.extents[term.axis] for term in index.terms)
+            steps = math.prod(workload.extents[term.variable] for term in index.terms)
             # Along the last dimension whole transactions come in.
             last = dimension == len(operand.shape) - 1
             count *= extent if last or not index.terms else min(extent, steps)

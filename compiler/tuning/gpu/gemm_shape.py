@@ -131,7 +131,7 @@ def _dividing(limit: int, extent: int) -> int:
 def _plain(operand: Operand) -> frozenset[int]:
     """The axes that walk one dimension of an operand all alone."""
     alone = [i.terms[0] for i in operand.index_map if len(i.terms) == 1]
-    return frozenset(t.axis for t in alone if (t.scale, t.divisor, t.modulus) == (1, 1, 0))
+    return frozenset(t.variable for t in alone if (t.scale, t.divisor, t.modulus) == (1, 1, 0))
 
 
 def _contiguous(operand: Operand) -> int | None:
@@ -139,7 +139,7 @@ def _contiguous(operand: Operand) -> int | None:
     if not operand.index_map:
         return None
     terms = [t for t in operand.index_map[-1].terms if t.scale == 1 and t.divisor == 1]
-    return max((t.axis for t in terms), default=None)
+    return max((t.variable for t in terms), default=None)
 
 
 def _vector(operand: Operand, extents: Iterable[int]) -> int:

@@ -69,7 +69,7 @@ def block_space(workload: Workload, space: CutSpace, row: int) -> BlockSpace:
     """The space of blocks over cuts; the inner loop is the one that results lie along, if it can be cut."""
     out = workload.output
     last = next((i for i in reversed(out.index_map) if i.terms), None)
-    axis = last.terms[-1].axis if last else None
+    axis = last.terms[-1].variable if last else None
     inner = next((loop for loop in space.loops if space.axes[loop] == axis), None)
     reads = [o for o in workload.operands if len(o.axes) == len(workload.axes)] or [out]
     item = max(o.element_bytes for o in reads)
@@ -93,4 +93,4 @@ def _walks_reduction(workload: Workload) -> bool:
         return False
     largest = max(workload.inputs, key=lambda o: o.nbytes)
     last = next((i for i in reversed(largest.index_map) if i.terms), None)
-    return last is not None and any(t.axis in workload.reduction for t in last.terms)
+    return last is not None and any(t.variable in workload.reduction for t in last.terms)

@@ -197,7 +197,7 @@ class _Cuts:
                 continue
             if any(op.name == "index" for op in s.arithmetic):
                 continue
-            plain = [i.terms[0].axis if len(i.terms) == 1 else None for i in read[0].index_map]
+            plain = [i.terms[0].variable if len(i.terms) == 1 else None for i in read[0].index_map]
             last = next((a for a in reversed(plain) if a is not None), None)
             if last is not None and is_contiguous(s.result, last):
                 found[number] = np.isin(self.kinds[number - 1], ("products", "windows", "dots", "winograd"))

@@ -136,8 +136,11 @@ def split_axes(workload: Workload) -> list[tuple[int, int, int]]:
         inner *= workload.extents[axis]
         cuts.add(inner)
     for operand in workload.operands:
-        for term in (t for index in operand.index_map for t in index.terms if t.axis in sizes):
-            cuts |= {sizes[term.axis] * term.divisor, sizes[term.axis] * term.divisor * term.modulus} - {0}
+        for term in (t for index in operand.index_map for t in index.terms if t.variable in sizes):
+            cuts |= {
+                sizes[term.variable] * term.divisor,
+                sizes[term.variable] * term.divisor * term.modulus,
+            } - {0}
     chain = sorted(cut for cut in cuts if cut <= inner)
     if any(b % a for a, b in pairwise(chain)):
         return []
@@ -197,7 +200,7 @@ def _step_of(operand: Operand, axis: int, step: int) -> int:
     total = 0
     for index, stride in zip(operand.index_map, element_strides(operand)):
         for term in index.terms:
-            if term.axis == axis and step % term.divisor == 0:
+            if term.variable == axis and step % term.divisor == 0:
                 own = step // term.divisor
                 if not term.modulus or own % term.modulus:
                     total += stride * term.scale * (own % term.modulus if term.modulus else own)

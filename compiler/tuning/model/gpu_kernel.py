@@ -192,7 +192,7 @@ def lane_share(operand: Operand, strides: Sequence[int], points: np.ndarray) -> 
     for index, stride in zip(operand.index_map, strides):
         position = np.full(len(points), index.offset, dtype=np.int64)
         for term in index.terms:
-            own = points[:, term.axis] // term.divisor
+            own = points[:, term.variable] // term.divisor
             position += (own % term.modulus if term.modulus else own) * term.scale
         address += position * stride
     places = np.unique(address - address.min())

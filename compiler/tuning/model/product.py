@@ -21,7 +21,7 @@ from tilewright.compiler.nouns.product_loops import (
     flat,
     product_loops,
 )
-from tilewright.compiler.nouns.quasi_affine import NotLinear, QuasiAffine
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine
 from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
 from tilewright.compiler.tuning.model.roles import element_strides
@@ -71,7 +71,7 @@ def read_product(workload: Workload) -> Product | None:
         return None
     try:
         return _read(workload, main)
-    except (NoProduct, NotLinear):
+    except (NoProduct, NotQuasiAffine):
         return None
 
 
@@ -93,13 +93,10 @@ def _multiplied(statement: Statement) -> tuple[Operation, Operation] | None:
 
 
 def _read(workload: Workload, main: Statement) -> Product:
-    parallel = list(workload.parallel)
-    order = [*parallel, *(a for a in range(len(workload.axes)) if a not in parallel)]
-    place = {axis: number for number, axis in enumerate(order)}
-    extents = [workload.extents[axis] for axis in order]
     operands = [*main.reads, workload.output]
-    totals = [_total(o, place) for o in operands]
-    found = product_loops(totals, (0, 1, 2), extents, len(parallel), 2)
+    totals = [flat(o.index_map, element_strides(o)) for o in operands]
+    is_sum = [axis.kind == "reduction" for axis in workload.axes]
+    found = product_loops(totals, (0, 1, 2), workload.extents, is_sum, 2)
     a, b = main.reads[::-1] if found.swapped else main.reads
     converted = [_is_converted(main, o.name) for o in (a, b)]
     loops, accesses = found.loops, found.accesses
@@ -125,15 +122,6 @@ def _read(workload: Workload, main: Statement) -> Product:
         sums, a.dtype == b.dtype and not any(converted), _run(loops, accesses, a.dtype, size["k"]),
     )  # fmt: skip
     return Product(gemm, factors, others, out)  # type: ignore[arg-type]
-
-
-def _total(operand: Operand, place: dict[int, int]) -> QuasiAffine:
-    """Where an element lies, over loops in the order of `place`."""
-    index = [QuasiAffine.of_index(own) for own in operand.index_map]
-    total = flat(index, element_strides(operand))
-    return QuasiAffine(
-        tuple(type(d)(place[d.loop], d.scale, d.divisor, d.modulus) for d in total.digits), total.offset
-    )
 
 
 def _is_converted(main: Statement, name: str) -> bool:

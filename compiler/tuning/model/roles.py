@@ -35,7 +35,7 @@ def axis_stride(operand: Operand, axis: int) -> int:
         step * term.scale
         for index, step in zip(operand.index_map, steps)
         for term in index.terms
-        if term.axis == axis and term.divisor == 1
+        if term.variable == axis and term.divisor == 1
     )
 
 
@@ -46,7 +46,7 @@ def is_contiguous(operand: Operand, axis: int) -> bool:
 
 def packed_block(operand: Operand, axis: int) -> int:
     """What an operand is stored in blocks of along an axis; 0 where it is not."""
-    terms = (term for index in operand.index_map for term in index.terms if term.axis == axis)
+    terms = (term for index in operand.index_map for term in index.terms if term.variable == axis)
     return max((term.modulus for term in terms), default=0)
 
 
@@ -81,7 +81,7 @@ def _vector_axis(statement: Statement) -> int | None:
     """The axis that the innermost dimension of the result moves along."""
     for index in reversed(statement.result.index_map):
         if index.terms:
-            return index.terms[-1].axis
+            return index.terms[-1].variable
     return None
 
 
@@ -172,10 +172,10 @@ def slid_axes(operand: Operand, statement: Statement) -> list[tuple[int, int, in
     """(axis of the result, axis of the window, stride, dilation) of every dimension that a window slides over."""
     found = []
     for index in operand.index_map:
-        results = [t for t in index.terms if t.axis in statement.parallel]
-        taps = [t for t in index.terms if t.axis in statement.reduction]
+        results = [t for t in index.terms if t.variable in statement.parallel]
+        taps = [t for t in index.terms if t.variable in statement.reduction]
         if len(results) == 1 and len(taps) == 1:
-            found.append((results[0].axis, taps[0].axis, results[0].scale, taps[0].scale))
+            found.append((results[0].variable, taps[0].variable, results[0].scale, taps[0].scale))
     return found
 
 
@@ -191,7 +191,7 @@ class Groups:
 
     @classmethod
     def of(cls, statement: Statement, extents: Extents) -> Groups | None:
-        last = [index.terms[0].axis for index in statement.result.index_map if index.terms]
+        last = [index.terms[0].variable for index in statement.result.index_map if index.terms]
         if len(last) < 3 or len(statement.reads) < 2:
             return None
         group, result = last[-2:]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from tilewright.compiler.nouns.workload import BITS, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 
 _HEAD = re.compile(r"%(\d+)\[(.*)\]")
 _TERM = re.compile(r"a(\d+)(?: floordiv (\d+))?(?: mod (\d+))?(?: \* (-?\d+))?")
@@ -81,7 +82,7 @@ class Statement:
 
 def axes_of(operand: Operand) -> tuple[int, ...]:
     """The axes that an operand moves along, those of its outer dimensions first."""
-    return tuple(dict.fromkeys(term.axis for index in operand.index_map for term in index.terms))
+    return tuple(dict.fromkeys(term.variable for index in operand.index_map for term in index.terms))
 
 
 @lru_cache(maxsize=256)
@@ -183,8 +184,8 @@ def _read(part: str, workload: Workload, before: list[Statement]) -> Operand | N
     return replace(producer, index_map=index)
 
 
-def read_index(text: str) -> Index:
-    """The inverse of `Index.text`."""
+def read_index(text: str) -> QuasiAffine[int]:
+    """The inverse of `QuasiAffine.text`."""
     terms, offset = [], 0
     for part in text.split(" + "):
         term = _TERM.fullmatch(part)
@@ -193,7 +194,7 @@ def read_index(text: str) -> Index:
             continue
         axis, divisor, modulus, scale = term.groups()
         terms.append(Term(int(axis), int(scale or 1), int(divisor or 1), int(modulus or 0)))
-    return Index(tuple(terms), offset)
+    return QuasiAffine(tuple(terms), offset)
 
 
 def _tensor(types: str) -> tuple[tuple[int, ...], str]:

@@ -65,7 +65,7 @@ class Space:
             if moving and moving[-1] is operand.index_map[-1] and len(moving[-1].terms) == 1:
                 term = moving[-1].terms[0]
                 if term.scale == 1 and term.divisor == 1:
-                    found.append((term.axis, operand.element_bytes))
+                    found.append((term.variable, operand.element_bytes))
         return tuple(found)
 
     @cached_property

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def _without_steps(workload: Workload) -> Workload:
         replace(
             operand,
             index_map=tuple(
-                Index(tuple(t for t in index.terms if workload.extents[t.axis] > 1), index.offset)
+                QuasiAffine(tuple(t for t in index.terms if workload.extents[t.variable] > 1), index.offset)
                 for index in operand.index_map
             ),
         )
@@ -87,7 +88,7 @@ def _walks(operand: Operand, outer: int, inner: int, workload: Workload) -> bool
     if not (has_outer and has_inner):
         return False
     alone = {
-        index.terms[0].axis: dim
+        index.terms[0].variable: dim
         for dim, index in enumerate(operand.index_map)
         if len(index.terms) == 1
         and index.offset == 0
@@ -97,7 +98,7 @@ def _walks(operand: Operand, outer: int, inner: int, workload: Workload) -> bool
         return False
     between = operand.shape[alone[outer] + 1 : alone[inner]]
     whole = operand.shape[alone[inner]] == workload.extents[inner]
-    once = sum(t.axis in (outer, inner) for i in operand.index_map for t in i.terms) == 2
+    once = sum(t.variable in (outer, inner) for i in operand.index_map for t in i.terms) == 2
     return alone[outer] < alone[inner] and all(size == 1 for size in between) and whole and once
 
 
@@ -136,7 +137,7 @@ def _rebuild(workload: Workload, groups: list[tuple[int, ...]]) -> Workload:
 
 def _operand(operand: Operand, groups, place, workload: Workload) -> Operand:
     shape: list[int] = []
-    index_map: list[Index] = []
+    index_map: list[QuasiAffine[int]] = []
     dim = 0
     while dim < len(operand.shape):
         run = _run(operand, dim, groups, workload)
@@ -146,14 +147,14 @@ def _operand(operand: Operand, groups, place, workload: Workload) -> Operand:
             for size in operand.shape[dim : dim + length]:
                 extent *= size
             shape.append(extent)
-            index_map.append(Index((Term(position),)))
+            index_map.append(QuasiAffine((Term(position),)))
             dim += length
             continue
         terms = tuple(
             t for term in operand.index_map[dim].terms if (t := _term(term, groups, place)) is not None
         )
         shape.append(operand.shape[dim])
-        index_map.append(Index(terms, operand.index_map[dim].offset))
+        index_map.append(QuasiAffine(terms, operand.index_map[dim].offset))
         dim += 1
     return Operand(operand.name, tuple(shape), operand.dtype, tuple(index_map), operand.output)
 
@@ -178,11 +179,11 @@ def _run(operand: Operand, dim: int, groups, workload: Workload) -> tuple[int, i
 
 
 def _term(term: Term, groups, place) -> Term | None:
-    if term.axis not in place:
+    if term.variable not in place:
         return None
-    position, divisor, extent = place[term.axis]
+    position, divisor, extent = place[term.variable]
     group = groups[position]
     if len(group) == 1:
         return Term(position, term.scale, term.divisor, term.modulus)
-    modulus = term.modulus or (0 if term.axis == group[0] else -(-extent // term.divisor))
+    modulus = term.modulus or (0 if term.variable == group[0] else -(-extent // term.divisor))
     return Term(position, term.scale, divisor * term.divisor, modulus)

@@ -145,8 +145,8 @@ class Performance:
             return None
         operand = self.space.workload.operands[row]
         last = next(i for i in reversed(operand.index_map) if i.terms)
-        parallel = [t.axis for t in last.terms if t.axis in self.space.workload.parallel]
-        return (parallel or [t.axis for t in last.terms])[0]
+        parallel = [t.variable for t in last.terms if t.variable in self.space.workload.parallel]
+        return (parallel or [t.variable for t in last.terms])[0]
 
     def _vector_bytes(self, tiles: np.ndarray) -> np.ndarray:
         """Vector registers: results and the inputs that move along the vectors; others are broadcast one by one."""

@@ -31,7 +31,7 @@ class TileGeometry:
             start = len(shape)
             for index, extent in zip(operand.index_map, operand.shape):
                 for term in index.terms:
-                    terms.append((term.axis, abs(term.scale), term.divisor, term.modulus, len(shape)))
+                    terms.append((term.variable, abs(term.scale), term.divisor, term.modulus, len(shape)))
                 shape.append(extent)
             self.slices.append(slice(start, len(shape)))
         table = np.asarray(terms, dtype=np.int64).reshape(-1, 5)
@@ -74,7 +74,7 @@ class TileGeometry:
 def innermost_axes(operand: Operand, workload: Workload) -> tuple[int, ...]:
     """The axes that move `operand` along its innermost dimension that anything moves along."""
     for index, extent in zip(reversed(operand.index_map), reversed(operand.shape)):
-        found = tuple(t.axis for t in index.terms if workload.extents[t.axis] > 1)
+        found = tuple(t.variable for t in index.terms if workload.extents[t.variable] > 1)
         if found or extent > 1:
             return found
     return ()
@@ -83,8 +83,8 @@ def innermost_axes(operand: Operand, workload: Workload) -> tuple[int, ...]:
 def unit_stride_axis(operand: Operand, workload: Workload) -> int | None:
     """The axis that walks `operand` contiguously, or None: of its innermost axes one of scale 1, a parallel one first."""
     innermost = innermost_axes(operand, workload)
-    terms = [t for index in operand.index_map for t in index.terms if t.axis in innermost]
-    unit = [t.axis for t in terms if t.scale == 1 and t.divisor == 1]
+    terms = [t for index in operand.index_map for t in index.terms if t.variable in innermost]
+    unit = [t.variable for t in terms if t.scale == 1 and t.divisor == 1]
     parallel = [axis for axis in unit if workload.axes[axis].kind == "parallel"]
     return (parallel or unit or [None])[0]
 

@@ -300,7 +300,9 @@ def _touched(performance: Performance, row: int) -> float:
         gaps = [t for t in index.terms if t.scale > 1]
         if gaps:
             reach = 1 + sum(
-                (int(whole[0, t.axis]) - 1) * t.scale for t in index.terms if t not in gaps and not t.modulus
+                (int(whole[0, t.variable]) - 1) * t.scale
+                for t in index.terms
+                if t not in gaps and not t.modulus
             )
             stride = min(t.scale for t in gaps)
             if reach < stride:

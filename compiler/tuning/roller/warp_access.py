@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tilewright.compiler.tuning.roller.performance import Performance
+    from tilewright.compiler.nouns.quasi_affine import QuasiAffine
+from tilewright.compiler.tuning.roller.performance import Performance
 
 _OFFSETS = np.arange(0, 32, 4, dtype=np.int64)
 """Where a row may start in a cache line, in words, when rows are no whole lines."""
@@ -102,15 +103,17 @@ class WarpAccess:
         address = np.zeros(self.position.shape[:2], dtype=np.int64)
         stride = 1
         for index, extent in zip(reversed(operand.index_map), reversed(operand.shape)):
-            for term in index.terms:
-                step = self.position[:, :, term.axis] // term.divisor
-                address += term.scale * (step % term.modulus if term.modulus else step) * stride
+            address += self._along(index) * stride
             stride *= extent
         aligned = not operand.shape or operand.shape[-1] % elements == 0
         windowed = any(len(index.terms) > 1 for index in operand.index_map)
         offsets = _OFFSETS % elements if windowed or not aligned else _OFFSETS[:1]
         found = [_first(np.sort((address + offset) // elements, axis=1)).sum(axis=1) for offset in offsets]
         return np.mean(found, axis=0)
+
+    def _along(self, index: QuasiAffine[int]) -> np.ndarray | int:
+        """How far the lanes lie behind where a dimension starts: [n, lanes], 0 where nothing moves along it."""
+        return index.shifted(-index.offset).evaluate(lambda axis: self.position[:, :, axis])
 
     def _staged(self, row: int, column: int, spans: np.ndarray) -> np.ndarray:
         """Where the lanes read a staged input, in elements: [n, lanes]."""
@@ -126,9 +129,7 @@ class WarpAccess:
             return address
         part = self.performance.geometry.slices[row]
         for dim in range(len(operand.shape) - 1, -1, -1):
-            for term in operand.index_map[dim].terms:
-                step = self.position[:, :, term.axis] // term.divisor
-                address += term.scale * (step % term.modulus if term.modulus else step) * stride[:, None]
+            address += self._along(operand.index_map[dim]) * stride[:, None]
             size = spans[:, part.start + dim]
             stride = stride * (size + (pads if dim == len(operand.shape) - 1 else 0))
         return address

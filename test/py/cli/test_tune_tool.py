@@ -18,13 +18,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import Result
+from rich.console import Console
 
+from tilewright.compiler.cli.tuning_display import choices_table
 from tilewright.compiler.explain.tuning_page import curve, page, slowest_first, totals
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Knob, Space
 from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.tuning.lockfile import Lock
 from tilewright.compiler.tuning.record_store import RecordStore
+from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
 from tilewright.compiler.tuning.search.search_task import Outcome
 from tilewright.compiler.tuning.search.tune_result import TaskResult, TuneResult
 
@@ -185,3 +188,28 @@ class TestPage:
         text = page("a<script>", "cpu", result)
         assert "<script>" not in text and "&lt;b&gt;&amp;" in text
         ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+
+
+def test_the_page_and_the_table_have_what_choices_were_measured_to_bring() -> None:
+    moves = (
+        Move(
+            {"conv2d_0.algorithm": "direct"},
+            {"conv2d_0.algorithm": "winograd4"},
+            us=(80.0, 40.0),
+            is_taken=True,
+        ),
+        Move({"matmul_1.block": 48}, {"matmul_1.block": 16}, us=(20.0, 25.0)),
+        Move({"add_2.joins": 1}, {"add_2.joins": 0}, us=(math.inf, 5.0)),
+        Move({"add_3.joins": 1}, {"add_3.joins": 0}, why="the budget was spent"),
+    )
+    choices = ChoiceResult({"conv2d_0.algorithm": "winograd4"}, moves, 20, 1.5)
+    text = page("model", "cpu", TuneResult((), 1.0), choices)
+    rows = re.findall(r"<tr><td><code>(.*?)</code>.*?</tr>", text, re.S)
+    assert rows == ["conv2d_0.algorithm = winograd4", "add_2.joins = 0", "matmul_1.block = 16"]
+    assert "2.00x" in text and "0.80x" in text and "3 of 4 measured" in text
+    console = Console(width=120, record=True)
+    console.print(choices_table(choices))
+    shown = console.export_text()
+    assert "3 of 4 choices measured" in shown and "1 moved" in shown
+    assert re.search(r"winograd4 +│ +direct │ +80.0 us │ +40.0 us │ +yes", shown)
+    assert "<h2>Choices" not in page("model", "cpu", TuneResult((), 1.0), ChoiceResult({}, (), 0, 0.0))

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.analysis.element_source import Linear, Loops
+from tilewright.compiler.analysis.element_source import Loops
 from tilewright.compiler.families.cpu.vector_transpose import transpose_square
 from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops, rows_in_flight
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
 
 
@@ -85,15 +86,15 @@ def test_digits_and_rows_are_inverse(extents, data):
     assert digits is not None
     back = loops.resolved(loops.row_major(digits, extents))
     assert back == loops.resolved(expr)
-    parts = [(loops.extents[loop], stride) for loop, stride in back.terms]
+    parts = [(loops.extents[term.variable], term.scale) for term in loops.terms(back)]
     assert math.prod(extent for extent, _ in parts) == whole
     inner = 1
     for extent, stride in reversed(parts):
         assert stride == inner
         inner *= extent
     offset = data.draw(st.integers(0, whole - 1))
-    found = loops.digits(Linear((), offset), extents)
-    assert found is not None and loops.row_major(found, extents) == Linear((), offset)
+    found = loops.digits(QuasiAffine((), offset), extents)
+    assert found is not None and loops.row_major(found, extents) == QuasiAffine((), offset)
 
 
 def test_what_crosses_a_dimension_is_refused():
@@ -103,7 +104,7 @@ def test_what_crosses_a_dimension_is_refused():
     seven = loops.new(7, splittable=True)
     assert loops.digits(seven, (3, 3)) is None, "no boundary of 7 falls on one of 3"
     assert loops.digits(loops.new(3).shifted(1), (2, 3)) is None, "1 to 3 runs into the next row"
-    assert loops.digits(loops.new(2).shifted(4), (2, 3)) == [Linear((), 1), Linear(((3, 1),), 1)]
+    assert loops.digits(loops.new(2).shifted(4), (2, 3)) == [QuasiAffine((), 1), QuasiAffine.of(3).shifted(1)]
 
 
 def test_squares_are_powers_of_two():

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 
@@ -203,6 +204,21 @@ class TestBounds:
         _, bound = bound_of(made)
         assert bound.median() > 6e-8
         assert (bound < 1e-5).all()
+
+    @pytest.mark.parametrize(("low", "high", "steps"), [(-1, 1, 7), (-3, 3, 15), (0, 5, 6)])
+    def test_even_steps_are_as_far_off_as_the_end_that_they_are_taken_from(
+        self, low: int, high: int, steps: int
+    ) -> None:
+        """Eager PyTorch has 5.6e-17 in the middle of -1 and 1, which is 0."""
+        value, bound = bound_of(
+            program(f"v0 = torch.linspace({low}, {high}, {steps}, dtype=torch.float64)", x0=of("x0"))
+        )
+        exact = torch.tensor(
+            [float(low + Fraction(high - low) * i / (steps - 1)) for i in range(steps)], dtype=torch.float64
+        )
+        assert ((value - exact).abs() <= bound).all()
+        assert (bound > 2.3e-16 * high).all()
+        assert (bound < 40 * 2.3e-16 * high).all()
 
     @pytest.mark.parametrize(("dtype", "eps"), [("float32", 1.2e-7), ("float64", 2.3e-16)])
     @pytest.mark.parametrize("call", ["F.log_softmax(v0, 1)[:, 0]", "torch.logsumexp(v0, 1)"])

@@ -20,7 +20,7 @@ def flat(operand: Operand, point: tuple[int, ...]) -> int:
     for index, extent in zip(operand.index_map, operand.shape):
         at = index.offset
         for term in index.terms:
-            step = point[term.axis] // term.divisor
+            step = point[term.variable] // term.divisor
             at += term.scale * (step % term.modulus if term.modulus else step)
         address = address * extent + at
     return address

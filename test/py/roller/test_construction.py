@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import PRESETS, Target, resolve
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import ConstructOptions, Program, RTile, construct
@@ -35,7 +36,7 @@ WORKLOADS = {
     "whole sum": operators.reduction([7, 13], [0, 1]),
     "one row": operators.matmul(1, 256, 512),
     "constant": Workload(
-        "fill", (Axis("i", 1000),), (Operand("out", (1000,), "f32", (Index((Term(0),)),), True),)
+        "fill", (Axis("i", 1000),), (Operand("out", (1000,), "f32", (QuasiAffine((Term(0),)),), True),)
     ),
 }
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.tuning import operators
 from tilewright.compiler.tuning.roller import RTile
 from tilewright.compiler.tuning.roller.rtile import TileGeometry, unit_stride_axis
@@ -26,7 +27,7 @@ def touched(operand: Operand, tile: tuple[int, ...]) -> tuple[int, ...]:
     found = []
     for index, extent in zip(operand.index_map, operand.shape):
         values = {
-            sum(position(t, point[t.axis]) for t in index.terms)
+            sum(position(t, point[t.variable]) for t in index.terms)
             for point in itertools.product(*(range(size) for size in tile))
         }
         found.append(min(max(values) - min(values) + 1, extent))
@@ -49,8 +50,8 @@ def workloads(draw: st.DrawFn) -> tuple[Workload, tuple[int, ...]]:
             for axis in draw(st.lists(st.integers(0, count - 1), max_size=2, unique=True)):
                 divisor, modulus = draw(st.sampled_from([(1, 0), (1, 0), (2, 0), (1, 2), (2, 2)]))
                 terms.append(Term(axis, draw(st.integers(1, 3)), divisor, modulus))
-            dims.append(Index(tuple(terms)))
-            shape.append(1 + sum(max(position(t, v) for v in range(extents[t.axis])) for t in terms))
+            dims.append(QuasiAffine(tuple(terms)))
+            shape.append(1 + sum(max(position(t, v) for v in range(extents[t.variable])) for t in terms))
         operands.append(Operand(f"o{number}", tuple(shape), "f32", tuple(dims), number == 0))
     tile = tuple(draw(st.integers(1, extent)) for extent in extents)
     return Workload("test", axes, tuple(operands)), tile

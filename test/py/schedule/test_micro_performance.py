@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.model.cpu_features import UNITS, cpu_features
 from tilewright.compiler.tuning.model.micro_performance import predict
@@ -20,8 +21,8 @@ X86 = resolve("x86-64-v4")
 SUM = "arith.mulf(x0, x1) -> v3 : f32; arith.addf(x2, v3) -> v4 : f32; linalg.yield(v4)"
 
 
-def plain(*axes: int) -> tuple[Index, ...]:
-    return tuple(Index((Term(axis),)) for axis in axes)
+def plain(*axes: int) -> tuple[QuasiAffine[int], ...]:
+    return tuple(QuasiAffine((Term(axis),)) for axis in axes)
 
 
 def product(m: int, n: int, k: int, order: tuple[int, int, int] = (0, 1, 2), names: str = "mnk") -> Workload:
@@ -204,7 +205,7 @@ def test_more_work_of_the_same_kind_takes_longer(shape, times) -> None:
     st.integers(0, 9),
 )
 def test_indices_are_read_as_they_are_written(terms: list[Term], offset: int) -> None:
-    index = Index(tuple(terms), offset)
+    index = QuasiAffine(tuple(terms), offset)
     assert read_index(index.text()) == index
 
 

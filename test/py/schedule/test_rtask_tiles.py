@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import cpu_candidates, register_tiles
 from tilewright.compiler.tuning.cpu.rtask_tiles import (
@@ -32,8 +33,8 @@ sizes = st.integers(1, 256)
 def matmul(m: int, n: int, k: int) -> Workload:
     """C[m, n] += A[m, k] * B[k, n] in f32."""
 
-    def index(*axes: int) -> tuple[Index, ...]:
-        return tuple(Index((Term(axis),)) for axis in axes)
+    def index(*axes: int) -> tuple[QuasiAffine[int], ...]:
+        return tuple(QuasiAffine((Term(axis),)) for axis in axes)
 
     return Workload(
         "matmul",
@@ -187,7 +188,7 @@ def test_grids_have_at_most_so_many_tasks():
 
 def softmax(rows: int, width: int) -> tuple[Workload, CutSpace]:
     """Four passes over rows: x to a maximum, x to e, e to a sum, e to y."""
-    whole, row = (Index((Term(0),)), Index((Term(1),))), (Index((Term(0),)),)
+    whole, row = (QuasiAffine((Term(0),)), QuasiAffine((Term(1),))), (QuasiAffine((Term(0),)),)
     x, e, y = (Operand(name, (rows, width), "f32", whole, name == "y") for name in "xey")
     top, total = (Operand(name, (rows,), "f32", row) for name in ("top", "total"))
     axes = (Axis("m", rows), Axis("n", width))

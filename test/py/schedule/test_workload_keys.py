@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tilewright.compiler import driver, phases
 from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.nouns.workload import Axis, Index, Operand, Term, Workload
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
+from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import resolve
 
 _ALIVE: list = []
@@ -160,7 +161,7 @@ def workloads(draw: st.DrawFn) -> Workload:
     axes = tuple(Axis(f"x{i}", draw(st.integers(0, 1 << 40)), draw(kinds)) for i in range(count))
     small = st.integers(0, 9)
     term = st.builds(Term, st.integers(0, max(0, count - 1)), st.integers(-9, 9), st.integers(1, 9), small)
-    index = st.builds(Index, st.tuples(term) if count else st.just(()), st.integers(-9, 9))
+    index = st.builds(QuasiAffine, st.tuples(term) if count else st.just(()), st.integers(-9, 9))
 
     def operand(output: bool) -> Operand:
         shape = tuple(draw(st.lists(small, max_size=3)))
@@ -189,7 +190,9 @@ def test_texts_are_read_back(workload: Workload) -> None:
 
 
 GOOD = json.loads(
-    Workload("relu", (Axis("x", 4),), (Operand("o", (4,), "f32", (Index((Term(0),)),), True),)).to_text()
+    Workload(
+        "relu", (Axis("x", 4),), (Operand("o", (4,), "f32", (QuasiAffine((Term(0),)),), True),)
+    ).to_text()
 )
 
 

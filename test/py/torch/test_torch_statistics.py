@@ -62,3 +62,20 @@ def test_deviations_of_large_numbers(name):
     found = tilewright.compile(lambda x: [function(x) for function in functions], (x,))(x)
     for ours, function in zip(found, functions, strict=True):
         torch.testing.assert_close(ours, function(x), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("about", [0.0, 1.0, 1e4, 1e19])
+def test_variances_of_numbers_that_are_nearly_equal_or_large(about):
+    """The square of the mean's error is no part of them, and they are finite where the sum of the squares is not."""
+    torch.manual_seed(0)
+    x = about + torch.randn(3, 7, 5) * (1e-3 if about < 1e19 else 6e18)
+    functions = [
+        lambda x: torch.var(x, 1),
+        lambda x: torch.var(x, correction=0),
+        lambda x: torch.var_mean(x, (0, 2))[0],
+        lambda x: torch.std_mean(x, 2, keepdim=True)[0],
+    ]
+    found = tilewright.compile(lambda x: [function(x) for function in functions], (x,))(x)
+    for ours, function in zip(found, functions, strict=True):
+        exact = function(x.double())
+        torch.testing.assert_close(ours.double(), exact, rtol=1.5e-7, atol=0)

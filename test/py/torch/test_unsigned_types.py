@@ -38,6 +38,10 @@ def test_bytes_above_127_are_kept_in_vectors_and_alone(count: int) -> None:
         lambda x: x.to(torch.int64) * 2,
         lambda x: x.to(torch.float64),
         lambda x: (x.to(torch.int64) - 6).to(torch.uint32),
+        lambda x: x.to(torch.float64).to(torch.uint32),
+        lambda x: (x.to(torch.float32) - 6.7).to(torch.uint32),
+        lambda x: x.to(torch.float32).clamp(max=60000).half().to(torch.uint32).to(torch.float32),
+        lambda x: x.to(torch.bfloat16).to(torch.uint32).to(torch.int64) + 1,
         lambda x: x & 7,
     ],
 )
@@ -52,7 +56,6 @@ def test_words_without_a_sign_are_moved_and_converted(function) -> None:
         (lambda x: x.sum(), "aten.sum"),
         (lambda x: x < 5, "aten.lt"),
         (lambda x: x.max(), "aten.max"),
-        (lambda x: x.to(torch.float32).to(torch.uint32), "prims.convert_element_type"),
     ],
 )
 def test_computing_on_words_without_a_sign_is_refused_by_name(function, operator: str) -> None:

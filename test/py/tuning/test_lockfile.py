@@ -20,6 +20,7 @@ LOCK = Lock(
         KEY: Locked("matmul", Schedule((4, 0), reductions=(Reduction("products", (4, 16)),)), 8.5, 10.25),
         KEY[::-1]: Locked("softmax", Schedule((0, 16), stream=True)),
     },
+    {"conv2d_3.algorithm": "winograd4", "matmul_2.block": 32},
 )
 
 
@@ -29,7 +30,12 @@ def test_a_lock_is_read_back_from_its_text() -> None:
 
 
 def test_equal_locks_have_the_same_text_in_whatever_order_they_were_made() -> None:
-    turned = Lock(LOCK.target, LOCK.compiler, dict(reversed(LOCK.dispatches.items())))
+    turned = Lock(
+        LOCK.target,
+        LOCK.compiler,
+        dict(reversed(LOCK.dispatches.items())),
+        dict(reversed(LOCK.choices.items())),
+    )
     assert turned.to_text() == LOCK.to_text()
 
 
@@ -52,8 +58,12 @@ def changed(path: tuple[str, ...], value: object) -> str:
         ("", "expected JSON"),
         ("[]", "expected a JSON object"),
         ('{"kind": "tilewright-lock", "kind": 1}', "given twice"),
-        (changed(("kind",), "other"), "expected a tilewright-lock of version 1"),
-        (changed(("version",), 2), "expected a tilewright-lock of version 1"),
+        (changed(("kind",), "other"), "expected a tilewright-lock of version 2"),
+        (changed(("version",), 1), "expected a tilewright-lock of version 2"),
+        (changed(("choices",), ...), "`choices` is missing"),
+        (changed(("choices",), "/etc/passwd"), "choices: expected a dictionary"),
+        (changed(("choices",), {"block": 16}), "expected operation.field"),
+        (changed(("choices",), {"matmul_0.block": 1.5}), "matmul_0.block: expected a number or a word"),
         (changed(("compiler",), 3), "compiler: expected a string"),
         (changed(("compiler",), ...), "`compiler` is missing"),
         (changed(("more",), 1), "`more` is no field of it"),

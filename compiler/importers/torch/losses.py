@@ -1,0 +1,44 @@
+"""Losses that PyTorch takes apart, while it traces, into something else than its kernels compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+_REDUCTIONS: dict[Any, str] = {0: "none", 1: "mean", 2: "sum"}
+"""How PyTorch's own interface numbers reductions."""
+
+
+def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
+    """`sum(max(0, 1 - (x[target] - x[other]))) / C` of a row [C], or of each row of [N, C].
+
+    The targets of a row end at its first -1. PyTorch's decomposition counts places behind that as class 0.
+    """
+    shape = tuple(input.shape)
+    is_known = size_average is None and reduce is None and reduction in _REDUCTIONS.values()
+    if not is_known or tuple(target.shape) != shape or len(shape) not in (1, 2) or not input.numel():
+        return functional.multilabel_margin_loss(input, target, size_average, reduce, reduction)
+    rows, numbers = torch.atleast_2d(input), torch.atleast_2d(target)
+    is_named = torch.cumsum((numbers == -1).to(torch.int64), 1) == 0
+    named = torch.gather(rows, 1, torch.where(is_named, numbers, 0)).unsqueeze(2)
+    classes = torch.arange(shape[-1], device=input.device)
+    is_target = (is_named.unsqueeze(2) & (numbers.unsqueeze(2) == classes)).any(1, keepdim=True)
+    counted = torch.where(is_named.unsqueeze(2) & ~is_target, 1 - named + rows.unsqueeze(1), 0)
+    loss = torch.clamp_min(counted, 0).sum((1, 2)) / shape[-1]
+    if reduction == "none":
+        return loss.reshape(shape[:-1])
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _numbered(input, target, reduction=1):
+    """The loss as PyTorch's own interface, and TorchDynamo's graphs, call it."""
+    return multilabel_margin_loss(input, target, reduction=_REDUCTIONS[reduction])
+
+
+FUNCTIONS: dict[Any, Any] = {
+    functional.multilabel_margin_loss: multilabel_margin_loss,
+    torch._C._nn.multilabel_margin_loss: _numbered,  # type: ignore[attr-defined]
+}
+"""Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""

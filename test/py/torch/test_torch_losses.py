@@ -1,0 +1,53 @@
+"""Losses that PyTorch takes apart into something else than its kernels compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import tilewright
+from tilewright.compiler.errors import ModelImportError
+from tilewright.runtime.errors import KernelAssertError
+
+TARGETS = {
+    "ended in the middle": [[0, 2, -1, 3, 1], [4, -1, -1, -1, -1]],
+    "none": [[-1, 0, 1, 2, 3], [-1, -1, -1, -1, -1]],
+    "all, never ended": [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4]],
+    "repeated": [[4, 4, 2, -1, 1], [0, 0, 0, 0, 0]],
+}
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("name", TARGETS)
+def test_multilabel_margins_are_those_of_eager(name, reduction):
+    def losses(x, target):
+        return (
+            F.multilabel_margin_loss(x, target, reduction=reduction),
+            F.multilabel_margin_loss(x[0], target[0], reduction=reduction),
+            torch.nn.MultiLabelMarginLoss(reduction=reduction)(x * 2, target),
+        )
+
+    args = torch.randn(2, 5), torch.tensor(TARGETS[name])
+    torch.testing.assert_close(tilewright.compile(losses, args)(*args), losses(*args))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_of_multilabel_margins():
+    target, before = torch.tensor(TARGETS["ended in the middle"]), tilewright.fallback_count()
+    x = torch.randn(2, 5)
+    mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch.compile(lambda x: F.multilabel_margin_loss(x, target), backend="tilewright")(mine).backward()
+    F.multilabel_margin_loss(theirs, target).backward()
+    torch.testing.assert_close(mine.grad, theirs.grad)
+    assert tilewright.fallback_count() == before
+
+
+def test_wrong_targets_are_refused_as_in_eager():
+    x = torch.randn(2, 5)
+    past_the_end = torch.tensor([[5, -1, 0, 0, 0], [0, 1, 2, -1, 0]])
+    compiled = tilewright.compile(F.multilabel_margin_loss, (x, past_the_end))
+    with pytest.raises(KernelAssertError, match="index out of range"):
+        compiled(x, past_the_end)
+    with pytest.raises(ModelImportError, match="inconsistent target size"):
+        tilewright.compile(F.multilabel_margin_loss, (x, past_the_end[:1]))

@@ -1,0 +1,136 @@
+"""What cannot be traced is refused by name, in one sentence, where the model does it: never a guess, never a crash."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops import while_loop
+from torch.nn.attention.flex_attention import flex_attention
+
+import tilewright
+from tilewright.compiler.errors import UnsupportedError
+
+
+def _saved(x):
+    torch.save(x, io.BytesIO())
+    return x
+
+
+READS = {
+    "numpy": lambda x: torch.from_numpy(x.numpy() * 2),
+    "detach, numpy": lambda x: torch.from_numpy(x.detach().cpu().numpy()),
+    "asarray": lambda x: torch.from_numpy(np.asarray(x) * 2),
+    "a function of numpy": lambda x: torch.as_tensor(np.sin(x)),
+    "from_dlpack of numpy": lambda x: torch.from_numpy(np.from_dlpack(x)),
+    "numpy of a constant": lambda x: x + torch.from_numpy(torch.arange(4).numpy()),
+    "tolist": lambda x: torch.tensor(x.tolist()),
+    "data_ptr": lambda x: x + (x.data_ptr() > 0),
+    "storage": lambda x: x + x.storage()[0],
+    "untyped_storage": lambda x: x + float(x.untyped_storage()[0]),
+    "copy": lambda x: copy.copy(x) + 1,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)) + 1,
+    "save": _saved,
+    "from_dlpack": lambda x: torch.from_dlpack(x) + 1,
+    "to_dlpack": lambda x: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(x)) + 1,
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.filterwarnings("ignore")
+def test_memory_that_does_not_exist_yet_is_not_read(name):
+    with pytest.raises(
+        UnsupportedError, match=rf"torch\.Tensor\.\w+.* at {__file__}:\d+ in .*reads the memory"
+    ):
+        tilewright.compile(READS[name], (torch.randn(4),))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_memory_of_tensors_that_are_not_traced_is_read():
+    table, capsules = torch.arange(4.0), torch.utils.dlpack.to_dlpack
+
+    def f(x):
+        own = torch.from_dlpack(table) + torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(table))
+        return x + own * torch.from_numpy(np.asarray(table) + table.numpy()) + table.tolist()[1]
+
+    x = torch.randn(4)
+    torch.testing.assert_close(tilewright.compile(f, (x,))(x), f(x))
+    assert torch.utils.dlpack.to_dlpack is capsules
+
+
+def test_deep_copies_are_clones():
+    def f(x):
+        first, second = copy.deepcopy((x, {"again": x}))
+        first.add_(1)
+        return x, first, second["again"]
+
+    x = torch.randn(4)
+    compiled, before = tilewright.compile(f, (x,)), x.clone()
+    same, first, second = compiled(x)
+    assert same is x
+    assert torch.equal(x, before)
+    assert torch.equal(first, x + 1)
+    assert second is first
+
+
+CAPTURED = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)),
+    "while_loop": lambda x: while_loop(lambda y: y.sum() < 10, lambda y: (y + 1,), (x,)),
+    "flex_attention": lambda x: flex_attention(*[x.expand(1, 1, 16, 4).clone()] * 3),
+}
+
+
+@pytest.mark.parametrize("name", CAPTURED)
+def test_functions_that_dynamo_captures_are_refused(name):
+    with pytest.raises(UnsupportedError, match=rf"{name} at {__file__}:\d+ in .*: it is given functions"):
+        tilewright.compile(CAPTURED[name], (torch.randn(4),))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_types_that_compiled_code_does_not_have(dtype):
+    def f(x):
+        return (x * 2).to(dtype).to(torch.float32) + 1
+
+    x = torch.randn(9)
+    with pytest.raises(UnsupportedError, match=rf"compiled code has no such type.*makes {dtype}"):
+        tilewright.compile(f, (x,))
+    found, before = torch.compile(f, backend="tilewright")(x), tilewright.fallback_count()
+    assert torch.equal(found, f(x))
+    assert before > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scripted_modules_are_refused():
+    scripted = torch.jit.script(nn.Linear(4, 3))
+    for model in (scripted, nn.Sequential(nn.ReLU(), scripted)):
+        with pytest.raises(
+            UnsupportedError, match=r"torch\.jit\.ScriptModule.*TorchScript holds its tensors"
+        ):
+            tilewright.compile(model, (torch.randn(2, 4),))
+
+
+def test_refusals_inside_of_modules_of_pytorch_say_where():
+    layer = nn.BatchNorm1d(4, momentum=None).train()
+    with pytest.raises(UnsupportedError, match=r"batchnorm\.py:\d+ in forward"):
+        tilewright.compile(layer, (torch.randn(3, 4),))
+
+
+def test_operators_without_results_have_a_plain_reason():
+    with pytest.raises(UnsupportedError) as caught:
+        tilewright.compile(torch.linalg.inv, (torch.eye(3),))
+    assert "FX Node" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nested_tensors_are_refused():
+    def f(x):
+        return torch.nested.nested_tensor([x, x[:2]]).to_padded_tensor(0.0)
+
+    with pytest.raises(UnsupportedError, match=r"_nested_tensor\w*.* at "):
+        tilewright.compile(f, (torch.randn(3, 4),))
