@@ -43,10 +43,10 @@ class ProductLoops:
     swapped: bool
 
 
-def flat(index: Sequence[QuasiAffine[int]], steps: Sequence[int]) -> QuasiAffine[int]:
-    """Where an element lies, in elements, by its place along every dimension and the elements between neighbours there."""
+def flat(index: Sequence[QuasiAffine[int]], strides: Sequence[int]) -> QuasiAffine[int]:
+    """Where an element lies, in elements, by its place along every dimension."""
     total: QuasiAffine[int] = QuasiAffine()
-    for position, stride in zip(index, steps):
+    for position, stride in zip(index, strides):
         total += position.scaled(stride)
     return total
 
@@ -58,19 +58,19 @@ def product_loops(
     is_sum: Sequence[bool],
     result: int,
 ) -> ProductLoops:
-    """The product of the accesses 0 and 1, at places `totals` of their buffers, over loops of which some are summed up.
+    """The product of the accesses 0 and 1, at places `totals` of their buffers; the sum runs over the loops that say `is_sum`.
 
     Columns are what the access `result` is contiguous along. Raises NotQuasiAffine for loops that indices cut at odd places,
     NoProduct for what is none.
     """
     cuts = boundaries(totals, extents)
     sizes = [size for own, extent in zip(cuts, extents) for size in parts(own, extent)]
-    summed = [own for own, cut in zip(is_sum, cuts) for _ in range(len(cut) + 1)]
+    of_sum = [whole for whole, own in zip(is_sum, cuts) for _ in range(len(own) + 1)]
     accesses = [
         Access(buffer, tuple(strides(total, cuts, extents)), total.offset)
         for buffer, total in zip(buffers, totals)
     ]
-    groups = _groups(sizes, summed, accesses)
+    groups = _groups(sizes, of_sum, accesses)
     written = accesses[result].strides
     swapped = _swaps(sizes, groups, written)
     if swapped:

@@ -245,13 +245,16 @@ class _Reader:
     def finish(
         self, stores: tuple[Store, ...], dtype: str, convert_a: Element | None, convert_b: Element | None
     ) -> Contraction:
-        laid = [self.buffers[buffer].strides if buffer >= 0 else (1,) for buffer, _ in self.reads]
-        totals = [flat(index, own) for (_, index), own in zip(self.reads, laid)]
-        numbers = [buffer for buffer, _ in self.reads]
-        is_sum = [axis.kind == "reduction" for axis in self.axes]
-        extents = [axis.extent for axis in self.axes]
+        strides = [self.buffers[buffer].strides if buffer >= 0 else (1,) for buffer, _ in self.reads]
+        totals = [flat(index, own) for (_, index), own in zip(self.reads, strides)]
         try:
-            found = product_loops(totals, numbers, extents, is_sum, stores[0].access)
+            found = product_loops(
+                totals,
+                [buffer for buffer, _ in self.reads],
+                [axis.extent for axis in self.axes],
+                [axis.kind == "reduction" for axis in self.axes],
+                stores[0].access,
+            )
         except NoProduct as reason:
             raise NotContraction(str(reason)) from None
         if found.swapped:

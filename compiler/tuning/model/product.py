@@ -93,8 +93,7 @@ def _multiplied(statement: Statement) -> tuple[Operation, Operation] | None:
 
 
 def _read(workload: Workload, main: Statement) -> Product:
-    operands = [*main.reads, workload.output]
-    totals = [flat(o.index_map, element_strides(o)) for o in operands]
+    totals = [flat(o.index_map, element_strides(o)) for o in (*main.reads, workload.output)]
     is_sum = [axis.kind == "reduction" for axis in workload.axes]
     found = product_loops(totals, (0, 1, 2), workload.extents, is_sum, 2)
     a, b = main.reads[::-1] if found.swapped else main.reads
