@@ -105,6 +105,7 @@ _SEARCHING = {
     "bitwise": _one_of(True, False),
     "budget": _Option("seconds > 0, or a time like 90s, 10m or 1h", seconds_of),
     "cost_model": _Option("the name of a cost model", _cost_model),
+    "patience": _Option("an integer >= 1", _integer(1)),
     "resume": _one_of(True, False),
     "seed": _Option("an integer >= 0", _integer(0)),
     "strategy": _Option("the name of a strategy", lambda value: strategy_named(_name(value)).name),

@@ -27,6 +27,11 @@ INTERRUPTED = 130
 @click.option(
     "--trials", type=click.IntRange(min=1), help="How many candidates at most, those on record included."
 )
+@click.option(
+    "--patience",
+    type=click.IntRange(min=1),
+    help="End a kernel's search where so many candidates in a row brought nothing faster.",
+)
 @click.option("--strategy", metavar="NAME", help="How spaces are gone through; see docs/search.md.")
 @click.option("--cost-model", metavar="NAME", help="Asked in place of the strategy's own.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -53,6 +58,7 @@ def command(
     model: str,
     budget: str | None,
     trials: int | None,
+    patience: int | None,
     strategy: str | None,
     cost_model: str | None,
     seed: int,
@@ -72,7 +78,13 @@ def command(
     makes the same code of it, here and elsewhere, and measures nothing. Ctrl-C ends the search, and keeps what it has.
     """
     options: dict[str, Any] = {"seed": seed, "bitwise": bitwise, "resume": resume, "precision": precision}
-    given = {"trials": trials, "strategy": strategy, "cost_model": cost_model, "choices": choices}
+    given = {
+        "trials": trials,
+        "patience": patience,
+        "strategy": strategy,
+        "cost_model": cost_model,
+        "choices": choices,
+    }
     options |= {name: value for name, value in given.items() if value is not None}
     if budget is not None or trials is None:
         options["budget"] = budget or "10m"

@@ -49,6 +49,7 @@ MakeDevice = Callable[[Target, MeasureOptions], Device]
 class SearchOptions:
     """How long a search lasts, in seconds or in candidates, and how it goes about it.
 
+    A dispatch ends early where `patience` candidates in a row brought nothing faster.
     Without a `strategy` it is `pruner` on CPUs, and `genetic` on GPUs, where no device has said yet how well cost models rank
     candidates. `cost_model` stands in place of the strategy's. With `bitwise` only schedules are used that sum in the order of the
     constructed one: results are the same to the last bit. One that is to `resume` takes what is on record for its own beginning. `threads` measure.
@@ -56,6 +57,7 @@ class SearchOptions:
 
     seconds: float | None = 60.0
     trials: int | None = None
+    patience: int | None = None
     strategy: str = ""
     cost_model: str = ""
     seed: int = 0
@@ -69,6 +71,7 @@ class SearchOptions:
         return cls(
             seconds=options.get("budget"),
             trials=options.get("trials"),
+            patience=options.get("patience"),
             strategy=options.get("strategy", ""),
             cost_model=options.get("cost_model", ""),
             seed=options.get("seed", 0),
@@ -135,6 +138,7 @@ def search_schedules(
             strategy,
             trials=options.trials,
             seconds=options.seconds,
+            patience=options.patience,
             seed=options.seed,
             records=_on_record(tasks, device, options) if options.resume else None,
             model=model,

@@ -40,15 +40,17 @@ _READS = frozenset({"micro-performance"})
 @dataclass(frozen=True)
 class SearchSchedules(Pass):
     """`strategy` searches the schedules of the dispatches that @main calls, `trials` in all, and asks the cost
-    model `model`, its own where that is empty. `device=simulated` takes what the micro-performance model of CPUs
+    model `model`, its own where that is empty. `device=simulated` takes what the micro-performance model
     says, and a `noise` of that share; `device=replay` what is on record in the store `records` of the `target`, and
-    searches nothing else. The dispatches have schedules: the pass runs behind `construct-schedules`.
+    searches nothing else. A dispatch ends early where `patience` trials in a row brought nothing faster, if that is
+    not 0. The dispatches have schedules: the pass runs behind `construct-schedules`.
     """
 
     target: str = "cpu"
     strategy: str = "random"
     model: str = ""
     trials: int = 64
+    patience: int = 0
     seed: int = 0
     device: Literal["simulated", "replay"] = "simulated"
     noise: float = 0.02
@@ -67,7 +69,9 @@ class SearchSchedules(Pass):
             tasks = dispatch_tasks(module, target)
             searched, device = self._searched(tasks, target)
             strategy = strategy_named(self.strategy).with_model(self.model)
-            result = tune(searched, device, strategy, trials=self.trials, seed=self.seed)
+            result = tune(
+                searched, device, strategy, trials=self.trials, patience=self.patience or None, seed=self.seed
+            )
         except TilewrightError as error:
             raise self.refusal(op, str(error)) from None
         here = {function.attributes["sym_name"].value: function for function in functions(op.opview)}

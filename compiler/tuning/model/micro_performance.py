@@ -16,7 +16,6 @@ from tilewright.compiler.nouns.schedule import FETCHING, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.model.cpu_features import CpuFeatures, Part, caches, cpu_features
-from tilewright.compiler.tuning.model.gpu_features import gpu_features
 
 TASK_US = 0.03
 """Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
@@ -48,6 +47,9 @@ class Prediction:
 def predict(workload: Workload, schedules: Sequence[Schedule], target: Target) -> Prediction:
     """The time of complete schedules on a CPU or a GPU; raises ScheduleError as `cpu_features` and `gpu_features` do."""
     if target.kind != "cpu":
+        # What compiling for a CPU does not need is not loaded for it.
+        from tilewright.compiler.tuning.model.gpu_features import gpu_features
+
         found = gpu_features(workload, schedules, target)
         return Prediction(found.us, found.bound)
     return from_features(workload, cpu_features(workload, schedules, target), target)

@@ -11,6 +11,7 @@ from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel, Samples
 from tilewright.compiler.tuning.search.explorer import Explorer, SearchState
+from tilewright.compiler.tuning.search.finalists import TIE
 from tilewright.compiler.tuning.search.search_task import Outcome, Point, SearchTask
 from tilewright.compiler.tuning.search.task_scheduler import gain
 
@@ -46,6 +47,16 @@ class TaskSearch:
     def best_us(self) -> float:
         best = self.state.best
         return float("inf") if best is None else best.us
+
+    @property
+    def fruitless(self) -> int:
+        """Trials behind the last one that was faster than what was best before by more than two level ones differ."""
+        mark, since = float("inf"), 0
+        for outcome in self.state.outcomes:
+            since += 1
+            if outcome.us * TIE < mark:
+                mark, since = outcome.us, 0
+        return since
 
     @property
     def gain(self) -> float:

@@ -38,7 +38,8 @@ OnEvent = Callable[[TuneEvent], None]
 class TaskResult:
     """What a search found for one task: every outcome in the order of its proposals, and the one to use.
 
-    `chosen` is None where nothing ran. `stopped` is why there are no more trials: "budget", "exhausted" or "interrupted".
+    `chosen` is None where nothing ran. `stopped` is why there are no more trials: "budget", "patience", "exhausted" or
+    "interrupted".
     `raced` are those that took turns to decide it: their rounds compare, where times of the search may not.
     """
 

@@ -37,6 +37,7 @@ def tune(
     *,
     trials: int | None = None,
     seconds: float | None = None,
+    patience: int | None = None,
     seed: int = 0,
     records: Mapping[str, Sequence[Outcome]] | None = None,
     model: CostModel | None = None,
@@ -44,14 +45,15 @@ def tune(
 ) -> TuneResult:
     """Searches until `trials` candidates were tried in all, `seconds` have passed, or no task has any left.
 
+    A task ends where `patience` trials of it in a row brought nothing faster; what is left is for the others.
     `records` are outcomes of earlier searches by the key of their task: they count as trials, and are learned from. A
     `model` given stands in place of the strategy's; it keeps what it knows, and is updated. Ctrl-C ends the search with
     what it has. The device stays open. Raises TilewrightError for a search without an end, and for tasks with equal keys.
     """
     found = strategy_named(strategy) if isinstance(strategy, str) else strategy
-    if trials is None and seconds is None:
-        raise TilewrightError("a search needs an end; give it trials or seconds")
-    for name, value in (("trials", trials), ("seconds", seconds)):
+    if trials is None and seconds is None and patience is None:
+        raise TilewrightError("a search needs an end; give it trials, seconds or patience")
+    for name, value in (("trials", trials), ("seconds", seconds), ("patience", patience)):
         if value is not None and value <= 0:
             raise TilewrightError(f"expected {name} > 0, found {value}")
     if seed < 0:
@@ -60,7 +62,7 @@ def tune(
         raise TilewrightError(
             "two tasks have the same key; let one of them stand for both, with the calls of both"
         )
-    return _Tuner(tasks, device, found, trials, seconds, seed, records or {}, model, on_event).run()
+    return _Tuner(tasks, device, found, trials, seconds, patience, seed, records or {}, model, on_event).run()
 
 
 class _Batch:
@@ -88,12 +90,14 @@ class _Tuner:
         strategy: Strategy,
         trials: int | None,
         seconds: float | None,
+        patience: int | None,
         seed: int,
         records: Mapping[str, Sequence[Outcome]],
         model: CostModel | None,
         on_event: OnEvent | None,
     ):
         self._device, self._strategy, self._trials, self._on_event = device, strategy, trials, on_event
+        self._patience = patience
         self._start = time.monotonic()
         self._end = None if seconds is None else self._start + seconds
         self._knows = model is not None
@@ -137,9 +141,17 @@ class _Tuner:
             except KeyboardInterrupt:
                 is_interrupted = True
                 final = decide(search.task, outcomes, None)
-            stopped = "interrupted" if is_interrupted else "exhausted" if search.is_exhausted else "budget"
+            stopped = "interrupted" if is_interrupted else self._stopped(search)
             results.append(TaskResult(search.task, tuple(outcomes), final.chosen, stopped, final.raced))
         return TuneResult(tuple(results), time.monotonic() - self._start, is_interrupted)
+
+    def _stopped(self, search: TaskSearch) -> str:
+        """Why a task that nobody interrupted has no more trials."""
+        return "exhausted" if search.is_exhausted else "budget" if self._patient(search) else "patience"
+
+    def _patient(self, search: TaskSearch) -> int:
+        """How many more trials of a task may bring nothing; more than any batch has where nobody counts."""
+        return self._strategy.batch if self._patience is None else max(0, self._patience - search.fruitless)
 
     def _search(self) -> None:
         if any(search.state.outcomes for search in self._searches):
@@ -172,7 +184,7 @@ class _Tuner:
     def _launch(self) -> None:
         """Asks for further batches, of the tasks with the largest gains, the first one of equals."""
         while len(self._flying) < _AT_ONCE and (count := self._left()) > 0:
-            open_ = [search for search in self._searches if not search.is_exhausted]
+            open_ = [search for search in self._searches if not search.is_exhausted and self._patient(search)]
             if not open_:
                 return
             search = max(open_, key=lambda search: (search.gain, search.least_us))
@@ -180,7 +192,7 @@ class _Tuner:
                 return
             is_known = search.state.outcomes or len(self._searches) == 1
             batch = self._strategy.batch if is_known else min(FIRST, self._strategy.batch)
-            points = search.propose(min(count, batch))
+            points = search.propose(min(count, batch, self._patient(search)))
             if points:
                 self._flying.append(_Batch(search, points))
                 self._device.submit(search.task, points)

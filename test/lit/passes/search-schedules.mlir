@@ -2,6 +2,7 @@
 // RUN: filecheck %s --check-prefixes=CHECK,RANDOM --input-file %t.first
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=default},search-schedules{target=x86-64-v4 strategy=roller noise=0.0})' | filecheck %s --check-prefixes=CHECK,ROLLER
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=default},search-schedules{target=x86-64-v4 strategy=genetic noise=0.0 trials=128})' | filecheck %s --check-prefixes=CHECK,GENETIC
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=default},search-schedules{target=x86-64-v4 seed=1 trials=1000 patience=30 noise=0.0})' | filecheck %s --check-prefixes=CHECK,RANDOM
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4},search-schedules{target=x86-64-v4 trials=8})' | filecheck %s --check-prefix=KEPT
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(construct-schedules{target=x86-64-v4 proposer=default},search-schedules{target=x86-64-v4 seed=1})' | diff %t.first -
 

@@ -92,6 +92,13 @@ class TestSearch:
             decision = found.decisions[task.task.name]
             assert decision.schedule == after[task.task.key]
 
+    def test_a_search_ends_where_nothing_gets_faster(self) -> None:
+        module = scheduled()
+        options = SearchOptions(seconds=None, patience=20, strategy="random")
+        found = search(module, options)
+        assert {task.stopped for task in found.result.tasks} <= {"patience", "exhausted"}
+        assert all(task.trials >= 20 for task in found.result.tasks if task.stopped == "patience")
+
     def test_what_runs_nowhere_leaves_the_constructed_schedule(self) -> None:
         module = scheduled()
         before = schedules(module)
@@ -253,7 +260,9 @@ class TestOptions:
         assert check_options({"opt": "O2"})["budget"] == 60.0
         assert "budget" not in check_options({"opt": "O2", "trials": 5})
 
-    @pytest.mark.parametrize("name", ["budget", "trials", "strategy", "cost_model", "seed", "bitwise"])
+    @pytest.mark.parametrize(
+        "name", ["budget", "trials", "patience", "strategy", "cost_model", "seed", "bitwise"]
+    )
     @pytest.mark.parametrize("opt", ["O0", "O1"])
     def test_levels_that_search_nothing_take_no_options_of_searches(self, name: str, opt: str) -> None:
         value = {"strategy": "random", "cost_model": "trees", "bitwise": True}.get(name, 5)
@@ -267,6 +276,7 @@ class TestOptions:
             ({"cost_model": "best"}, "`best`"),
             ({"trials": 0}, "trials: expected an integer >= 1, found `0`"),
             ({"trials": 1.5}, "trials: expected an integer >= 1"),
+            ({"patience": 0}, "patience: expected an integer >= 1, found `0`"),
             ({"seed": -1}, "seed: expected an integer >= 0"),
             ({"bitwise": 1}, "bitwise: expected True or False, found `1`"),
             ({"lock": 5}, "lock: expected the path of a lockfile"),

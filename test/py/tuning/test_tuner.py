@@ -12,6 +12,7 @@ from bowl_task import BowlTask, KnobModel, bowl_us
 from tilewright.compiler.errors import CostModelError, TilewrightError
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Knob, Space
+from tilewright.compiler.tuning.search.finalists import TIE
 from tilewright.compiler.tuning.search.search_task import Outcome
 from tilewright.compiler.tuning.search.simulated_device import FAULTS, SimulatedDevice
 from tilewright.compiler.tuning.search.strategies import STRATEGIES, Strategy, strategy_named
@@ -89,7 +90,8 @@ def test_a_search_ends_in_time() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "give it trials or seconds"),
+        ({}, "give it trials, seconds or patience"),
+        ({"patience": 0}, "expected patience > 0, found 0"),
         ({"trials": 0}, "expected trials > 0, found 0"),
         ({"seconds": -1.0}, "expected seconds > 0, found -1.0"),
         ({"trials": 1, "seed": -1}, "expected seed >= 0, found -1"),
@@ -98,6 +100,42 @@ def test_a_search_ends_in_time() -> None:
 def test_a_search_without_an_end_or_a_seed_is_refused(given: dict, message: str) -> None:
     with pytest.raises(TilewrightError, match=message):
         tune([BowlTask()], simulated(), "random", **given)
+
+
+def test_a_task_that_no_trial_makes_faster_ends() -> None:
+    """Its last trials are as many as its patience, and none of them is faster than those before by more than a tie."""
+    results = tune([BowlTask()], simulated(noise=0.002), "random", patience=40)
+    (found,) = results.tasks
+    us = [outcome.us for outcome in found.outcomes]
+    assert found.stopped == "patience" and 40 < len(us) < len(BowlTask().legal)
+    assert min(us[-40:]) * TIE >= min(us[:-40])
+    # No trial before was the last of so many in vain.
+    longest = tune([BowlTask()], simulated(noise=0.002), "random", patience=41).tasks[0]
+    assert [o.point for o in longest.outcomes[: len(us)]] == [o.point for o in found.outcomes]
+
+
+def test_what_a_task_leaves_is_for_the_others() -> None:
+    flat, bowl = BowlTask("flat"), BowlTask("bowl")
+
+    def us(task, points: np.ndarray) -> np.ndarray:
+        return np.full(len(points), 50.0) if task.key == flat.key else bowl_us(task, points)
+
+    result = tune([flat, bowl], SimulatedDevice(us), "random", trials=200, patience=10)
+    first, second = result.tasks
+    # The first trial is faster than none; ten more bring nothing.
+    assert first.stopped == "patience" and first.trials == 11
+    assert second.trials > first.trials
+
+
+def test_tasks_that_all_fail_end_too() -> None:
+    (found,) = tune([BowlTask()], simulated(crashes=1.0), "random", patience=9).tasks
+    assert found.stopped == "patience" and found.trials == 9 and found.chosen is None
+
+
+def test_trials_on_record_count_for_patience() -> None:
+    (found,) = tune([BowlTask()], simulated(), "random", patience=25).tasks
+    again = tune([BowlTask()], simulated(), "random", patience=25, records={found.task.key: found.outcomes})
+    assert again.trials == found.trials and again.tasks[0].stopped == "patience"
 
 
 def test_names_and_models_that_are_not_known() -> None:
