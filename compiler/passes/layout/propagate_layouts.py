@@ -104,7 +104,7 @@ class _Propagation:
 
     def run(self) -> None:
         for op, rule in zip(reversed(self.operations), reversed(self.rules)):
-            self._wish(op, rule)
+            self._ask(op, rule)
         for op, rule in zip(self.operations, self.rules):
             self._place(op, rule)
         sources = [op for op in self.operations if op.name in _SOURCES]
@@ -116,11 +116,11 @@ class _Propagation:
 
     # Backward: requests.
 
-    def _wish(self, op: ir.Operation, rule: Rule | None) -> None:
+    def _ask(self, op: ir.Operation, rule: Rule | None) -> None:
         if rule is None:
             for operand in op.operands:
                 if isinstance(operand.type, ir.RankedTensorType):
-                    self._add_wish(operand, storage_order.identity(operand.type.rank), False)
+                    self._ask_for(operand, storage_order.identity(operand.type.rank), False)
         elif isinstance(rule, Convolution):
             self._pass_on(op, rule, rule.assignment, True)
         else:
@@ -140,9 +140,9 @@ class _Propagation:
                 continue  # behind an operation that shrinks its operand, a transpose moves less
             same = storage_order.same_bytes(order, storage_order.identity(len(order)), shape)
             if not (same and rule.reads_any_order and len(order) < rank):
-                self._add_wish(operand, order, convolves)
+                self._ask_for(operand, order, convolves)
 
-    def _add_wish(self, value: ir.Value, order: Order, convolves: bool) -> None:
+    def _ask_for(self, value: ir.Value, order: Order, convolves: bool) -> None:
         requests = self.requests.setdefault(value, {})
         if order in requests or len(requests) < _REQUESTS:
             requests[order] = requests.get(order, False) or convolves

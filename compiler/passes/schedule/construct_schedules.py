@@ -158,10 +158,10 @@ class ConstructSchedules(Pass):
 # The kernels of GPUs are many modules, which a compilation for a CPU does not wait for.
 
 
-def _constructed_on_gpus(function: ir.Operation, wish: Schedule, target: Target) -> Schedule:
+def _constructed_on_gpus(function: ir.Operation, asked: Schedule, target: Target) -> Schedule:
     from tilewright.compiler.families.gpu import families
 
-    return families.constructed(function, wish, target)
+    return families.constructed(function, asked, target)
 
 
 def _proposers(target: Target) -> Sequence[str]:
