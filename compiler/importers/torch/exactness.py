@@ -154,7 +154,7 @@ def divide(x, y, *, rounding_mode=None):
     single precision.
     """
     dtype = torch.result_type(x, y)
-    if not isinstance(x, torch.Tensor) or rounding_mode is None:  # of two numbers, the result is folded
+    if not isinstance(x, torch.Tensor):  # of two numbers, the result is folded
         return NotImplemented
     if dtype in _INTEGERS:
         return _whole_quotient(x, y, rounding_mode)
@@ -167,6 +167,12 @@ def divide(x, y, *, rounding_mode=None):
     if rounding_mode == "trunc":
         return torch.trunc(x / y).to(dtype)
     return (_floor_by_steps if x.dtype != torch.float32 else _floor_of_single)(x, y).to(dtype)
+
+
+def true_quotient(x, y, *, rounding_mode=None):
+    """A quotient that is not rounded to a whole number, which a division with a mode may be too."""
+    is_true = rounding_mode is None and isinstance(x, torch.Tensor)
+    return torch.true_divide(x, y) if is_true else NotImplemented
 
 
 def _single(dtype: torch.dtype) -> torch.dtype:
@@ -196,6 +202,7 @@ def _whole_quotient(x, y, rounding_mode):
     """A quotient of integers: torch-mlir divides them in f64 where it rounds down, which loses bits and zeros."""
     if rounding_mode == "trunc":
         return _by_whole_numbers(partial(torch.div, rounding_mode="trunc"), x, y)
+    x = x.to(torch.result_type(x, y))  # a truth by a number
     y = _integer(y, x)
     quotient = torch.div(x, y, rounding_mode="trunc")
     rest = x - quotient * y
@@ -362,8 +369,6 @@ _ON_BYTES = (
     *(aten.remainder.Tensor, aten.remainder.Scalar, aten.fmod.Tensor, aten.fmod.Scalar),
 )
 _ON_FLOATS: dict[Any, Callable] = {
-    aten.div.Tensor_mode: divide,
-    aten.div.Scalar_mode: divide,
     aten.floor_divide.default: floor_divide,
     aten.remainder.Tensor: remainder,
     aten.remainder.Scalar: remainder,
@@ -398,5 +403,9 @@ TABLE: dict[Any, Callable] = {
     **{operator: _signed(operator) for operator in (aten.div.Tensor, aten.div.Scalar)},
     **{operator: _in_words(operator) for operator in _ON_BYTES},
     **{operator: _either(_in_words(operator), how) for operator, how in _ON_FLOATS.items()},
+    **{
+        operator: _either(true_quotient, _in_words(operator), divide)
+        for operator in (aten.div.Tensor_mode, aten.div.Scalar_mode)
+    },
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what torch-mlir does right."""

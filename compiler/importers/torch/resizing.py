@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -33,7 +34,9 @@ def interpolate(
     rank, taps_at = _MODES.get(mode, (0, _beside))
     given = scale_factor if size is None else size
     each: list[Any] = list(given) if isinstance(given, (list, tuple)) else [given] * rank
-    is_ours = rank and isinstance(x, torch.Tensor) and x.dim() == 2 + rank == 2 + len(each) and not antialias
+    is_ours = rank and isinstance(x, torch.Tensor) and x.dim() == 2 + rank == 2 + len(each)
+    if antialias:
+        is_ours = is_ours and mode in _FILTERS and x.dtype in (torch.float32, torch.float64)
     is_known = is_ours and all(isinstance(number, (int, float)) for number in (*x.shape, *each))
     sizes, factors = each, [None] * rank
     if is_known and size is None:
@@ -48,34 +51,50 @@ def interpolate(
     y = x.to(dtype)
     for d in reversed(range(rank)):
         extent = x.shape[2 + d]
-        places = _places(extent, sizes[d], factors[d], align_corners, dtype)
-        weighed = [taps_at(*place) for place in places]
-        if extent == sizes[d] and taps_at is _beside:  # what eager multiplies by 0 is the element itself
-            weighed = [[(number, Fraction(1)), (number, Fraction(0))] for number in range(extent)]
+        if antialias:
+            if extent == sizes[d]:  # eager leaves the dimension alone, whatever the factor was
+                continue
+            step = _step(extent, sizes[d], factors[d], align_corners, dtype)
+            weighed = _filtered(extent, sizes[d], step, mode, dtype)
+        else:
+            places = _places(extent, sizes[d], factors[d], align_corners, dtype)
+            weighed = [taps_at(*place) for place in places]
+            if extent == sizes[d] and taps_at is _beside:  # what eager multiplies by 0 is the element itself
+                weighed = [[(number, Fraction(1)), (number, Fraction(0))] for number in range(extent)]
         total: Any = None
-        for taps in zip(*weighed):
-            numbers = torch.tensor([min(max(number, 0), extent - 1) for number, _ in taps], device=x.device)
-            weights = torch.tensor([float(weight) for _, weight in taps], dtype=dtype, device=x.device)
-            part = y.index_select(2 + d, numbers) * weights.reshape([-1] + [1] * (rank - 1 - d))
+        for taps in zip_longest(*weighed):
+            read = [(0, Fraction(0)) if tap is None else tap for tap in taps]
+            numbers = torch.tensor([min(max(number, 0), extent - 1) for number, _ in read], device=x.device)
+            weights = torch.tensor([float(weight) for _, weight in read], dtype=dtype, device=x.device)
+            along = [-1] + [1] * (rank - 1 - d)
+            part = y.index_select(2 + d, numbers) * weights.reshape(along)
+            if None in taps:  # 0 times an infinity that eager does not read is NaN
+                part = torch.where(torch.tensor([tap is not None for tap in taps]).reshape(along), part, 0.0)
             total = part if total is None else total + part
         y = total
     return like_image(y.to(x.dtype), x)
+
+
+def _step(
+    extent: int, out: int, factor: float | None, align_corners: bool | None, dtype: torch.dtype
+) -> Fraction:
+    """How far two new elements lie apart among the old ones, rounded in `dtype`."""
+    if align_corners:
+        return _rounded(Fraction(extent - 1, out - 1), dtype) if out > 1 else Fraction(0)
+    return _rounded(1 / factor if factor else Fraction(extent, out), dtype)
+
+
+def _rounded(number: Fraction | float, dtype: torch.dtype) -> Fraction:
+    return Fraction(torch.tensor(float(number), dtype=dtype).item())
 
 
 def _places(
     extent: int, out: int, factor: float | None, align_corners: bool | None, dtype: torch.dtype
 ) -> list[tuple[int, Fraction]]:
     """Where each new element lies among the old ones: behind which, and how far; rounded in `dtype`, once."""
-
-    def rounded(number: Fraction | float) -> Fraction:
-        return Fraction(torch.tensor(float(number), dtype=dtype).item())
-
-    if align_corners:
-        step = rounded(Fraction(extent - 1, out - 1)) if out > 1 else Fraction(0)
-        places = [rounded(number * step) for number in range(out)]
-    else:
-        step = rounded(1 / factor if factor else Fraction(extent, out))
-        places = [rounded((number + Fraction(1, 2)) * step - Fraction(1, 2)) for number in range(out)]
+    step = _step(extent, out, factor, align_corners, dtype)
+    half = Fraction(0) if align_corners else Fraction(1, 2)
+    places = [_rounded((number + half) * step - half, dtype) for number in range(out)]
     first = [min(math.floor(place), extent - 1) for place in places]
     return [
         (number, min(max(place - number, Fraction(0)), Fraction(1))) for number, place in zip(first, places)
@@ -103,6 +122,42 @@ def _around(first: int, share: Fraction) -> Taps:
     return [(first + tap, weight) for tap, weight in enumerate(weights, -1)]
 
 
+def _filtered(extent: int, out: int, step: Fraction, mode: str, dtype: torch.dtype) -> list[Taps]:
+    """The elements under a filter as wide as a step, where that is more than one element: what antialiasing weighs.
+
+    Places and widths are rounded in `dtype` as in eager PyTorch's `HelperInterpBase`, so that the same elements are read.
+    """
+    reach, weight_at = _FILTERS[mode]
+    support = _rounded(reach * max(step, Fraction(1)), dtype)
+    shrunk = _rounded(1 / step, dtype) if step >= 1 else Fraction(1)
+    found = []
+    for number in range(out):
+        centre = _rounded(step * (number + Fraction(1, 2)), dtype)
+        first = max(int(_rounded(centre - support + Fraction(1, 2), dtype)), 0)
+        end = min(int(_rounded(centre + support + Fraction(1, 2), dtype)), extent)
+        weights = [weight_at((at - centre + Fraction(1, 2)) * shrunk) for at in range(first, end)]
+        total = sum(weights) or Fraction(1)
+        found.append([(at, weight / total) for at, weight in zip(range(first, end), weights)])
+    return found
+
+
+def _triangle(x: Fraction) -> Fraction:
+    return max(1 - abs(x), Fraction(0))
+
+
+def _cubic(x: Fraction) -> Fraction:
+    """Keys' filter with -1/2 as parameter a, which is what antialiasing takes."""
+    t = abs(x)
+    if t < 1:
+        return (3 * t - 5) * t * t / 2 + 1
+    return (((5 - t) * t - 8) * t + 4) / 2 if t < 2 else Fraction(0)
+
+
+_FILTERS: dict[str, tuple[int, Callable[[Fraction], Fraction]]] = {
+    "bilinear": (1, _triangle),
+    "bicubic": (2, _cubic),
+}
+"""Filters of antialiasing by mode: how far they reach, and their weight at a distance."""
 _MODES: dict[str, tuple[int, Callable[[int, Fraction], Taps]]] = {
     "linear": (1, _beside),
     "bilinear": (2, _beside),

@@ -319,3 +319,26 @@ def test_biases_times_zero_are_not_read(dtype, alpha):
     ]
     for ours, function in zip(compiled(functions, bias, left, right), functions, strict=True):
         torch.testing.assert_close(ours, function(bias, left, right))
+
+
+WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("mode", [None, "trunc", "floor"])
+@pytest.mark.parametrize("dtype", [*WHOLE, torch.float16, torch.bfloat16, torch.float32])
+def test_quotients_have_the_type_that_their_mode_gives_them(dtype, mode):
+    """Without a mode the quotient of bytes is no byte, whatever it is then cast to."""
+    x = torch.tensor([0, 3, 7, 1]).to(dtype)
+    divisors = [
+        2,
+        2.0,
+        torch.tensor(2),
+        *(torch.tensor([1, 2, 3, 5]).to(t) for t in (*WHOLE[1:], torch.float16)),
+    ]
+
+    def quotients(x):
+        found = [torch.div(x, y, rounding_mode=mode) for y in divisors]
+        return found + [quotient.to(torch.bfloat16) for quotient in found]
+
+    for ours, wanted in zip(tilewright.compile(quotients, (x,))(x), quotients(x), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=0)

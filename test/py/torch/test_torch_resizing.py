@@ -43,6 +43,42 @@ def test_what_is_not_finite_is_where_eager_has_it(mode, dtype):
         torch.testing.assert_close(ours, form(x), rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
+SHRUNK = [{"size": size} for size in ((4, 9), (20, 3), (9, 5), (4, 11), (9, 11))]
+SHRUNK += [{"scale_factor": factors} for factors in ((0.3, 1.7), (1.05, 2.0))]
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_antialiasing_reads_what_eager_reads(mode, dtype, corners):
+    x = torch.randn(2, 2, 9, 11, dtype=dtype)
+    x[0, 0, 3, 4], x[0, 1, 8, 10], x[1, 0, 0, 0] = math.inf, -math.inf, math.nan
+
+    def resized(x):
+        return [F.interpolate(x, **o, mode=mode, align_corners=corners, antialias=True) for o in SHRUNK]
+
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-13
+    for ours, wanted in zip(tilewright.compile(resized, (x,))(x), resized(x), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def test_antialiasing_to_one_column_keeps_the_rows_apart():
+    """Eager PyTorch writes the first row everywhere there; it is right about the transposed image."""
+    x, options = torch.randn(1, 2, 9, 3), {"mode": "bilinear", "antialias": True}
+    found = tilewright.compile(lambda x: F.interpolate(x, (4, 1), **options), (x,))(x)
+    torch.testing.assert_close(found, F.interpolate(x.mT, (1, 4), **options).mT)
+
+
+def test_gradients_of_antialiasing():
+    x, grad = torch.randn(1, 2, 9, 11), torch.randn(1, 2, 4, 15)
+
+    def gradient(x, grad):
+        form = lambda x: F.interpolate(x, (4, 15), mode="bicubic", antialias=True)  # noqa: E731
+        return torch.func.vjp(form, x)[1](grad)[0]
+
+    torch.testing.assert_close(tilewright.compile(gradient, (x, grad))(x, grad), gradient(x, grad))
+
+
 @pytest.mark.parametrize("mode", ["linear", "bicubic"])
 def test_gradients_of_resizing(mode):
     forms = list(_forms(mode))[:6:3]
