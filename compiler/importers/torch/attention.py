@@ -35,7 +35,7 @@ def _widened(*tensors):
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):
-    """matmul(q * scale, k^T), mask, softmax, matmul; rows that see nothing give zeros, as eager's do."""
+    """matmul(q * scale, k^T), mask, softmax, matmul; rows whose scores are all -inf give zeros, as eager's do."""
     if dropout_p:
         return NotImplemented
     attended = flash_attention_for_cpu(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)
@@ -52,13 +52,10 @@ def flash_attention_for_cpu(query, key, value, dropout_p=0.0, is_causal=False, *
     q, k, v = _widened(query, key, value)
     scores = _scores(q, k, attn_mask, is_causal, scale)
     top = torch.amax(scores, -1, keepdim=True)
-    if attn_mask is not None:
-        top = torch.where(top == float("-inf"), 0.0, top)
+    top = torch.where(top == float("-inf"), 0.0, top)
     powers = torch.exp(scores - top)
     total = torch.sum(powers, -1, keepdim=True)
-    weights = powers / total
-    if attn_mask is not None:
-        weights = torch.where(total == 0, 0.0, weights)
+    weights = torch.where(total == 0, 0.0, powers / total)
     out = torch.matmul(weights, v).to(query.dtype)
     if query.dim() == 4 and not query.is_contiguous() and query.transpose(1, 2).is_contiguous():
         out = (
@@ -81,8 +78,7 @@ def flash_attention_for_cpu_backward(
     grad, q, k, v, out = _widened(grad, query, key, value, out)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     weights = torch.exp(_scores(q, k, attn_mask, is_causal, scale) - logsumexp.unsqueeze(-1))
-    if attn_mask is not None:
-        weights = torch.where(torch.isinf(logsumexp).unsqueeze(-1), 0.0, weights)
+    weights = torch.where((logsumexp == float("-inf")).unsqueeze(-1), 0.0, weights)
     grad_value = torch.matmul(weights.transpose(-2, -1), grad)
     grad_weights = torch.matmul(grad, v.transpose(-2, -1))
     grad_scores = weights * (grad_weights - torch.sum(grad * out, -1, keepdim=True)) * scale

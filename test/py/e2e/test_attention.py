@@ -136,6 +136,22 @@ def test_special_values_spread_as_in_eager(special):
     torch.testing.assert_close(result.nan_to_num(), expected.nan_to_num(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_rows_whose_scores_are_all_infinitely_low_give_zeros(is_causal):
+    """Without a mask too, and their gradients are zeros."""
+    q, k, v = (heads(1, 2, 24, 16, seed=i) for i in range(3))
+    q[0, 0, 7, 2], k[0, 0, :, 2] = math.inf, -1.0
+    model = Compute(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal))
+    result = tilewright.compile(model, (q, k, v))(q, k, v)
+    assert torch.equal(result[0, 0, 7], torch.zeros(16))
+    torch.testing.assert_close(result, model(q, k, v), atol=1e-5, rtol=1e-5)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    torch.compile(model, backend="tilewright")(*leaves).sum().backward()
+    wanted = [x.clone().requires_grad_() for x in (q, k, v)]
+    model(*wanted).sum().backward()
+    torch.testing.assert_close(leaves[2].grad, wanted[2].grad, atol=1e-5, rtol=1e-5)
+
+
 def test_rows_masked_by_the_lowest_number():
     """Masks are often the dtype's lowest number, added: a row of nothing else weighs all keys alike, as in eager."""
     q, k, v = (heads(1, 2, 24, 16, seed=i) for i in range(3))
