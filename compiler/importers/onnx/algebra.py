@@ -160,8 +160,45 @@ def group_normalization(b: Builder, node: Node):
     return forms.add(b, forms.mul(b, normal, forms.reshape(b, scale, column)), forms.reshape(b, bias, column))
 
 
+_EPSILON = float(np.float32(1e-5))
+"""Attributes are floats of single precision."""
+
+
+@rule("LayerNormalization")
+def layer_normalization(b: Builder, node: Node):
+    """Of double precision alone; torch-mlir has the others, and rounds these to `stash_type`, which no reference does."""
+    x, bias = node.operand(0), node.input(2)
+    if x.dtype != TensorProto.DOUBLE:
+        return None
+    axes = list(range(node.attrs.get("axis", -1) % x.rank, x.rank))
+    mean, centred, deviation = _statistics(b, x, axes, node.attrs.get("epsilon", _EPSILON))
+    y = forms.mul(b, forms.div(b, centred, deviation), node.operand(1))
+    stash = node.attrs.get("stash_type", 1) or TensorProto.FLOAT
+    saved = [forms.cast(b, value, stash) for value in (mean, b.op("Reciprocal", deviation))]
+    return [y if bias is None else forms.add(b, y, bias), *saved][: node.outputs]
+
+
+@rule("RMSNormalization")
+def rms_normalization(b: Builder, node: Node):
+    """Of double precision alone, as layer normalization; others are what their definition says."""
+    x = node.operand(0)
+    if x.dtype != TensorProto.DOUBLE:
+        return None
+    axes = list(range(node.attrs.get("axis", -1) % x.rank, x.rank))
+    squares = forms.reduce(b, "ReduceMean", forms.mul(b, x, x), axes)
+    root = b.op("Sqrt", forms.add(b, squares, node.attrs.get("epsilon", _EPSILON)))
+    return forms.mul(b, forms.div(b, x, root), node.operand(1))
+
+
 def normalised(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
     """(x - mean) / sqrt(variance + epsilon) over `axes`."""
-    centred = forms.sub(b, x, forms.reduce(b, "ReduceMean", x, axes))
+    _, centred, deviation = _statistics(b, x, axes, epsilon)
+    return forms.div(b, centred, deviation)
+
+
+def _statistics(b: Builder, x: Value, axes: list[int], epsilon: float) -> tuple[Value, Value, Value]:
+    """The mean over `axes`, x - mean, and sqrt(variance + epsilon)."""
+    mean = forms.reduce(b, "ReduceMean", x, axes)
+    centred = forms.sub(b, x, mean)
     variance = forms.reduce(b, "ReduceMean", forms.mul(b, centred, centred), axes)
-    return forms.div(b, centred, b.op("Sqrt", forms.add(b, variance, epsilon)))
+    return mean, centred, b.op("Sqrt", forms.add(b, variance, epsilon))
