@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
@@ -23,10 +23,15 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.torch.constant_bytes import (
+    fold_uniform_bytes,
+    is_random,
+    join_constant_bytes,
+    signed_results,
+)
 from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.indexing import MASKS
-from tilewright.compiler.importers.torch.promotion import converted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
 from tilewright.compiler.ir import context, ir
@@ -55,8 +60,6 @@ select_scatter slice slice_scatter split split_with_sizes squeeze stack t transp
 SIGNLESS = frozenset(_SIGNLESS.split())
 """Operators of ATen whose results are the same whether their operands have signs or not."""
 
-_FULL = {torch.ops.aten.full.default, torch.ops.aten.full_like.default}
-
 _verdicts: dict[Any, str | None] = {}
 
 
@@ -67,7 +70,8 @@ def lower_graph(module: GraphModule) -> ir.Module:
     """
     if any(_known_refusal(node) for node in module.graph.nodes):
         raise unsupported(module.graph)
-    _join_constant_bytes(module.graph)
+    fold_uniform_bytes(module.graph)
+    join_constant_bytes(module.graph)
     try:
         return _lower(module.graph, "the import of a graph", is_kept=True)
     except (
@@ -93,65 +97,12 @@ def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
 
     _forget_devices(graph)
     importer = fx_importer.FxImporter(context=context(), config_check=False)
-    with _signed_results(graph):
+    with signed_results(graph):
         importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
     lower_early(module)
     run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
-
-
-def _join_constant_bytes(graph: Graph) -> None:
-    """Writes unsigned bytes that are all constant into zeros one by one: torch-mlir joins them to signed ones, and ends."""
-    constants: set[Node] = set()
-    for node in list(graph.nodes):
-        if node.op != "call_function" or is_random(node) or not constants.issuperset(node.all_input_nodes):
-            continue
-        constants.add(node)
-        value = node.meta.get("val")
-        is_joined = node.target is torch.ops.aten.cat.default and isinstance(value, torch.Tensor)
-        if not is_joined or value.dtype != torch.uint8:
-            continue
-        tensors = [t for t in cast("list[Node]", node.args[0]) if t.meta["val"].numel()]
-        dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-        with graph.inserting_before(node):
-            kinds = {"dtype": torch.uint8, "layout": torch.strided, "device": torch.device("cpu")}
-            joined = graph.call_function(torch.ops.aten.full.default, (list(value.shape), 0), kinds)
-            joined.meta, first = dict(node.meta), 0
-            for tensor in tensors:
-                end = first + tensor.meta["val"].shape[cast("int", dim)]
-                written = (joined, tensor, dim, first, end)
-                joined = graph.call_function(torch.ops.aten.slice_scatter.default, written)
-                joined.meta, first = dict(node.meta), end
-        made = tensors[0] if len(tensors) == 1 else joined
-        node.replace_all_uses_with(made)
-        graph.erase_node(node)
-        constants.add(made)
-
-
-@contextlib.contextmanager
-def _signed_results(graph: Graph) -> Iterator[None]:
-    """Lets constant bytes among the results be signed ones of the same bits: torch-mlir returns no others."""
-    output = next(node for node in graph.nodes if node.op == "output")
-    given, added = output.args, {}
-    for node in output.all_input_nodes:
-        value = node.meta.get("val")
-        if node.target in _FULL and value is not None and value.dtype == torch.uint8:
-            number = converted(node.args[1], torch.int8)
-            with graph.inserting_before(output):
-                placement: dict[str, Any] = {**node.kwargs, "dtype": torch.int8}
-                placement.pop("memory_format", None)
-                added[node] = graph.call_function(
-                    torch.ops.aten.full.default, (list(value.shape), number), placement
-                )
-            added[node].meta["val"] = value.to(torch.int8)
-    output.args = torch.fx.node.map_arg(given, lambda node: added.get(node, node))
-    try:
-        yield
-    finally:
-        output.args = given
-        for node in added.values():
-            graph.erase_node(node)
 
 
 def _forget_devices(graph: Graph) -> None:
@@ -164,12 +115,6 @@ def _forget_devices(graph: Graph) -> None:
         if node.op == "call_function":
             node.args = torch.fx.node.map_aggregate(node.args, on_cpu)
             node.kwargs = torch.fx.node.map_aggregate(node.kwargs, on_cpu)
-
-
-def is_random(node: Node) -> bool:
-    """True for operators whose result depends on a random number generator."""
-    target = node.target
-    return isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _known_refusal(node: Node) -> str | None:
