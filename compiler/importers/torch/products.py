@@ -1,4 +1,4 @@
-"""Products of matrices that are added to something."""
+"""Products of matrices that are added to something, and of three tensors, summed in eager PyTorch's order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,34 @@ def addbmm(bias, left, right, *, beta=1, alpha=1):
     return torch.addmm(bias, left, right, beta=beta, alpha=alpha)
 
 
+def trilinear(first, second, third, expand1, expand2, expand3, sumdim, unroll_dim=1):
+    """Sums over `sumdim` of the product of three tensors, which get dimensions where they `expand`.
+
+    What the third lacks is summed before it is multiplied, as in eager PyTorch: infinities of both signs may meet there or not.
+    """
+    for expand, number in ((expand1, 0), (expand2, 1), (expand3, 2)):
+        for d in sorted(expand):
+            first, second, third = (
+                x.unsqueeze(d) if i == number else x for i, x in enumerate((first, second, third))
+            )
+    early = [d for d in sumdim if d in expand3 and d != unroll_dim]
+    late = [d for d in sumdim if d not in early]
+    found = _summed_product(_summed_product(first, second, early), third, late)
+    for d in sorted(sumdim, reverse=True):
+        found = found.squeeze(d)
+    return found
+
+
+def _summed_product(left, right, dims):
+    """The sums over `dims`, which stay with one step; of 16-bit floats rounded once."""
+    dtype = left.dtype
+    wide = torch.float32 if dtype in _HALVES else dtype
+    product = left.to(wide) * right.to(wide)
+    return (torch.sum(product, dims, keepdim=True) if dims else product).to(dtype)
+
+
 TABLE: dict[Any, Any] = {
+    aten._trilinear.default: trilinear,
     aten.addmm.default: addmm,
     aten.addbmm.default: addbmm,
     aten.baddbmm.default: baddbmm,
