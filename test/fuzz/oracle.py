@@ -146,9 +146,11 @@ class WideRun(Run):
         )
 
     def _anything(self, value: torch.Tensor) -> torch.Tensor:
-        """NaN in the first run; in pairs of the others numbers of opposite signs, whose order is reversed too."""
+        """NaN in the first run, infinite in the last two; in pairs of the others numbers of opposite signs, whose order is reversed too."""
         if self.number == 0:
             return torch.full_like(value, math.nan)
+        if self.number >= ROUNDINGS - 2:
+            return torch.full_like(value, math.inf if self.number % 2 else -math.inf)
         pair = torch.Generator().manual_seed((self.number - 1) // 2)
         made = torch.randn(value.shape, generator=pair, dtype=torch.float64).to(value.dtype)
         return made if self.number % 2 else -made

@@ -47,6 +47,13 @@ def like_image(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return result.contiguous(memory_format=suggest_memory_format(x))
 
 
+def laid_out_as(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """`result` with its dimensions in memory in the order of those of `x`, of the same shape."""
+    order = sorted(range(x.dim()), key=lambda d: -x.stride(d))
+    back = sorted(range(x.dim()), key=order.__getitem__)
+    return result.permute(order).contiguous().permute(back)
+
+
 def _placed(decompose: Callable, as_image: bool) -> Callable:
     def decomposition(*args: Any, **kwargs: Any) -> Any:
         found = decompose(*args, **kwargs)

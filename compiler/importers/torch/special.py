@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
+from tilewright.compiler.importers.torch.result_memory import laid_out_as
 
 aten = torch.ops.aten
 
@@ -231,7 +232,7 @@ def diagonal_scatter(x, source, offset=0, dim1=0, dim2=1):
     # Row r of the diagonal holds element r + min(offset, 0) of the source: spread it over rows, then choose.
     spread = aten.constant_pad_nd(source, [max(-offset, 0), moved.shape[-2] - length - max(-offset, 0)], 0)
     chosen = (columns - rows == offset) & (rows >= max(-offset, 0)) & (rows < length + max(-offset, 0))
-    return torch.where(chosen, spread.unsqueeze(-1), moved).movedim((-2, -1), (dim1, dim2))
+    return laid_out_as(torch.where(chosen, spread.unsqueeze(-1), moved).movedim((-2, -1), (dim1, dim2)), x)
 
 
 def on_one_element(operator: Any):

@@ -132,3 +132,17 @@ def test_what_depends_on_data_breaks_the_graph_and_leaves_the_rest_compiled() ->
     found = torch.compile(function, backend="tilewright")(x, n)
     torch.testing.assert_close(found, function(x, n))
     assert tilewright.fallback_count() == before
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+@pytest.mark.parametrize("shape", [(2, 1, 2), (3, 4, 2), (1, 3, 3)])
+def test_a_scattered_diagonal_leaves_the_order_of_dimensions_in_memory(shape, order):
+    """What is read of the result's memory is what eager reads there."""
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape).permute(order)
+
+    def read(x):
+        scattered = torch.diagonal_scatter(x, -torch.ones_like(torch.diagonal(x)))
+        return scattered.as_strided((3,), (1,)), scattered
+
+    found, wanted = tilewright.compile(read, (x,))(x), read(x)
+    assert all(map(torch.equal, found, wanted))
