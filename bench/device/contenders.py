@@ -89,13 +89,15 @@ def error(outputs: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
 
 @contextmanager
 def rounding(dtype: str):
-    """PyTorch's own products of f32 use tf32 exactly when the case says so."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+    """PyTorch's own products of f32 use tf32 exactly when the case says so; cuDNN picks its fastest algorithm."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     try:
-        yield
+        # A process may have frozen the flags, as PyTorch's own tests do: then they change in a block only.
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=dtype == "tf32"):
+            yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def prepare(name: str, module: torch.nn.Module, inputs: tuple, dtype: str, setting: Setting) -> Prepared:
@@ -130,8 +132,6 @@ def _ours(
 
 
 def _eager(module: torch.nn.Module, inputs: tuple) -> Callable:
-    torch.backends.cudnn.benchmark = True
-
     def call():
         with torch.inference_mode():
             return module(*inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_a_failure_is_a_fault_where_the_device_is_lost() -> None:
     with pytest.raises(RuntimeError, match="illegal instruction"):
         run(case, Lost("cpu", "cpu"))
     assert is_fault(Lost("cpu", "cpu"))
+
+
+def test_flags_that_a_process_has_frozen_change_in_a_block() -> None:
+    code = (
+        "import torch; torch.backends.disable_global_flags(); from tilewright.bench.device.contenders import rounding\n"
+        "for dtype in ('tf32', 'f32'):\n"
+        "    with rounding(dtype): print(torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "True", "False", "True"]
 
 
 def test_what_is_not_reached_is_named() -> None:
