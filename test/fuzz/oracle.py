@@ -27,6 +27,7 @@ _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
+_PRODUCT = re.compile(r"prod\b")
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
 """Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
 
@@ -330,12 +331,18 @@ def _in_range(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _depends_on_order(statement: Statement, operands: list[Any]) -> bool:
-    """Whether sums may overflow on the way, or windows meet padding with infinities: then any result is right."""
+    """Whether sums may overflow on the way, products leave the range, or windows meet padding with infinities: then any result is right."""
     tensors = [v for v in operands if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
     for tensor in tensors:
         size = tensor.detach().abs()
         if statement.rounding == "window" and not bool(size.isfinite().all()):
             return True
+        if _PRODUCT.search(statement.source):
+            range_ = torch.finfo(torch.promote_types(tensor.dtype, torch.float32))
+            powers = torch.log2(size[size.isfinite() & (size > 0)].double())
+            over, under = float(powers.clamp(min=0).sum()), float(powers.clamp(max=0).sum())
+            if over > math.log2(range_.max) or under < math.log2(range_.tiny):
+                return True
         largest = float(size[size.isfinite()].amax()) if bool(size.isfinite().any()) else 0.0
         if largest > math.sqrt(torch.finfo(torch.promote_types(tensor.dtype, torch.float32)).max) / 10:
             return True
