@@ -154,8 +154,10 @@ def divide(x, y, *, rounding_mode=None):
     single precision.
     """
     dtype = torch.result_type(x, y)
-    if not isinstance(x, torch.Tensor):  # of two numbers, the result is folded
-        return NotImplemented
+    if not isinstance(x, torch.Tensor):
+        if not isinstance(y, torch.Tensor):  # of two numbers, the result is folded
+            return NotImplemented
+        x = y.new_full((), x, dtype=dtype)
     if dtype in _INTEGERS:
         return _whole_quotient(x, y, rounding_mode)
     if not dtype.is_floating_point:

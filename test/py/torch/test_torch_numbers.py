@@ -342,3 +342,17 @@ def test_quotients_have_the_type_that_their_mode_gives_them(dtype, mode):
 
     for ours, wanted in zip(tilewright.compile(quotients, (x,))(x), quotients(x), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8])
+def test_numbers_are_divided_downwards_as_tensors_are(dtype):
+    x = torch.tensor(
+        [3e38, 1e30, 5.0, math.inf, -math.inf, -2.0] if dtype.is_floating_point else [1, 2, 9, 3]
+    ).to(dtype)
+    functions = [lambda x, n=n: n // x for n in (-7, 7, 0, -0.5, 2.5)]
+
+    def quotients(x):
+        return [function(x) for function in functions]
+
+    for ours, wanted in zip(tilewright.compile(quotients, (x,))(x), quotients(x), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=0)
