@@ -86,6 +86,8 @@ def i0(x):
     """Cephes' Chebyshev series in double precision; else Abramowitz and Stegun 9.8.1 and 9.8.2."""
     if x.dtype == torch.float64:
         return torch.exp(torch.abs(x)) * i0e(x)
+    if not x.dtype.is_floating_point:  # the least integer has no absolute value
+        x = x.to(torch.get_default_dtype())
     a = torch.abs(x)
     t = (a / 3.75) * (a / 3.75)
     small = polynomial(t, (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0))

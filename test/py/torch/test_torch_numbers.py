@@ -356,3 +356,16 @@ def test_numbers_are_divided_downwards_as_tensors_are(dtype):
 
     for ours, wanted in zip(tilewright.compile(quotients, (x,))(x), quotients(x), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.uint8])
+def test_bessel_functions_of_the_least_and_the_largest_integer(dtype):
+    limits = torch.iinfo(dtype)
+    x = torch.tensor([limits.min, limits.min + 1, 0, 3, limits.max], dtype=dtype)
+    functions = [torch.special.i0, torch.special.i0e, torch.special.i1, torch.special.i1e]
+
+    def values(x):
+        return [function(x) for function in functions]
+
+    for ours, wanted in zip(tilewright.compile(values, (x,))(x), values(x), strict=True):
+        torch.testing.assert_close(ours, wanted)
