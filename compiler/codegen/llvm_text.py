@@ -6,6 +6,7 @@ The newer printer writes floating-point constants in forms the older parser does
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 
@@ -111,3 +112,41 @@ def with_fixed_tiles(text: str) -> str:
         return f'call void asm sideeffect "{body}", "{constraints}"({", ".join(values)})'
 
     return _TILE_CALL.sub(assembled, text)
+
+
+_MASKED_STORE = re.compile(
+    r"^(\s*)(?:tail )?call void @llvm\.masked\.store\.\w+\.\w+\((<(\d+) x (\w+)> .+), ptr ([^%@]*)([%@]\S+), "
+    r"<\3 x i1> <(i1 \w+(?:, i1 \w+)*)>\)(?: #\d+)?(.*)$"
+)
+_ELEMENT_BYTES = {"half": 2, "bfloat": 2, "float": 4, "double": 8, "ptr": 8}
+
+
+def with_scalar_stores(text: str) -> str:
+    """Optimised IR with masked stores of one lane as stores of an element; the same text where there are none.
+
+    Where the value was truncated before it is stored, LLVM 22 stores that lane in the type before, for CPUs with AVX-512:
+    one lane of `<8 x i16>` from `<8 x i32>` writes four bytes (its X86 back end makes scalar stores of masked ones,
+    truncating ones included).
+    """
+    if "@llvm.masked.store" not in text:
+        return text
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        match = _MASKED_STORE.match(line)
+        lanes = [lane == "i1 true" for lane in match[7].split(", ")] if match else []
+        if match and sum(lanes) == 1 < len(lanes):
+            lines[number] = _scalar_store(match, lanes.index(True), f"%tilewright.lane.{number}")
+    return "\n".join(lines)
+
+
+def _scalar_store(match: re.Match[str], lane: int, name: str) -> str:
+    """One lane of a masked store, which `match` has read, by itself; `name` is that of a new value."""
+    indent, value, _, type_, attributes, pointer, _, metadata = match.groups()
+    size = _ELEMENT_BYTES.get(type_) or int(type_[1:]) // 8
+    aligned = re.search(r"align (\d+)", attributes)
+    alignment = math.gcd(int(aligned[1]) if aligned else 1, lane * size)
+    return (
+        f"{indent}{name} = extractelement {value}, i64 {lane}\n"
+        f"{indent}{name}.at = getelementptr inbounds i8, ptr {pointer}, i64 {lane * size}\n"
+        f"{indent}store {type_} {name}, ptr {name}.at, align {alignment}{metadata}"
+    )

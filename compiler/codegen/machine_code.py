@@ -8,7 +8,7 @@ from functools import cache
 
 import llvmlite.binding as llvm_binding
 
-from tilewright.compiler.codegen.llvm_text import for_older_llvm, with_fixed_tiles
+from tilewright.compiler.codegen.llvm_text import for_older_llvm, with_fixed_tiles, with_scalar_stores
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, llvm
 
@@ -98,7 +98,11 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = Tru
     options.loop_interleaving = True
     builder = llvm_binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    return machine.emit_object(module), str(module)
+    optimised = str(module)
+    emitted = with_scalar_stores(optimised)
+    if emitted != optimised:
+        module = llvm_binding.parse_assembly(emitted)
+    return machine.emit_object(module), emitted
 
 
 def assembly(optimised: str, code: CpuCode) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import torch
 
 from fuzz import gradients, graph_run
@@ -169,12 +170,10 @@ def _is_exporters(program: Program, function: Any, call: Call, found: list[Any])
     assert not isinstance(call.wanted, Exception)
     given = [call.build()[tensor.name] for tensor in program.inputs]
     model = exported(function, tuple(given))
-    if any(tensor.dtype == torch.bfloat16 for tensor in given):
-        return False
-    feeds = {i.name: tensor.contiguous().numpy() for i, tensor in zip(model.graph.input, given)}
+    feeds = {i.name: _array(tensor.contiguous()) for i, tensor in zip(model.graph.input, given)}
     references = model_evaluations(model, feeds)
     for results in references:
-        theirs = [Expected(torch.as_tensor(r), w.bound) for r, w in zip(results, call.wanted)]
+        theirs = [Expected(_tensor(r), w.bound) for r, w in zip(results, call.wanted)]
         same = [difference(torch.as_tensor(ours), r) is None for ours, r in zip(found, theirs)]
         eager = [difference(r.value, w) is None for r, w in zip(theirs, call.wanted)]
         if not all(same) or all(eager):
@@ -265,11 +264,18 @@ def _own_state(compiled: Any) -> dict[str, Any]:
     return {s.name: _tensor(state) for s, state in zip(compiled.signature.state, compiled.state)}
 
 
-def _tensor(state: Any) -> torch.Tensor:
-    """A tensor of state, which a loaded program has as NumPy arrays."""
-    if getattr(state.dtype, "name", "") == "bfloat16":  # a type of ml_dtypes that PyTorch does not know
-        return torch.as_tensor(state.view("int16")).view(torch.bfloat16)
-    return torch.as_tensor(state)
+def _tensor(array: Any) -> torch.Tensor:
+    """A tensor of an array, or a tensor itself."""
+    if getattr(array.dtype, "name", "") == "bfloat16":  # a type of ml_dtypes that PyTorch does not know
+        return torch.as_tensor(array.view("int16")).view(torch.bfloat16)
+    return torch.as_tensor(array)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    """An array of a tensor, of ml_dtypes's type where NumPy has none."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
 
 
 def raised(program: Program | Graph, error: BaseException) -> Outcome:

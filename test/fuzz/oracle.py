@@ -28,6 +28,7 @@ _REST = re.compile(r"%|fmod|remainder")
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
 _PRODUCT = re.compile(r"prod\b")
+_MODE = re.compile(r"\bmode\(")
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
 """Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
 
@@ -97,7 +98,8 @@ class WideRun(Run):
             self._read_bits(statement, before)
             return
         names, kept = self.names, {}
-        order = statement.rounding in ("sum", "window") and self.noise is not None
+        order = statement.rounding in ("sum", "window") or bool(_MODE.search(statement.source))
+        order = order and self.noise is not None
         open_ended = order and _depends_on_order(statement, [before[name] for name in statement.uses()])
         if self.noise is not None and statement.rounding in ("sum", "window", "inside"):
             # What is written in place is disturbed once it is.
@@ -331,10 +333,13 @@ def _in_range(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _depends_on_order(statement: Statement, operands: list[Any]) -> bool:
-    """Whether sums may overflow on the way, products leave the range, or windows meet padding with infinities: then any result is right."""
+    """Whether sums may overflow on the way, products leave the range, windows meet padding with infinities, or a mode
+    is sought among NaN, which eager sorts without an order: then any result is right."""
     tensors = [v for v in operands if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
     for tensor in tensors:
         size = tensor.detach().abs()
+        if _MODE.search(statement.source):
+            return bool(size.isnan().any())
         if statement.rounding == "window" and not bool(size.isfinite().all()):
             return True
         if _PRODUCT.search(statement.source):

@@ -10,7 +10,7 @@ from tilewright.compiler.rewriting.generics import elementwise
 
 
 def lower_early(module: ir.Module) -> None:
-    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, checks of values `cf.assert`, sums of products f32."""
+    """Views as another type of equal size become `arith.bitcast`, `erfc` that of libm, `relu` keeps -0, checks of values become `cf.assert`, sums of products f32."""
     for op in list(walk(module.operation)):
         with module.context, op.location, ir.InsertionPoint(op):
             lowering = _LOWERINGS.get(_operator(op))
@@ -55,6 +55,22 @@ def _check(op: ir.Operation) -> ir.Operation:
 def _erfc(op: ir.Operation) -> ir.Operation:
     type_ = _builtin_type(op.results[0].type)
     return elementwise(type_, [_dense(op.operands[0])], [ir.AffineMap.get_identity(type_.rank)], math.erfc)
+
+
+def _relu(op: ir.Operation) -> ir.Operation | None:
+    """Floats with what is below zero as zero; -0 and NaN stay, as in eager PyTorch and in x86's `max(0, x)`.
+
+    torch-mlir's keeps what is above zero, which makes -0 positive and takes a comparison and a select.
+    """
+    type_ = _builtin_type(op.results[0].type)
+    if not isinstance(type_.element_type, ir.FloatType):
+        return None
+
+    def body(element: ir.Value) -> ir.Value:
+        zero = arith.constant(type_.element_type, 0.0)
+        return arith.select(arith.cmpf(arith.CmpFPredicate.OLT, element, zero), zero, element)
+
+    return elementwise(type_, [_dense(op.operands[0])], [ir.AffineMap.get_identity(type_.rank)], body)
 
 
 def _gcd(op: ir.Operation) -> ir.Operation:
@@ -104,6 +120,7 @@ def _builtin_type(type_: ir.Type) -> ir.RankedTensorType:
 _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.aten.view.dtype": _bits,
     "torch.aten.erfc": _erfc,
+    "torch.aten.relu": _relu,
     "torch.tilewright.checked": _check,
     "torch.tilewright.gcd": _gcd,
     "torch.tilewright.product": _product,

@@ -291,13 +291,18 @@ def _either(*decompositions: Callable) -> Callable:
 
 
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    """The norm with dimensions counted from the front, or of all there is where there are none.
+    """The norm with dimensions counted from the front, or of all there is where there are none; of one element, that.
 
-    PyTorch's decomposition takes other dimensions for empty ones.
+    PyTorch's decomposition takes other dimensions for empty ones, and raises single elements to powers that overflow.
     """
+    front = [d % x.dim() for d in dim] if dim and x.dim() else None
+    over = front or range(x.dim())
+    if all(x.shape[d] == 1 for d in over):
+        single = torch.abs(x if dtype is None else x.to(dtype))
+        single = single if ord else (single != 0).to(single.dtype)
+        return single if keepdim else single.reshape([n for d, n in enumerate(x.shape) if d not in over])
     if not dim or (x.dim() and min(dim) >= 0):
         return NotImplemented
-    front = [d % x.dim() for d in dim] if x.dim() else None
     return aten.linalg_vector_norm(x, ord, front, keepdim, dtype=dtype)
 
 
@@ -399,7 +404,7 @@ TABLE: dict[Any, Callable] = {
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
     aten.all.dim: all_along,
     aten.linalg_vector_norm.default: _either(
-        _in_single(aten.linalg_vector_norm.default), _signed(aten.linalg_vector_norm.default), vector_norm
+        vector_norm, _in_single(aten.linalg_vector_norm.default), _signed(aten.linalg_vector_norm.default)
     ),
     **{operator: _in_single(operator) for operator in _AVERAGES},
     **{operator: _signed(operator) for operator in (aten.div.Tensor, aten.div.Scalar)},

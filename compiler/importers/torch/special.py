@@ -229,6 +229,8 @@ def diagonal_scatter(x, source, offset=0, dim1=0, dim2=1):
     rows = torch.arange(moved.shape[-2]).unsqueeze(1)
     columns = torch.arange(moved.shape[-1]).unsqueeze(0)
     length = source.shape[-1]
+    if not length:  # as a diagonal beyond the last row is
+        return x.clone()
     # Row r of the diagonal holds element r + min(offset, 0) of the source: spread it over rows, then choose.
     spread = aten.constant_pad_nd(source, [max(-offset, 0), moved.shape[-2] - length - max(-offset, 0)], 0)
     chosen = (columns - rows == offset) & (rows >= max(-offset, 0)) & (rows < length + max(-offset, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import struct
 
 import llvmlite.binding as llvm_binding
@@ -11,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.codegen.llvm_text import for_older_llvm, with_fixed_tiles
+from tilewright.compiler.codegen.llvm_text import for_older_llvm, with_fixed_tiles, with_scalar_stores
+from tilewright.compiler.codegen.machine_code import CpuCode, assembly, emit_object
 from tilewright.compiler.ir import llvm, parse, run_upstream
 
 
@@ -73,3 +75,39 @@ def test_tiles_become_assembly_with_the_registers_they_were_given() -> None:
         '  call void asm sideeffect "tilerelease", "~{memory}"()',
     ]
     assert with_fixed_tiles("no tiles") == "no tiles"
+
+
+def _truncated_store(lanes: int, wide: str, narrow: str, stored: tuple[int, ...]) -> str:
+    """IR that stores some lanes of truncated values."""
+    mask = ", ".join(f"i1 {str(lane in stored).lower()}" for lane in range(lanes))
+    return f"""define void @tw_kernel(ptr %from, ptr %to) {{
+  %wide = load <{lanes} x {wide}>, ptr %from, align 8
+  %cut = lshr <{lanes} x {wide}> %wide, splat ({wide} 3)
+  %value = trunc <{lanes} x {wide}> %cut to <{lanes} x {narrow}>
+  call void @llvm.masked.store.v{lanes}{narrow}.p0(<{lanes} x {narrow}> %value, ptr align 1 %to, <{lanes} x i1> <{mask}>)
+  ret void
+}}
+declare void @llvm.masked.store.v{lanes}{narrow}.p0(<{lanes} x {narrow}>, ptr, <{lanes} x i1>)
+"""
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "skylake-avx512", "znver5", "sapphirerapids"])
+@pytest.mark.parametrize(
+    "lanes, wide, narrow", [(8, "i32", "i16"), (4, "i64", "i32"), (16, "i32", "i8"), (8, "i64", "i8")]
+)
+@pytest.mark.parametrize("lane", [0, 1, 3])
+def test_a_store_of_one_lane_writes_that_lane_alone(
+    cpu: str, lanes: int, wide: str, narrow: str, lane: int
+) -> None:
+    code = CpuCode(cpu, "", 512)
+    _, optimised = emit_object(_truncated_store(lanes, wide, narrow, (lane,)), code)
+    assert "call void @llvm.masked.store" not in optimised
+    suffix = {"i8": "b", "i16": "w", "i32": "d|l"}[narrow]
+    stores = [line for line in assembly(optimised, code).splitlines() if line.endswith("(%rsi)")]
+    assert len(stores) == 1
+    assert re.search(rf"\t(v?(mov|pextr)({suffix})|v?movs?s|v?extractps)\t", stores[0]), stores
+
+
+def test_stores_of_several_lanes_stay_masked() -> None:
+    text = _truncated_store(8, "i32", "i16", (0, 2))
+    assert with_scalar_stores(text) == text

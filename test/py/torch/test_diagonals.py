@@ -146,3 +146,14 @@ def test_a_scattered_diagonal_leaves_the_order_of_dimensions_in_memory(shape, or
 
     found, wanted = tilewright.compile(read, (x,))(x), read(x)
     assert all(map(torch.equal, found, wanted))
+
+
+@pytest.mark.parametrize("shape, offset", [((0, 3), -1), ((3, 3), -5), ((3, 3), 5), ((2, 0), 0)])
+def test_an_empty_diagonal_is_written_into_without_effect(shape, offset):
+    def write(x):
+        x = x + 1
+        torch.diagonal(x, offset).fill_(7)
+        return x
+
+    x = torch.zeros(shape)
+    assert torch.equal(tilewright.compile(write, (x,))(x), write(x))
