@@ -43,11 +43,17 @@ REGISTRY: dict[str, Entry] = {
     "resnext50": Entry("resnet:resnext50", "ResNeXt-50 32x4d, 224x224"),
     "convnext_t": Entry("convnext:convnext_t", "ConvNeXt-T, 224x224"),
     "convnext_blocks": Entry("convnext:convnext_blocks", "one block of each stage of ConvNeXt-T, 224x224"),
+    "inception_v3": Entry("inception:inception_v3", "Inception-v3, 299x299"),
+    "efficientnet_v2_s": Entry("efficientnet:efficientnet_v2_s", "EfficientNetV2-S, 384x384"),
+    "maxvit_t": Entry("maxvit:maxvit_t", "MaxViT-T, 224x224"),
 }
 """Every model by name."""
 
-_BY_NAME = ("nasnet_a", "bert_mini", "vit_mini", "convnext_t", "convnext_blocks")
-"""What is no part of the default suite: models of it at another size, of which training uses two, and ConvNeXt."""
+LARGE = ("inception_v3", "efficientnet_v2_s", "maxvit_t")
+"""Models of very many kernels, by which cold compile times are judged."""
+
+_BY_NAME = ("nasnet_a", "bert_mini", "vit_mini", "convnext_t", "convnext_blocks", *LARGE)
+"""What is no part of the default suite: models of it at another size, of which training uses two, ConvNeXt, and `LARGE`."""
 
 DEFAULT = tuple(name for name in REGISTRY if name not in _BY_NAME)
 QUICK = tuple(name for name, entry in REGISTRY.items() if entry.quick)

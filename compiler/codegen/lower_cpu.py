@@ -19,7 +19,7 @@ from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
-from tilewright.compiler.passes.lower_cpu.stream_stores import StreamStores
+from tilewright.compiler.passes.lower_cpu.stream_stores import FENCE, StreamStores
 from tilewright.compiler.passes.lower_cpu.tile_dots import TileDots
 from tilewright.compiler.passes.lower_cpu.vectorize_dots import VectorizeDots
 from tilewright.compiler.passes.lower_cpu.vectorize_interleaves import VectorizeInterleaves
@@ -154,7 +154,8 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     tasks = lowered.attributes["tilewright.tasks"].value
     scratch = lowered.attributes["tilewright.scratch_bytes"].value
     asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
-    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))
+    fences = FENCE in lowered.attributes
+    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts), fences)
     return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
 
 

@@ -35,11 +35,12 @@ def _machine(code: CpuCode) -> llvm_binding.TargetMachine:
     )
 
 
-def llvm_ir(module: ir.Module, name: str, buffers: int, code: CpuCode, reports: bool) -> str:
+def llvm_ir(module: ir.Module, name: str, buffers: int, code: CpuCode, reports: bool, fences: bool) -> str:
     """The module's LLVM IR with the kernel entry added: `int32 tw_kernel(buffers, first, end, scratch)`.
 
     The entry loops over its range of rTasks around the body of function `name`, which LLVM inlines with
-    what it knows about aliasing. `reports` tells whether the body can fail a run-time check.
+    what it knows about aliasing. `reports` tells whether the body can fail a run-time check, `fences` whether its
+    stores have to be ordered before what the caller stores next.
     """
     text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
     attributes = f'"target-cpu"="{code.cpu}" "target-features"="{code.features}" "prefer-vector-width"="{code.vector_bits}" "no-trapping-math"="true"'
@@ -55,8 +56,10 @@ def llvm_ir(module: ir.Module, name: str, buffers: int, code: CpuCode, reports: 
     arguments = ", ".join(
         ["i64 %task", *(f"ptr %b{i}" for i in range(buffers)), "ptr %status", "ptr %scratch"]
     )
+    fence = "\n  call void @llvm.x86.sse.sfence()" if fences else ""
     return (
         text
+        + ("\ndeclare void @llvm.x86.sse.sfence()\n" if fences else "")
         + f"""
 define i32 @{SYMBOL}(ptr noalias readonly %buffers, i64 %first, i64 %end, ptr noalias %scratch) #999 {{
 entry:
@@ -71,7 +74,7 @@ loop:
   %next = add nsw i64 %task, 1
   %more = icmp slt i64 %next, %end
   br i1 %more, label %loop, label %done
-done:
+done:{fence}
   %result = load i32, ptr %status, align 4
   ret i32 {"%result" if reports else "0"}
 }}

@@ -7,9 +7,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.reduction_blocks import depth_rule, order_rule
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 
@@ -54,9 +56,7 @@ def mark(function: ir.Operation, schedule: Schedule) -> None:
 def write(op: ir.Operation, reduction: Reduction) -> None:
     """Says how the loops of one reduction are written."""
     with op.context:
-        i64 = ir.IntegerType.get_signless(64)
-        sizes = ir.ArrayAttr.get([ir.IntegerAttr.get(i64, size) for size in reduction.sizes])
-        op.attributes[LOOPS_ATTRIBUTE] = ir.DictAttr.get({reduction.loops: sizes})
+        op.attributes[LOOPS_ATTRIBUTE] = schedule_attribute.as_attribute(reduction.as_dict())
 
 
 def read(op: ir.Operation) -> Reduction | None:
@@ -65,12 +65,7 @@ def read(op: ir.Operation) -> Reduction | None:
         return None
     attribute = op.attributes[LOOPS_ATTRIBUTE]
     try:
-        return Reduction.from_dict(
-            {
-                named.name: [ir.IntegerAttr(size).value for size in ir.ArrayAttr(named.attr)]
-                for named in attribute
-            }
-        )
+        return Reduction.from_dict(schedule_attribute.as_value(attribute))
     except ValueError as error:
         raise ScheduleError(f"`{LOOPS_ATTRIBUTE}`: {error}; found {attribute}", op.location) from None
 
@@ -106,6 +101,16 @@ class Sized(Protocol):
     def accumulators(self, sizes: Sequence[Any]) -> Any:
         """Vector registers that the sums take, of one size each or of arrays of them."""
         ...
+
+
+@runtime_checkable
+class Blocked(Sized, Protocol):
+    """Register tiles that may sum in blocks, and follow each other in any of `ORDERS`."""
+
+    steps: tuple[int, ...]
+    """Extents of the reduction's loops, outer first."""
+    others: int
+    """Steps of all other loops that the operand which vectors are loaded of does not follow."""
 
 
 @runtime_checkable
@@ -155,7 +160,7 @@ def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
         return None
     (found,) = broken_rules(reduction.loops, np.asarray([sizes]), loops, registers)
     if found < 0:
-        return None
+        return _broken_blocks(reduction, loops)
     rule, number = divmod(int(found), len(sizes))
     name, size = names[number], sizes[number]
     if rule == EXTENT:
@@ -171,8 +176,16 @@ def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
     return loops.rule(sizes)
 
 
+def _broken_blocks(reduction: Reduction, loops: Sized) -> str | None:
+    """The first rule that the blocks of a reduction and the order of its register tiles break."""
+    if not isinstance(loops, Blocked):
+        return None
+    tiles = (-(-extent // size) for size, extent in zip(reduction.sizes, loops.most()))
+    return depth_rule(loops.steps, reduction.depth) or order_rule(reduction.order, *tiles, loops.others)
+
+
 def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, ...]:
-    """The sizes that are said of a reduction; raises ScheduleError where they, or its loops, cannot be so."""
+    """The sizes that are said of a reduction; raises ScheduleError where they, its blocks or its loops cannot be so."""
     reduction = read(op)
     assert reduction is not None
     if loops is None:

@@ -12,7 +12,7 @@ from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, Schedule
 def write(function: ir.Operation, schedule: Schedule) -> None:
     """Attaches `schedule` to the dispatch."""
     with function.context:
-        function.attributes[ATTRIBUTE] = _attribute(schedule.as_dict())
+        function.attributes[ATTRIBUTE] = as_attribute(schedule.as_dict())
 
 
 def write_prediction(function: ir.Operation, us: float, bound: str) -> None:
@@ -46,7 +46,7 @@ def read(function: ir.Operation) -> Schedule | None:
             f"dispatch @{name}: `{ATTRIBUTE}` must be a dictionary, found {attribute}", function.location
         )
     try:
-        return Schedule.from_dict({named.name: _value(named.attr) for named in attribute})
+        return Schedule.from_dict({named.name: as_value(named.attr) for named in attribute})
     except ValueError as error:
         raise ScheduleError(f"dispatch @{name}: {error}", function.location) from None
 
@@ -68,11 +68,12 @@ def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], 
             refuse(f"tile {size} of loop {i} exceeds its extent {extent}")
 
 
-def _attribute(value: object) -> ir.Attribute:
+def as_attribute(value: object) -> ir.Attribute:
+    """Dictionaries, lists, words and numbers as IR; the inverse of `as_value`."""
     if isinstance(value, dict):
-        return ir.DictAttr.get({name: _attribute(entry) for name, entry in value.items()})
+        return ir.DictAttr.get({name: as_attribute(entry) for name, entry in value.items()})
     if isinstance(value, list):
-        return ir.ArrayAttr.get([_attribute(entry) for entry in value])
+        return ir.ArrayAttr.get([as_attribute(entry) for entry in value])
     if isinstance(value, str):
         return ir.StringAttr.get(value)
     if isinstance(value, bool):
@@ -80,11 +81,12 @@ def _attribute(value: object) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def _value(attribute: ir.Attribute):
+def as_value(attribute: ir.Attribute):
+    """What an attribute says, as dictionaries, lists, words and numbers; what is none of these stays as it is."""
     if isinstance(attribute, ir.DictAttr):
-        return {named.name: _value(named.attr) for named in attribute}
+        return {named.name: as_value(named.attr) for named in attribute}
     if isinstance(attribute, ir.ArrayAttr):
-        return [_value(a) for a in attribute]
+        return [as_value(a) for a in attribute]
     if isinstance(attribute, ir.BoolAttr):
         return bool(attribute.value)
     if isinstance(attribute, ir.IntegerAttr):

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tilewright.compiler.nouns.reduction_blocks import ORDERS
+
 ATTRIBUTE = "tilewright.schedule"
 PREDICTED = "tilewright.predicted"
 """Beside the schedule: what the micro-performance model says of it, `{bound = "L2", us = 12.5}`."""
@@ -50,6 +52,8 @@ LOOPS: dict[str, tuple[str, ...]] = {
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
 FETCHING = ("products", "dots", "winograd")
 """Those of `LOOPS` that can fetch the panels of an operand into the core's own cache ahead of their use."""
+BLOCKED = ("products",)
+"""Those of `LOOPS` whose register tiles may sum in blocks of their reduction, and follow each other in another order."""
 THROUGH_MEMORY = ("along", "scalar")
 """Those of `LOOPS` whose results may be streamed: the others store theirs from registers."""
 
@@ -78,25 +82,40 @@ class Reduction:
     | attention | attention with online softmax | queries of an rTask, vectors of them in flight, keys of a block, \
       registers that its sums take |
     | scalar | any | |
+
+    Of those in `BLOCKED`, `depth` is how many steps of the reduction all register tiles take before they go on, 0 for all at
+    once, and `order`, one of `ORDERS`, along what register tiles go first.
     """
 
     loops: str
     sizes: tuple[int, ...] = ()
+    depth: int = 0
+    order: str = ORDERS[0]
 
     def as_dict(self) -> dict[str, Value]:
-        """One entry: the sizes by the kind of loops."""
-        return {self.loops: list(self.sizes)}
+        """One entry: the sizes by the kind of loops, blocks and another order where there are any."""
+        found: dict[str, Value] = {self.loops: list(self.sizes)}
+        if self.depth:
+            found["depth"] = self.depth
+        if self.order != ORDERS[0]:
+            found["order"] = self.order
+        return found
 
     def text(self) -> str:
-        """`windows 2x5x1`."""
-        return f"{self.loops} {'x'.join(map(str, self.sizes))}".rstrip()
+        """`windows 2x5x1`, `products 4x32 in depths of 256, columns first`."""
+        found = f"{self.loops} {'x'.join(map(str, self.sizes))}".rstrip()
+        found += f" in depths of {self.depth}" if self.depth else ""
+        return found + (f", {self.order} first" if self.order != ORDERS[0] else "")
 
     @classmethod
     def from_dict(cls, value: object) -> Reduction:
         """The inverse of `as_dict`; raises ValueError that names what is wrong."""
-        if not isinstance(value, dict) or len(value) != 1:
+        named = value if isinstance(value, dict) else {}
+        depth, order = named.get("depth", 0), named.get("order", ORDERS[0])
+        kinds = {name: sizes for name, sizes in named.items() if name not in ("depth", "order")}
+        if len(kinds) != 1:
             raise ValueError(f"an entry of reductions is one kind of loops with its sizes, found {value}")
-        ((loops, sizes),) = value.items()
+        ((loops, sizes),) = kinds.items()
         if loops not in LOOPS:
             raise ValueError(f"reductions are computed by {_listing(list(LOOPS))}, found `{loops}`")
         names = LOOPS[loops]
@@ -104,7 +123,14 @@ class Reduction:
             raise ValueError(f"the sizes of {loops} are integers >= 1, found {sizes}")
         if len(sizes) != len(names):
             raise ValueError(f"{loops} has the sizes [{', '.join(names)}], found {sizes}")
-        return cls(loops, tuple(sizes))
+        if not _is_size(depth):
+            raise ValueError(f"depth is an integer >= 0, found {depth}")
+        if order not in ORDERS:
+            raise ValueError(f"order is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}, found {order}")
+        for field, differs in (("depth", depth != 0), ("order", order != ORDERS[0])):
+            if differs and loops not in BLOCKED:
+                raise ValueError(f"{field} is a field of {', '.join(BLOCKED)}; leave it out of {loops}")
+        return cls(loops, tuple(sizes), depth, order)
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,15 @@ class Knob:
     """One choice: the field of a schedule that it fills in, and the values that it takes, ascending numbers or words.
 
     With `when` = (another knob, one of its values) it has a meaning only where that one has this value; `usual` is the
-    position that it has when it comes to have one.
+    position that it has when it comes to have one. `mended` are words of which a point that breaks a rule takes the one
+    before, as numbers go down: the first breaks none.
     """
 
     name: str
     domain: tuple[Value, ...]
     when: tuple[str, Value] | None = None
     usual: int = 0
+    mended: bool = False
 
     @property
     def is_ordered(self) -> bool:
@@ -280,7 +282,7 @@ class Space(Generic[Made]):
         number_of = {knob.name: number for number, knob in enumerate(self.knobs)}
         # No point breaks a rule of a knob that `held` has left out.
         fields = np.asarray([number_of.get(rule.field, 0) for rule in self.rules], dtype=np.int64)
-        ordered = np.asarray([knob.is_ordered for knob in self.knobs])
+        ordered = np.asarray([knob.is_ordered or knob.mended for knob in self.knobs])
         open_, lost = np.arange(len(points)), np.zeros(len(points), dtype=bool)
         while len(open_):
             broken = self.legal(points[open_])

@@ -109,8 +109,8 @@ _SQRT_HALF_BITS, _SQRT_HALF_BITS_WIDE = 0x3F3504F3, 0x3FE6A09E667F3BCD
 _LOG2_E, _LOG10_E = math.log2(math.e), math.log10(math.e)
 
 
-Scaled = Callable[[Number, Number], Number]
-"""x 2^n for |n| <= 252, right in the denormal range."""
+Scaled = Callable[[Number, Number, Number], Number]
+"""x 2^n for |n| <= 252, right in the denormal range; n as a float and as an integer."""
 
 
 def _power_of_two(n: Number) -> Number:
@@ -118,7 +118,7 @@ def _power_of_two(n: Number) -> Number:
     return ((n + 127) << 23).float_of_bits()
 
 
-def _times_power_of_two(x: Number, n: Number) -> Number:
+def _times_power_of_two(x: Number, _: Number, n: Number) -> Number:
     """x 2^n for |n| <= 252, right in the denormal range: two factors, the second one rounds."""
     half = n >> 1
     return x * _power_of_two(half) * _power_of_two(n - half)
@@ -130,26 +130,34 @@ def _nearest(x: Number, factor: float) -> tuple[Number, Number]:
     return shifted - _ROUND, shifted.bits() - _ROUND_BITS
 
 
+def _modulo_ln2(x: Number) -> tuple[Number, Number, Number]:
+    """n as a float and as an integer, and r, with x = n ln(2) + r and |r| <= ln(2)/2."""
+    n, integer = _nearest(x, _LOG2_E)
+    return n, integer, fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
+
+
 def _exp_reduced(x: Number, coefficients: tuple[float, ...]) -> tuple[Number, Number, Number]:
     """n, r and (e^r - 1 - r) with x = n ln(2) + r and |r| <= ln(2)/2."""
-    n, integer = _nearest(x, _LOG2_E)
-    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
-    return integer, r, r * r * polynomial(r, coefficients)
+    _, n, r = _modulo_ln2(x)
+    return n, r, r * r * polynomial(r, coefficients)
+
+
+def _exp_near_zero(r: Number) -> Number:
+    """e^r on |r| <= ln(2)/2, in as many operations as it has coefficients."""
+    return polynomial(r, (1.0, 1.0, *EXP))
 
 
 def exp(x: Number, scaled: Scaled = _times_power_of_two) -> Number:
-    """e^x within 1.1 ulp; below -104 it is 0, above 88.73 infinity."""
-    clamped = at_least(at_most(x, 89.0), -104.0)
-    n, r, tail = _exp_reduced(clamped, EXP)
-    return scaled(1.0 + (r + tail), n)
+    """e^x within 1 ulp; below -104 it is 0, above 88.73 infinity."""
+    n, integer, r = _modulo_ln2(at_least(at_most(x, 89.0), -104.0))
+    return scaled(_exp_near_zero(r), n, integer)
 
 
 def exp2(x: Number, scaled: Scaled = _times_power_of_two) -> Number:
-    """2^x within 1.1 ulp."""
+    """2^x within 1 ulp."""
     clamped = at_least(at_most(x, 129.0), -151.0)
     n, integer = _nearest(clamped, 1.0)
-    r = (clamped - n) * math.log(2.0)
-    return scaled(1.0 + fma(r * r, polynomial(r, EXP), r), integer)
+    return scaled(_exp_near_zero((clamped - n) * math.log(2.0)), n, integer)
 
 
 def exp2_weight(x: Number) -> Number:

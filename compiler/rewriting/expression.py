@@ -166,9 +166,18 @@ def fma(a: Number, b: Number | float, c: Number | float) -> Number:
     return Number(math_dialect.fma(a.value, a.lift(b), a.lift(c)))
 
 
-def scaled(x: Number, n: Number) -> Number:
-    """x 2^n by LLVM's `ldexp`, for targets that have an instruction for it: others call libm for every lane."""
-    return Number(llvm.call_intrinsic(x.type, "llvm.ldexp", [x.value, n.value], [], []))
+_SCALED_LANES = 16
+"""Lanes of AVX-512's `vscalefps`. Its exponents are floats, which LLVM converts the integers of `ldexp` to."""
+
+
+def scaled(x: Number, n: Number, integer: Number) -> Number:
+    """x 2^n in f32 by `vscalefps`, for targets that have it: others call libm for every lane. n in both types."""
+    if x.type != ir.VectorType.get([_SCALED_LANES], ir.F32Type.get()):
+        return Number(llvm.call_intrinsic(x.type, "llvm.ldexp", [x.value, integer.value], [], []))
+    every = arith.constant(ir.IntegerType.get_signless(_SCALED_LANES), -1)
+    as_set = arith.constant(ir.IntegerType.get_signless(32), 4)
+    operands = [x.value, n.value, x.value, every, as_set]
+    return Number(llvm.call_intrinsic(x.type, "llvm.x86.avx512.mask.scalef.ps.512", operands, [], []))
 
 
 def select(condition: Number, yes: Number | float, no: Number | float) -> Number:

@@ -8,11 +8,20 @@ scf.for n0 step 32 { scf.for m0 step 12 {
   }
   vector.store %acc_t, C[m0 + t, n0]
 } }
+
+With blocks of steps all of this is in a loop over them, and results wait in memory for the next block:
+
+scf.for k0 step 256 { scf.for n0 step 32 { scf.for m0 step 12 {
+  %acc_t = scf.if k0 == 0 { start } else { vector.load C[m0 + t, n0] }
+  scf.for k = k0 to k0 + 256 { ... }
+  scf.if k0 is the last { epilogue(%acc_t), stored } else { vector.store %acc_t, C[m0 + t, n0] }
+} } }
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import (
@@ -23,11 +32,13 @@ from tilewright.compiler.analysis.affine_access import (
     packing,
     stride_along,
 )
-from tilewright.compiler.families.cpu.loop_nest import LoopNest
+from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_epilogue import Store
-from tilewright.compiler.ir import ir, memref, vector
+from tilewright.compiler.ir import arith, ir, memref, scf, vector
+from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.nouns.register_tiles import RegisterTile, register_count, register_pieces
+from tilewright.compiler.nouns.schedule import Reduction
 
 FEWEST_LANES = 4
 LINE = 64
@@ -40,7 +51,8 @@ SECOND_LEVEL = 2
 class Broadcast:
     """The loops of a reduction whose vectors run along its output: one to unroll, if there is one, and that of vectors.
 
-    `block` is what an operand is packed in along the vector loop, None where none is.
+    `block` is what an operand is packed in along the vector loop, None where none is. `steps` are the extents of the
+    reduction's loops, `others` the steps of all further loops that a panel, what vectors are loaded of, does not follow.
     """
 
     unroll_dim: int | None
@@ -49,6 +61,9 @@ class Broadcast:
     vector_extent: int
     block: int | None
     lanes: int
+    steps: tuple[int, ...]
+    followed: frozenset[int]
+    others: int
 
     @classmethod
     def read(cls, reduction: Structure, vector_bits: int) -> Broadcast | None:
@@ -75,7 +90,15 @@ class Broadcast:
         unroll_dim = max(candidates)[2] if candidates else None
         unroll_extent = reduction.extents[unroll_dim] if unroll_dim is not None else 1
         lanes = max(1, vector_bits // reduction.accumulator_bits)
-        return cls(unroll_dim, vector_dim, unroll_extent, extent, block, lanes)
+        steps = tuple(reduction.extents[d] for d in reduction.reduction)
+        followed = frozenset().union(*map(map_dims, moving))
+        passing = (
+            reduction.extents[d]
+            for d in reduction.parallel
+            if d not in (vector_dim, unroll_dim) and d not in followed
+        )
+        others = math.prod(passing)
+        return cls(unroll_dim, vector_dim, unroll_extent, extent, block, lanes, steps, followed, others)
 
     def most(self) -> tuple[int, int]:
         """The largest sizes of a tile: beyond, it is what a smaller one is."""
@@ -90,32 +113,96 @@ Point = tuple[int, int, int]
 """One accumulator of a register tile: step of the unrolled loop, offset in the vector loop, lanes."""
 
 
+@dataclass(frozen=True)
+class Block:
+    """The block of steps that is open: `size` steps of `loop` from `start`; whether it is the first one, and the last."""
+
+    loop: int
+    size: int
+    start: ir.Value
+    first: ir.Value
+    last: ir.Value
+
+
 class BroadcastLoops(LoopNest):
-    """Writes the loops of one reduction at the current insertion point."""
+    """Writes the loops of one reduction, as a schedule says them, at the current insertion point."""
 
     def __init__(
         self,
         reduction: Structure,
         plan: Broadcast,
-        tile: RegisterTile,
+        said: Reduction,
         fill: ir.Value | None,
         store: Store | None = None,
         prefetch: int = 0,
     ):
         super().__init__(reduction.maps, reduction.extents)
-        self.r, self.plan, self.tile, self.fill, self.prefetch = reduction, plan, tile, fill, prefetch
+        self.r, self.plan, self.fill, self.prefetch = reduction, plan, fill, prefetch
+        self.tile, self.depth, self.order = RegisterTile(*said.sizes), said.depth, said.order
         self.operands = list(reduction.op.operands)
-        self.store = store or (lambda value, place: vector.store(value, self.operands[-1], place))
+        self.finish = store
+        self.block: Block | None = None
+
+    def _store(self, value: ir.Value, place: list[ir.Value]) -> None:
+        vector.store(value, self.operands[-1], place)
 
     def emit(self) -> None:
-        tiled = {self.plan.vector_dim, self.plan.unroll_dim}
-        self.nest([d for d in self.r.parallel if d not in tiled], self._vector_tiles)
+        if not self.depth:
+            self._tiles()
+            return
+        cut = split(self.plan.steps, self.depth)
+        assert cut is not None, "blocks of no whole steps are refused"
+        position, size = cut
+        *around, loop = self.r.reduction[: position + 1]
 
-    def _vector_tiles(self) -> None:
-        def unrolled(width: int) -> None:
-            self.segments(self.plan.unroll_dim, self.tile.unroll, lambda count: self._tile(count, width))
+        def tiles() -> None:
+            first = self._all([(dim, 0) for dim in (*around, loop)])
+            last = self._all(
+                [*((dim, self.extents[dim] - 1) for dim in around), (loop, self._last(loop, size))]
+            )
+            self.block = Block(loop, size, self.ivs[loop], first, last)
+            self._tiles()
 
-        self.segments(self.plan.vector_dim, self.tile.vector, unrolled)
+        self.nest(around, lambda: self.loop(loop, 0, self.extents[loop], size, tiles))
+
+    def _last(self, loop: int, size: int) -> int:
+        """Where the last block of a loop begins."""
+        return (self.extents[loop] - 1) // size * size
+
+    def _all(self, places: Sequence[tuple[int, int]]) -> ir.Value:
+        """Whether open loops are at these steps."""
+        equal = [
+            arith.cmpi(arith.CmpIPredicate.eq, self.ivs[dim], index(step))
+            for dim, step in places
+            if self.extents[dim] > 1
+        ]
+        found, *others = equal
+        for other in others:
+            found = arith.andi(found, other)
+        return found
+
+    def _tiles(self) -> None:
+        """The register tiles in their order."""
+        tiled = (self.plan.vector_dim, self.plan.unroll_dim)
+        others = [d for d in self.r.parallel if d not in tiled]
+        if self.order == "columns":
+            self.nest(
+                others, lambda: self._rows(lambda rows: self._columns(lambda width: self._tile(rows, width)))
+            )
+            return
+        passing = [d for d in others if d not in self.plan.followed and self.order == "panels"]
+        followed = [d for d in others if d not in passing]
+
+        def panel(width: int) -> None:
+            self.nest(passing, lambda: self._rows(lambda rows: self._tile(rows, width)))
+
+        self.nest(followed, lambda: self._columns(panel))
+
+    def _rows(self, body: Callable[[int], None]) -> None:
+        self.segments(self.plan.unroll_dim, self.tile.unroll, body)
+
+    def _columns(self, body: Callable[[int], None]) -> None:
+        self.segments(self.plan.vector_dim, self.tile.vector, body)
 
     def _tile(self, count: int, width: int) -> None:
         element = ir.ShapedType(self.operands[-1].type).element_type
@@ -126,13 +213,48 @@ class BroadcastLoops(LoopNest):
         ]
         types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
         places = [self._address(len(self.maps) - 1, t, offset) for t, offset, _ in points]
-        if self.fill is None:
-            starts = [vector.load(type_, self.operands[-1], place) for type_, place in zip(types, places)]
+        starts = self._starts(types, places)
+        loops = list(self.r.reduction)
+        if self.block is None:
+            results = self._reduce(loops, starts, points)
         else:
-            starts = [vector.broadcast(type_, self.fill) for type_ in types]
-        results = self._reduce(list(self.r.reduction), starts, points)
-        for place, value in zip(places, results):
-            self.store(value, place)
+            results = self._reduce_block(self.block, loops, starts, points)
+        self._finish(results, places)
+
+    def _starts(self, types: list[ir.Type], places: list[list[ir.Value]]) -> list[ir.Value]:
+        """What a register tile adds to: what is in memory, or the fill, of the first block only."""
+
+        def loaded() -> list[ir.Value]:
+            return [vector.load(type_, self.operands[-1], place) for type_, place in zip(types, places)]
+
+        def filled() -> list[ir.Value]:
+            return [vector.broadcast(type_, self.fill) for type_ in types]
+
+        if self.fill is None:
+            return loaded()
+        if self.block is None:
+            return filled()
+        branch = scf.IfOp(self.block.first, types, has_else=True)
+        for block, values in ((branch.then_block, filled), (branch.else_block, loaded)):
+            with ir.InsertionPoint(block):
+                scf.yield_(values())
+        return list(branch.results)
+
+    def _finish(self, results: list[ir.Value], places: list[list[ir.Value]]) -> None:
+        """Stores a register tile; the epilogue computes on it behind the last block."""
+
+        def stored(store: Store) -> None:
+            for value, place in zip(results, places):
+                store(value, place)
+
+        if self.finish is None or self.block is None:
+            stored(self.finish or self._store)
+            return
+        branch = scf.IfOp(self.block.last, has_else=True)
+        for block, store in ((branch.then_block, self.finish), (branch.else_block, self._store)):
+            with ir.InsertionPoint(block):
+                stored(store)
+                scf.yield_([])
 
     def _reduce(self, loops: list[int], accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         if not loops:
@@ -145,6 +267,20 @@ class BroadcastLoops(LoopNest):
             accumulators,
             lambda inner: self._reduce(loops[1:], inner, points),
         )
+
+    def _reduce_block(
+        self, block: Block, loops: list[int], accumulators: list[ir.Value], points: list[Point]
+    ) -> list[ir.Value]:
+        """The steps of one block: those of its loop from where it starts, with all of the loops inside of that."""
+        inside, left = loops[loops.index(block.loop) + 1 :], index(block.size)
+        if self.extents[block.loop] % block.size:
+            left = arith.minsi(left, arith.subi(index(self.extents[block.loop]), block.start))
+        # From 0 on: LLVM counts the steps of a loop that begins anywhere at run time.
+        loop = scf.ForOp(self.zero, left, index(1), accumulators)
+        with ir.InsertionPoint(loop.body):
+            self.ivs[block.loop] = arith.addi(block.start, loop.induction_variable)
+            scf.YieldOp(self._reduce(inside, list(loop.inner_iter_args), points))
+        return list(loop.results)
 
     def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""

@@ -3,6 +3,7 @@
     tile[0] in 1, 2, 4, 25, 50, 100, 200           the sizes that one rTask may take of a loop that can be cut
     reductions[0] in products, along, scalar        the kinds that its first reduction can be computed by
     reductions[0].products.unroll in 1 .. 32        where it is computed so
+    reductions[0].products.depth in 0, 32 .. 512    blocks of its steps, where it has enough; and the order of register tiles
     prefetch in 0, 4096 .. 65536                    how far ahead packed operands are fetched, where there are any
 
 What a reduction can be depends on the tile: its loops are read once for each of the extents that it has under the tiles
@@ -22,13 +23,14 @@ from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.analysis.winograd_form import Convolution2d
 from tilewright.compiler.analysis.workload_of import NoWorkload, read_workload
-from tilewright.compiler.dialects.reduction_attribute import ACCUMULATORS, Sized, broken_rules
+from tilewright.compiler.dialects.reduction_attribute import ACCUMULATORS, Blocked, Sized, broken_rules
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts, Shape
 from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
 from tilewright.compiler.families.cpu.panels import DISTANCES, Panels
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.reduction_blocks import ORDERS, depths, same_as_rows
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
 from tilewright.compiler.nouns.schedule import FETCHING, LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
@@ -36,6 +38,7 @@ from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
 
 _STREAM, _PREFETCH = "stream", "prefetch"
+_DEPTH, _ORDER = "depth", "order"
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -220,7 +223,21 @@ class _Reduction:
                 values, name = tuple(sorted(domain)), self.size_name(kind.name, size)
                 start = sum(value <= usual.get(name, 1) for value in values) - 1
                 found.append(Knob(name, values, (self.name, kind.name), max(0, start)))
+            found += [
+                Knob(self.size_name(kind.name, own), values, (self.name, kind.name), mended=own == _ORDER)
+                for own, values in self._blocks(loops).items()
+            ]
         return found
+
+    @staticmethod
+    def _blocks(loops: Sized) -> dict[str, tuple[int, ...] | tuple[str, ...]]:
+        """Blocks of the reduction's steps and orders of register tiles, where there are others than the plain ones."""
+        if not isinstance(loops, Blocked):
+            return {}
+        rows, columns = loops.most()
+        orders = tuple(o for o in ORDERS if not same_as_rows(o, rows, columns, loops.others))
+        found = {_DEPTH: depths(loops.steps), _ORDER: orders}
+        return {own: values for own, values in found.items() if len(values) > 1}
 
     def usual(self, constructed: Schedule) -> dict[str, int]:
         """What each kind's sizes are best under the tile of the constructed schedule."""
@@ -246,11 +263,25 @@ class _Reduction:
     def written(self, values: Mapping[str, Value]) -> Reduction:
         """The entry of a schedule."""
         kind = str(values[self.name])
-        return Reduction(kind, tuple(int(values[self.size_name(kind, n)]) for n in LOOPS[kind]))
+        sizes = tuple(int(values[self.size_name(kind, n)]) for n in LOOPS[kind])
+        depth = int(values.get(self.size_name(kind, _DEPTH), 0))
+        return Reduction(kind, sizes, depth, str(values.get(self.size_name(kind, _ORDER), ORDERS[0])))
 
     def values(self, said: Reduction) -> dict[str, Value]:
-        """The inverse of `written`."""
-        sizes = {self.size_name(said.loops, n): s for n, s in zip(LOOPS[said.loops], said.sizes)}
+        """The inverse of `written`; raises ScheduleError for blocks or an order of a reduction without these knobs."""
+        sizes: dict[str, Value] = {
+            self.size_name(said.loops, n): s for n, s in zip(LOOPS[said.loops], said.sizes)
+        }
+        loops = next((loops for kind, loops in self.kinds if kind.name == said.loops), None)
+        blocks = self._blocks(loops) if loops is not None else {}
+        for own, value, plain in ((_DEPTH, said.depth, 0), (_ORDER, said.order, ORDERS[0])):
+            name = self.size_name(said.loops, own)
+            if own in blocks:
+                sizes[name] = value
+            elif value != plain:
+                raise ScheduleError(
+                    f"{name} is {value}, but its loops have no other than {plain}; leave it out"
+                )
         return {self.name: said.loops, **sizes}
 
     # Rules.
@@ -265,7 +296,8 @@ class _Reduction:
             f"over {MOST_SPILLED} accumulators for each of {registers} registers",
             "does not go with the other sizes",
         )
-        for kind, _ in self.kinds:
+        orders: dict[str, int] = {}
+        for kind, loops in self.kinds:
             firsts[kind.name] = len(rules)
             names = [self.size_name(kind.name, size) for size in LOOPS[kind.name]]
             rules += [
@@ -273,6 +305,9 @@ class _Reduction:
                 for rule, text in enumerate(texts)
                 for name in (names[:1] * len(names) if rule == ACCUMULATORS else names)
             ]
+            if _ORDER in self._blocks(loops):
+                orders[kind.name] = len(rules)
+                rules.append(Rule(self.size_name(kind.name, _ORDER), "its register tiles go along rows too"))
 
         def broken(columns: Columns) -> np.ndarray:
             found = np.full(len(columns[self.name]), KEPT, dtype=np.int64)
@@ -283,9 +318,20 @@ class _Reduction:
                     sizes = [columns[self.size_name(kind, size)][rows] for size in LOOPS[kind]]
                     rule = broken_rules(kind, np.stack(sizes, axis=1), loops, registers)
                     found[rows] = np.where(rule < 0, KEPT, rule + firsts[kind])
+                    if kind in orders and isinstance(loops, Blocked):
+                        again = self._same(columns[self.size_name(kind, _ORDER)][rows], sizes, loops)
+                        found[rows] = np.where((rule < 0) & again, orders[kind], found[rows])
             return found
 
         return Constraint(tuple(rules), broken)
+
+    @staticmethod
+    def _same(orders: np.ndarray, sizes: Sequence[np.ndarray], loops: Blocked) -> np.ndarray:
+        """Where register tiles follow each other in their order as they do along rows: [n]."""
+        rows, width = (-(-extent // size) for extent, size in zip(loops.most(), sizes))
+        return np.any(
+            [(orders == order) & same_as_rows(order, rows, width, loops.others) for order in ORDERS], axis=0
+        )
 
     def _loops(self, columns: Columns) -> list[tuple[np.ndarray, str, Sized | None]]:
         """The points by what their reduction is: rows of points, a kind, and its loops there."""

@@ -7,10 +7,10 @@ scf.for m {                                                   // y[m, n] = x[m, 
   }
   if elements are left { vector.store the last 16 elements }
 }
-llvm.call_intrinsic "llvm.x86.sse.sfence"
 
-An ordinary store reads its cache line first: a copy of 64 MiB moves 3 bytes for every 2 that count. The fence orders the
-stores before the word that tells other threads that the rTask is done.
+An ordinary store reads its cache line first: a copy of 64 MiB moves 3 bytes for every 2 that count. A fence has to
+order such stores before the word that tells other threads that rTasks are done. The kernel's entry has it, behind the last
+of them: with one behind each, a core waits for memory as often.
 """
 
 from __future__ import annotations
@@ -66,14 +66,6 @@ class StreamedLoops(LoopNest):
         pointer = memref.extract_aligned_pointer_as_index(self.operands[-1])
         start = arith.addi(pointer, arith.muli(metadata.offset, index(self.item)))
         self.nest([d for d in range(len(self.extents)) if d != self.plan.inner], lambda: self._row(start))
-        ir.Operation.create(
-            "llvm.call_intrinsic",
-            attributes={
-                "intrin": ir.StringAttr.get("llvm.x86.sse.sfence"),
-                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]),
-            },
-        )
 
     def _row(self, start: ir.Value) -> None:
         lanes, extent = self.plan.lanes, self.extents[self.plan.inner]

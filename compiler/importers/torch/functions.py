@@ -18,6 +18,7 @@ from tilewright.compiler.importers.torch import checks as torch_checks
 from tilewright.compiler.importers.torch import losses as torch_losses
 from tilewright.compiler.importers.torch import memory_reads as torch_memory_reads
 from tilewright.compiler.importers.torch import numbers as torch_numbers
+from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
 from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
@@ -35,73 +36,12 @@ def one_hot(x, num_classes=-1):
     return (known.unsqueeze(-1) == classes).to(torch.int64)
 
 
-def getitem(x, index):
-    """`x[index]` with numbers that are tensors looked up: PyTorch reads their values to slice by them."""
-    places = _numbered(x, index)
-    if places is None:
-        return operator.getitem(x, index)
-    basic, numbers = places
-    x = x[basic]
-    for dim, number in reversed(numbers):
-        front = torch.where(number < 0, number + x.shape[dim], number)
-        x = x.index_select(dim, front.reshape(1)).squeeze(dim)
-    return x
-
-
-def setitem(x, index, value):
-    """`x[index] = value` with numbers that are tensors: one slice is put by number."""
-    places = _numbered(x, index)
-    if places is None or len(places[1]) != 1:
-        x[index] = value
-        return
-    basic, ((dim, number),) = places
-    part = x[basic]
-    if not isinstance(value, torch.Tensor):
-        value = part.new_full((), value)
-    behind = part.dim() - dim - 1
-    if value.dim() > behind:
-        value = value.unsqueeze(value.dim() - behind)
-    torch.ops.aten.index_put_(part, [None] * dim + [number.reshape(1)], value.to(part.dtype))
-
-
-def _numbered(x, index):
-    """`index` with whole dimensions for numbers that are tensors, and (dimension, number) for each of them.
-
-    None where there are none, or other tensors beside them.
-    """
-    elements = index if isinstance(index, tuple) else (index,)
-    if not isinstance(x, torch.Tensor) or not any(map(_is_number, elements)):
-        return None
-    known = (int, slice, type(None), type(Ellipsis))
-    if not all(_is_number(element) or isinstance(element, known) for element in elements):
-        return None
-    counted = sum(element is not None and element is not Ellipsis for element in elements)
-    basic, numbers, dim = [], [], 0
-    for element in elements:
-        if _is_number(element):
-            numbers.append((dim, element))
-            element = slice(None)
-        basic.append(element)
-        if element is Ellipsis:
-            dim += x.dim() - counted
-        else:
-            dim += not isinstance(element, int)
-    return tuple(basic), numbers
-
-
-def _is_number(element) -> bool:
-    return (
-        isinstance(element, torch.Tensor)
-        and element.dim() == 0
-        and element.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
-    )
-
-
 def ndtr(x):
     """The normal distribution function of single precision in double: 1 + erf(x) keeps little of its lower tail."""
-    if x.dtype != torch.float32:
+    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    if dtype != torch.float32:
         return torch.special.ndtr(x)
-    return torch.special.ndtr(x.to(torch.float64)).to(torch.float32)
+    return torch.special.ndtr(x.to(torch.float64)).to(dtype)
 
 
 def pdist(x, p=2.0):
@@ -204,8 +144,8 @@ _DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, fun
 FUNCTIONS: dict[Any, Any] = {
     **{function: _dropping(function) for function in _DROPOUTS},
     functional.one_hot: one_hot,
-    torch.Tensor.__getitem__: getitem,
-    torch.Tensor.__setitem__: setitem,
+    torch.Tensor.__getitem__: torch_places.getitem,
+    torch.Tensor.__setitem__: torch_places.setitem,
     torch.special.ndtr: ndtr,
     functional.softshrink: softshrink,
     torch.pdist: pdist,
@@ -284,7 +224,8 @@ class OwnFunctions(TorchFunctionMode):
                 raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
         found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
         self._follow(found, args)
-        if func is torch.Tensor.__getitem__ and _numbered(*args) is not None:
+        is_view = func is torch.Tensor.__getitem__ and not torch_places.copies(args[1])
+        if is_view and torch_places.numbered(*args) is not None:
             self._copied += [args[0], found]
         return found
 
@@ -325,9 +266,9 @@ def replace_functions(module: GraphModule) -> None:
     )
     for node in nodes:
         if node.target is operator.getitem and is_pure and _has_number(node.args[1]):
-            node.target = getitem
+            node.target = torch_places.getitem
         elif node.target is operator.setitem and _has_number(node.args[1]):
-            node.target = setitem
+            node.target = torch_places.setitem
         elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _METHODS:
             node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
         else:
@@ -338,5 +279,6 @@ def replace_functions(module: GraphModule) -> None:
 def _has_number(index: Any) -> bool:
     elements = index if isinstance(index, (tuple, list)) else (index,)
     return any(
-        isinstance(element, Node) and _is_number(element.meta.get("example_value")) for element in elements
+        isinstance(element, Node) and torch_places.is_number(element.meta.get("example_value"))
+        for element in elements
     )

@@ -317,10 +317,17 @@ _COPIES = {
 
 _INTO_A_COPY = (aten.select_scatter.default, aten.slice_scatter.default, aten.diagonal_scatter.default)
 
+
+def detached(x):
+    """`x`, of which a decomposition makes a constant: no graph of ours records what it has come from."""
+    return aten.alias.default(x)
+
+
 TABLE: dict[Any, Any] = {
     **{operator: of_rank_one(operator) for operator in _BY_PLACE},
     **{operator: on_shared_places(operator) for operator in _INTO_A_COPY},
     **{operator: copy_of(view) for operator, view in _COPIES.items()},
+    aten.detach_.default: detached,
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,

@@ -244,7 +244,14 @@ def max_pool_of_integers(x, kernel_size, stride=(), padding=0, dilation=1, ceil_
     return _maxima(x, _joined(size, axes), [axis.shape[0] for axis in axes])
 
 
+def conv_tbc(x, weight, bias, pad=0):
+    """[T, B, C] and [K, C, O] as a convolution of [B, C, T] and [O, C, K]: torch-mlir leaves the result so."""
+    found = torch.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return found.permute(2, 0, 1).contiguous()
+
+
 TABLE: dict[Any, Any] = {
+    aten.conv_tbc.default: conv_tbc,
     aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
     aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
     aten.max_pool2d_with_indices.default: _of_one_image(aten.max_pool2d_with_indices.default, 2),

@@ -74,7 +74,7 @@ class ApproximateMath(Pass):
 
     Lower with `convert-math-to-llvm` before `convert-math-to-libm`: the latter makes calls of fma and floor too. With
     `only_corrected` nothing but `expm1` and `log1p` is replaced. `scales`: the target has an instruction for x 2^n
-    (AVX-512's `vscalefps`), which LLVM makes of `llvm.ldexp`.
+    (AVX-512's `vscalefps`), which LLVM makes of `llvm.ldexp` where vectors are none of its own.
     """
 
     anchor: ClassVar[str] = "func.func"

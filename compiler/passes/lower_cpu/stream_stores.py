@@ -12,6 +12,9 @@ from tilewright.compiler.families.cpu.streamed_loops import Streamed, StreamedLo
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 
+FENCE = "tilewright.fence"
+"""Marks a kernel whose stores the machine may show to other threads later than what follows them."""
+
 
 @dataclass(frozen=True)
 class StreamStores(Pass):
@@ -19,7 +22,7 @@ class StreamStores(Pass):
 
     Before: linalg.generic {(i) -> (i), (i) -> (i)} ins(%x) outs(%y : memref<16777216xf32>) attrs = {tilewright.stream} { negf }
     After:  scf.for %i from the first aligned element { vector.store ... {nontemporal, alignment = 64} }
-            llvm.call_intrinsic "llvm.x86.sse.sfence"
+            // and the function is marked `tilewright.fence`: a fence stands behind all rTasks of a call
 
     Raises ScheduleError for one that has no dense rows of 16 vectors or more.
     """
@@ -42,3 +45,4 @@ class StreamStores(Pass):
             with ir.InsertionPoint(generic), generic.location:
                 StreamedLoops(structure, plan, self.vector_bits).emit()
             generic.erase()
+            op.attributes[FENCE] = ir.UnitAttr.get()

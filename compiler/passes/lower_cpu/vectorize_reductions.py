@@ -47,7 +47,8 @@ from tilewright.compiler.families.cpu.reduction import Structure, allow_reassoci
 from tilewright.compiler.families.cpu.vector_epilogue import Epilogue
 from tilewright.compiler.families.cpu.vector_prologue import Prologue
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile
+from tilewright.compiler.nouns.register_tiles import DotTile
+from tilewright.compiler.nouns.schedule import Reduction
 from tilewright.compiler.pipeline.pass_base import Pass
 
 
@@ -84,7 +85,9 @@ class VectorizeReductions(Pass):
         sizes = reduction_attribute.check(op, plan, self.registers)
         assert reduction is not None
         if isinstance(plan, Broadcast):
-            _emit(reduction, plan, RegisterTile(*sizes))
+            said = reduction_attribute.read(op)
+            assert said is not None
+            _emit(reduction, plan, said)
             return
         with ir.InsertionPoint(op), op.location:
             if isinstance(plan, Grouped):
@@ -102,7 +105,7 @@ def _emit_along(reduction: Structure, plan: Contiguous, tile: DotTile) -> None:
         prologue.op.erase()
 
 
-def _emit(reduction: Structure, plan: Broadcast, tile: RegisterTile) -> None:
+def _emit(reduction: Structure, plan: Broadcast, said: Reduction) -> None:
     """Writes the loops in place of the reduction, and of what follows it element by element."""
     epilogue = Epilogue.after(reduction.op)
     if epilogue is not None and not epilogue.is_short:
@@ -111,7 +114,7 @@ def _emit(reduction: Structure, plan: Broadcast, tile: RegisterTile) -> None:
     with ir.InsertionPoint(last), last.location:
         store = epilogue.store if epilogue else None
         prefetch = reduction_attribute.read_prefetch(reduction.op)
-        BroadcastLoops(reduction, plan, tile, take_fill(reduction.op), store, prefetch).emit()
+        BroadcastLoops(reduction, plan, said, take_fill(reduction.op), store, prefetch).emit()
     if epilogue:
         epilogue.op.erase()
     reduction.op.erase()

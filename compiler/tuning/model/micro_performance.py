@@ -31,9 +31,6 @@ OVERLAP = 0.25
 UNFETCHED = 0.5
 """The part of the shorter of products and the coming in of their panels that shows where panels are not fetched ahead. Measured
 on Sapphire Rapids: 0.2 with 128 rows, 0.5 with 16, 1.1 under convolutions of 7 x 7."""
-FENCE_US = 0.2
-"""The fence behind the streamed results of an rTask, which waits for memory. Measured on Zen 5: relu of 3 MiB takes 0.2 us
-longer for every rTask that it is cut into."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,7 @@ def _streamed_us(workload: Workload, found: CpuFeatures, target: Target) -> np.n
     below, last = target.memory[0], caches(target)[-1]
     instances = target.num_cores / max(1, min(last.shared_by, target.num_cores))
     moved = found["streamed"] * (2 if workload.nbytes <= last.capacity_bytes * instances else 1)
-    written = moved / _bandwidth(below, found["tasks"], target.num_cores) / 1e3
-    return written + np.where(moved > 0, FENCE_US, 0.0)
+    return moved / _bandwidth(below, found["tasks"], target.num_cores) / 1e3
 
 
 def _unfetched_us(part: Part, found: CpuFeatures, target: Target) -> np.ndarray:

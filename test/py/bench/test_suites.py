@@ -150,7 +150,7 @@ def test_unknown_names_are_refused(name: str, only: tuple[str, ...], message: st
 SIZES = {
     "resnet18": 11.69, "resnet50": 25.56, "mobilenet_v2": 3.50, "bert_base": 109.48, "vit_b16": 86.57,
     "bert_mini": 11.17, "gpt2": 124.44, "resnext29": 68.15, "resnext50": 25.03, "nasnet_a": 3.3,
-    "convnext_t": 28.59,
+    "convnext_t": 28.59, "inception_v3": 23.83, "efficientnet_v2_s": 21.46, "maxvit_t": 30.92,
 }  # fmt: skip
 
 

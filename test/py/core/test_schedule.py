@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
-from tilewright.compiler.nouns.schedule import ATTRIBUTE, KERNELS, PREDICTED, GpuTile, Schedule
+from tilewright.compiler.nouns.reduction_blocks import ORDERS
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, KERNELS, PREDICTED, GpuTile, Reduction, Schedule
 
 sizes = st.integers(0, 2**40)
 _ALIVE: list[ir.Module] = []
@@ -34,6 +35,9 @@ gpu_tiles = st.builds(
     split_k=st.integers(0, 64),
     padding=st.integers(0, 16),
 )
+reductions = st.builds(
+    Reduction, st.just("products"), st.tuples(positive, positive), sizes, st.sampled_from(ORDERS)
+) | st.builds(Reduction, st.just("along"), st.tuples(positive, positive, positive))
 schedules = st.builds(
     Schedule,
     st.lists(sizes, max_size=6).map(tuple),
@@ -41,6 +45,10 @@ schedules = st.builds(
     sizes,
     levels.map(lambda found: tuple(found.items())),
     st.none() | gpu_tiles,
+) | st.builds(
+    Schedule,
+    st.lists(sizes, max_size=6).map(tuple),
+    reductions=st.lists(reductions, min_size=1, max_size=3).map(tuple),
 )
 
 

@@ -11,9 +11,11 @@ from torch import nn
 
 import tilewright
 from tilewright.compiler import phases
+from tilewright.compiler.codegen.lower_cpu import lower
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
 from tilewright.compiler.targets.host import host
@@ -47,16 +49,28 @@ def test_every_element_is_stored(dtype, shift):
     assert (room[:begin] == 7).all() and (room[begin + count :] == 7).all()
 
 
-def streamed(module: nn.Module, x: torch.Tensor) -> Executable:
-    """The module, its one dispatch with stores past the caches whatever its size."""
-    target = resolve("cpu")
+def scheduled(module: nn.Module, x: torch.Tensor, stream: bool) -> tuple[Imported, ir.Operation]:
+    """The module, and its one dispatch with stores past the caches or without, whatever its size."""
     imported = import_model(module.eval(), (x,))
-    phases.run_phases(imported.module, target)
+    phases.run_phases(imported.module, resolve("cpu"))
     dispatch = next(f for f in functions(imported.module) if "tilewright.operator" in f.attributes)
     schedule = schedule_attribute.read(dispatch)
     assert schedule is not None and not schedule.stream
-    schedule_attribute.write(dispatch, replace(schedule, stream=True))
-    package = phases.package_module(imported.module, target, phases.Report())
+    schedule_attribute.write(dispatch, replace(schedule, stream=stream))
+    return imported, dispatch
+
+
+def kernel_text(module: nn.Module, x: torch.Tensor, stream: bool) -> str:
+    """LLVM IR of the dispatch's kernel."""
+    imported, dispatch = scheduled(module, x, stream)
+    with imported.module.context, ir.Location.unknown(imported.module.context):
+        return lower(dispatch, resolve("cpu"))[0]
+
+
+def streamed(module: nn.Module, x: torch.Tensor) -> Executable:
+    """The module, its one dispatch with stores past the caches."""
+    imported, _ = scheduled(module, x, True)
+    package = phases.package_module(imported.module, resolve("cpu"), phases.Report())
     return Executable(package, list(imported.weights), 1)
 
 
@@ -82,6 +96,15 @@ def test_every_row_is_stored(module, shape, shift):
         expected = module(x).numpy()
     np.testing.assert_allclose(found.reshape(shape), expected, rtol=2e-5, atol=2e-6)
     assert (room[:begin] == 7).all() and (room[begin + x.numel() :] == 7).all()
+
+
+def test_one_fence_follows_the_last_rtask_of_a_call():
+    x = torch.randn(9, 263)
+    for stream in (True, False):
+        text = kernel_text(nn.Softmax(-1), x, stream)
+        entry = text[text.index("define i32 @tw_kernel") :]
+        assert text.count("call void @llvm.x86.sse.sfence()") == stream
+        assert ("done:\n  call void @llvm.x86.sse.sfence()" in entry) is stream
 
 
 def test_rows_that_are_too_short_are_refused_by_the_field():

@@ -59,7 +59,7 @@ SPECIAL = np.array(
 
 erf, erfc = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
 UNARY = {
-    "exp": (np.exp, (-110, 95), 1.1), "exp2": (np.exp2, (-155, 130), 1.1), "expm1": (np.expm1, (-20, 90), 1.5),
+    "exp": (np.exp, (-110, 95), 1.0), "exp2": (np.exp2, (-155, 130), 1.0), "expm1": (np.expm1, (-20, 90), 1.5),
     "log": (np.log, (0, 4), 1.0), "log2": (np.log2, (0, 4), 1.5), "log10": (np.log10, (0, 4), 1.5),
     "log1p": (np.log1p, (-1, 4), 1.6), "tanh": (np.tanh, (-10, 10), 1.4), "erf": (erf, (-5, 5), 6.5),
     "erfc": (erfc, (-5, 10.2), 0.6),

@@ -37,6 +37,7 @@ SAYS = {
     "from registers": r"stream is true, but reductions\[\d+\] says `.*`, which stores its results from registers",
     "nothing that is packed": r"prefetch is \d+, but no reduction multiplies by an operand that is packed",
     "does not go with the other sizes": r"{size} is \d+, ",
+    "go along rows too": r"order is \w+, .* which go along rows too",
 }
 """What compiling says of a broken rule, by what the space says of it."""
 

@@ -121,16 +121,12 @@ def test_streamed_results_pass_the_caches() -> None:
     assert found["traffic.L2.out"][1] == 0 < found["traffic.L2.out"][0]
 
 
-def test_streaming_pays_where_caches_keep_nothing_and_rtasks_are_long() -> None:
+def test_streaming_pays_where_caches_keep_nothing() -> None:
     last = X86.level("L3").capacity_bytes
     fits, exceeds = last // 16, last * 4
     for count, pays in ((fits, False), (exceeds, True)):
         kept, streamed = predict(doubled(count), [Schedule((4096,)), Schedule((4096,), stream=True)], X86).us
         assert (streamed < kept) == pays, count
-    short, long = predict(
-        doubled(exceeds), [Schedule((512,), stream=True), Schedule((1 << 16,), stream=True)], X86
-    ).us
-    assert short > 1.5 * long
 
 
 def test_every_column_has_a_unit() -> None:

@@ -176,8 +176,10 @@ def test_special_functions_beyond_the_numbers_are_eagers(name, dtype):
     assert torch.equal(found.signbit() & (found == 0), wanted.signbit() & (wanted == 0))
 
 
-def test_the_lower_tail_of_the_normal_distribution_is_kept():
-    x = torch.linspace(-6, 9, 90)
+@pytest.mark.parametrize(
+    "x", [torch.linspace(-6, 9, 90), torch.arange(-6, 9), torch.arange(-6, 9).to(torch.int8)]
+)
+def test_the_lower_tail_of_the_normal_distribution_is_kept(x):
     (found,) = compiled([torch.special.ndtr], x)
     wanted = torch.tensor([float(mpmath.ncdf(v)) for v in x.tolist()])
     torch.testing.assert_close(found, wanted, rtol=3e-7, atol=0)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.importers.torch import functions as torch_functions
 from tilewright.compiler.importers.torch import indexing as torch_indexing
+from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import special as torch_special
 
 COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilewright")]
@@ -19,13 +19,15 @@ COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilew
 
 @st.composite
 def numbered(draw):
-    """A shape, and an index of numbers, slices and new dimensions, some numbers of which become tensors."""
+    """A shape, and an index of numbers, slices, positions and new dimensions, some numbers of which become tensors."""
     shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+    slices = st.sampled_from([slice(None), slice(1, None), slice(None, None, 2)])
+    positions = st.sampled_from([[0], [-1], torch.tensor([[0], [-1]]), torch.tensor([0])])
     elements = [
-        draw(st.integers(-n, n - 1) | st.sampled_from([slice(None), slice(1, None), slice(None, None, 2)]))
+        draw(st.integers(-n, n - 1) | st.integers(-n, n - 1) | slices | positions)
         for n in shape[: draw(st.integers(1, len(shape)))]
     ]
-    for extra in draw(st.sampled_from([[], [None], [Ellipsis], [None, Ellipsis]])):
+    for extra in draw(st.sampled_from([[], [None], [Ellipsis], [None, Ellipsis], [True]])):
         elements.insert(draw(st.integers(0, len(elements))), extra)
     dtype = draw(st.sampled_from([torch.int64, torch.int32]))
     tensors = [
@@ -43,11 +45,11 @@ def test_numbers_that_are_tensors_index_as_numbers_do(case):
         expected = x[elements]
     except IndexError:
         return
-    assert torch.equal(torch_functions.getitem(x, tensors), expected)
+    assert torch.equal(torch_places.getitem(x, tensors), expected)
     for value in (7.0, expected + 0.5):
         ours, theirs = x.clone(), x.clone()
         theirs[elements] = value
-        torch_functions.setitem(ours, tensors, value)
+        torch_places.setitem(ours, tensors, value)
         assert torch.equal(ours, theirs)
 
 
@@ -58,10 +60,12 @@ def test_compiled_lookups(compiler):
     def written(x, n):
         y = x.clone()
         y[0, n] = x.sum((0, 1))
+        y[n, :, [0, 1]] = x.sum(0)[:2].T
+        y[n, n] = x[0, 1] * 2
         return y, y.sum()
 
     def read(x, n):
-        return x[n] * 2, x[:, n, 1:], x[..., n]
+        return x[n] * 2, x[:, n, 1:], x[..., n], x[[0, 2], :, n], x[n, n, torch.tensor([1, 0])]
 
     for function in (read, written):
         compiled = compiler(function, (x, torch.tensor(0)))

@@ -36,6 +36,7 @@ case(
     (1, 3, 3, 2),
 )
 case("affine_grid", lambda t: F.affine_grid(t, [1, 1, 3, 4], align_corners=False), (1, 2, 3))
+case("affine_grid of one row", lambda t: F.affine_grid(t, [1, 1, 1, 4], align_corners=True), (1, 2, 3))
 
 # Normalisation.
 module("batch_norm1d", lambda: _stats(nn.BatchNorm1d(4)), (3, 4, 5))

@@ -39,6 +39,7 @@ made("bilinear", lambda: (nn.Bilinear(3, 4, 5), (randn(2, 3), randn(2, 4))))
 
 # Convolutions and pooling.
 module("conv1d", lambda: nn.Conv1d(3, 4, 3, padding=1), (2, 3, 9))
+case("conv_tbc", lambda x, w, b: torch.conv_tbc(x, w, b, 1), (5, 2, 3), (3, 3, 4), (4,))
 module("conv2d", lambda: nn.Conv2d(3, 4, 3), (2, 3, 8, 7))
 module("conv2d_stride", lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False), (2, 3, 8, 7))
 module("conv2d_dilated", lambda: nn.Conv2d(3, 4, 3, dilation=2, padding=2), (2, 3, 8, 7))
