@@ -95,7 +95,7 @@ def _layout(target: Target) -> list[str]:
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
     ]
     choices = [
-        ChoosePacking(target.vector_bits, target.registers_per_thread).spec(),
+        ChoosePacking.for_target(target).spec(),
         ChooseWinograd.for_target(target).spec(),
     ]
     return [

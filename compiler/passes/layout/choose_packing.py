@@ -25,12 +25,20 @@ from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.layout_rules import transposed_by
-from tilewright.compiler.tuning.cpu.register_tile import choose_packing, rows_in_one_set
+from tilewright.compiler.targets.file import written
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.cpu.register_tile import Panel, choose_packing, rows_in_one_set
+
+_ENOUGH_ROWS = 8
+"""Loops as long as this reuse columns as well as longer ones do."""
 
 
 @dataclass(frozen=True)
 class ChoosePacking(Pass):
-    """Chooses for vectors of `vector_bits` and `registers` of them.
+    """Chooses for a target: a preset, a .json file or a target as JSON text.
+
+    A block is as wide as the register tile that is fastest where weights come from: from main memory at every call where all
+    of a function's weights are more than the last cache holds, else from there.
 
     Operands that are no weights are packed where they are transposed at every call, which then is one copy still, as
     filters in training. Others are copied at every call where they hold `least_bytes` or more, which shared caches do not
@@ -39,23 +47,35 @@ class ChoosePacking(Pass):
     operand anew for every row of an image, `window_reads` are enough, whatever it holds.
     """
 
-    vector_bits: int = 512
-    registers: int = 32
+    target: str = "cpu"
     least_reads: int = 512
     window_reads: int = 128
     least_bytes: int = 16777216
 
+    @classmethod
+    def for_target(cls, target: Target) -> ChoosePacking:
+        """The pass with a target's numbers."""
+        return cls(written(target))
+
     def run(self, op: ir.Operation) -> None:
+        target = self.target_named(op, self.target)
         for function in functions(op.opview):
             static = static_values(function)
-            copied: Counter[ir.Value] = Counter()
+            found: list[tuple[Structured, PackedOperand]] = []
             for view in function.regions[0].blocks[0].operations:
                 structured = Structured.read(view.operation)
                 if structured is None or not structured.is_contraction:
                     continue
-                packed = PackedOperand.read(structured, static, self.vector_bits, self.registers)
+                packed = PackedOperand.read(
+                    structured, static, target.vector_bits, target.registers_per_thread
+                )
                 if packed is not None and packed.blocks:
-                    self.choose(structured, packed, static, copied)
+                    found.append((structured, packed))
+            weights = {s.op.operands[p.position] for s, p in found} & static
+            streamed = sum(map(_bytes, weights)) > target.memory[1].capacity_bytes
+            copied: Counter[ir.Value] = Counter()
+            for structured, packed in found:
+                self.choose(structured, packed, static, copied, target, streamed)
 
     def choose(
         self,
@@ -63,10 +83,15 @@ class ChoosePacking(Pass):
         packed: PackedOperand,
         static: set[ir.Value],
         copied: Counter[ir.Value],
+        target: Target,
+        streamed: bool,
     ) -> None:
-        """Writes what is missing of the choice; `copied` counts readers that copies have taken a value from."""
+        """Writes what is missing of the choice; `copied` counts readers that copies have taken a value from.
+
+        `streamed` tells whether weights come from main memory.
+        """
         value, given = contraction.op.operands[packed.position], choice_attribute.read(contraction.op)
-        best = self.block(contraction, packed)
+        best = _block(contraction, packed, target, streamed and value in static)
         if value in static:
             choice_attribute.write(contraction.op, **{"block": best, **given})
             return
@@ -77,17 +102,6 @@ class ChoosePacking(Pass):
         own = {"copy": copy, "block": best} if copy else {"copy": copy}
         choice_attribute.write(contraction.op, **{**own, **given})
         copied[value] += bool(copy)
-
-    def block(self, contraction: Structured, packed: PackedOperand) -> int:
-        """The block that the register tile of the contraction is as wide as."""
-        if packed.innermost:
-            return packed.blocks[0]
-        map_, loop = contraction.maps[packed.position], packed.loop
-        lanes = self.vector_bits // contraction.op.results[0].type.element_type.width
-        row = _row_loop(contraction, map_, loop)
-        rows = 1 if row is None else contraction.extents[row]
-        most_rows = None if row is None else _rows_side_by_side(contraction, 1 - packed.position, row)
-        return choose_packing(rows, contraction.extents[loop], lanes, self.registers, most_rows) or 0
 
     def pays_at_every_call(self, contraction: Structured, position: int) -> bool:
         """Whether an operand that is no weight is read often enough, and lies badly enough, to be copied first.
@@ -107,11 +121,32 @@ class ChoosePacking(Pass):
         return reads >= self.least_reads and math.prod(type_.shape) * width >= self.least_bytes
 
 
-def _row_loop(contraction: Structured, weight: ir.AffineMap, loop: int) -> int | None:
-    """The longest of the output's loops that the weight does not follow."""
-    followed = map_dims(weight) | {loop}
-    rows = [e.position for e in contraction.result_map.results if is_dim(e) and e.position not in followed]
-    return max(rows, key=lambda row: contraction.extents[row], default=None)
+def _block(contraction: Structured, packed: PackedOperand, target: Target, in_memory: bool) -> int:
+    """The block that the register tile of the contraction is as wide as."""
+    if packed.innermost:
+        return packed.blocks[0]
+    map_, loop, extents = contraction.maps[packed.position], packed.loop, contraction.extents
+    element = contraction.op.operands[packed.position].type.element_type
+    lanes = target.vector_bits // contraction.op.results[0].type.element_type.width
+    passing = [
+        e.position
+        for e in contraction.result_map.results
+        if is_dim(e) and e.position not in map_dims(map_) | {loop}
+    ]
+    # The loop that register tiles unroll: ties go to the inner one.
+    row = max(passing, key=lambda row: (min(extents[row], _ENOUGH_ROWS), row), default=None)
+    rows = 1 if row is None else extents[row]
+    most_rows = None if row is None else _rows_side_by_side(contraction, 1 - packed.position, row)
+    steps = math.prod(extents[d] for d in map_dims(map_) - map_dims(contraction.result_map))
+    points = math.prod(extents[d] for d in passing)
+    panel = Panel.of(target, points, steps, str(element), max(1, element.width // 8), in_memory)
+    registers = target.registers_per_thread
+    return choose_packing(rows, extents[loop], lanes, registers, most_rows, panel) or 0
+
+
+def _bytes(value: ir.Value) -> int:
+    type_ = ir.RankedTensorType(value.type)
+    return math.prod(type_.shape) * type_.element_type.width // 8
 
 
 def _rows_side_by_side(contraction: Structured, position: int, row: int) -> int | None:

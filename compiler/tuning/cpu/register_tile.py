@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 
 from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, block_widths, register_pieces
+from tilewright.compiler.targets.target import Target
 
 LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
@@ -15,8 +17,55 @@ VECTOR_LOAD = 1.5
 """Cost of loading a vector, in broadcasts of one element. Measured on Zen 4, one core, 128 x 4032 x 1000: 9.5 ms at 1,
 which takes seven registers of columns, 9.05 ms at 1.5, which takes three."""
 
+LOAD = 0.3
+"""What a load costs beside multiply-adds, in their time. Measured on Zen 5, two cores: 512 x 512 x 512 runs at 484 GFLOP/s
+in tiles of 14 x 32, which load 0.6 times for each of them, at 485 in 6 x 64 with 0.5, at 437 in one vector with 1.05."""
+
 _SET_SPAN_BYTES, _WAYS = 4096, 8
 """Addresses this far apart share a set of a 32 or 48 KiB L1, of which each row being read needs a way."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What it costs that a register tile's columns of the vector operand come from far: once, and again where they do not stay.
+
+    `points` results share each of its elements. While the first rows pass, a vector takes `arrival` multiply-adds' time to
+    come; rows after them find it in the core's own cache of `own_bytes`, or, where `column_bytes` of each column are too
+    many, take `overflow` times as long to load it.
+    """
+
+    points: int
+    arrival: float
+    column_bytes: int
+    own_bytes: int
+    overflow: float
+
+    @classmethod
+    def of(cls, target: Target, points: int, steps: int, dtype: str, itemsize: int, in_memory: bool) -> Panel:
+        """A panel of `steps` elements of `dtype` a column, which lies in main memory or in the cache that cores share."""
+        own = min(target.memory[:-2], key=lambda level: level.capacity_bytes)
+        behind = target.memory[target.memory.index(own) - 1] if own is not target.memory[0] else own
+        source = target.memory[0] if in_memory else target.memory[min(1, len(target.memory) - 1)]
+        gflops = float(target.peak_gflops.get(dtype) or target.peak_gflops["f32"])
+        arrival = itemsize * gflops / (2 * float(source.bandwidth_gbps))
+        overflow = max(1.0, float(own.bandwidth_gbps) / float(behind.bandwidth_gbps))
+        return cls(points, arrival, steps * itemsize, own.capacity_bytes, overflow)
+
+    def load(self, width: int) -> float:
+        """How many times as long as from the core's own cache a vector takes to load, of tiles `width` wide."""
+        return self.overflow if width * self.column_bytes > self.own_bytes else 1.0
+
+    def exposed(self, rows: int) -> float:
+        """The part of all multiply-adds' time that is waited beside them for the columns, where `rows` pass first."""
+        return exposed(1.0, self.arrival / self.points, rows / self.points)
+
+
+def exposed(compute: float, arrival: float, first: float) -> float:
+    """The time waited for an operand that takes `arrival` to come, while its `first` part of `compute` is done.
+
+    What comes later is computed on from a cache: passes over it hide nothing of its arrival.
+    """
+    return max(0.0, arrival - compute * min(1.0, first))
 
 
 @cache
@@ -27,6 +76,7 @@ def choose_register_tile(
     registers: int,
     widths: tuple[int, ...] | None = None,
     most_rows: int | None = None,
+    panel: Panel | None = None,
 ) -> RegisterTile:
     """The tile with the most useful multiply-adds per loaded register that leaves no spills.
 
@@ -35,9 +85,10 @@ def choose_register_tile(
     u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the reduction it loads
     u + v registers for u*v multiply-adds, of which the v whole ones weigh more: they stream through the caches, where
     a line of what is broadcast serves many steps. `most_rows` bounds u where more rows would evict each other.
+    With a `panel` columns that come from far are waited for, and more rows wait less.
     """
     # Where not even one row of the narrowest width fits, that row spills least.
-    best, chosen = (-1.0, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
+    best, chosen = (-math.inf, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
     for width in widths or tuple(lanes * vectors for vectors in (1, 2, 3, 4, 6, 8)):
         width = min(width, vector_extent)
         vectors = len(register_pieces(width, lanes))
@@ -47,8 +98,10 @@ def choose_register_tile(
             computed = -(-unroll_extent // unroll) * unroll * -(-vector_extent // width) * vectors * lanes
             useful = unroll_extent * vector_extent / computed
             busy = min(1.0, unroll * vectors / LATENCY_X_THROUGHPUT)
-            loads = (unroll + VECTOR_LOAD * vectors) / (unroll * vectors)
-            score = (useful * busy / (1 + loads), -unroll * vectors)
+            far = panel.load(width) if panel is not None else 1.0
+            loads = (unroll + VECTOR_LOAD * far * vectors) / (unroll * vectors)
+            waited = panel.exposed(unroll) if panel is not None else 0.0
+            score = (-(1 + LOAD * loads) / (useful * busy) - waited, -unroll * vectors)
             if score > best:
                 best, chosen = score, RegisterTile(unroll, width)
     return chosen
@@ -89,7 +142,12 @@ def rows_in_one_set(stride_bytes: int) -> int | None:
 
 
 def choose_packing(
-    unroll_extent: int, vector_extent: int, lanes: int, registers: int, most_rows: int | None = None
+    unroll_extent: int,
+    vector_extent: int,
+    lanes: int,
+    registers: int,
+    most_rows: int | None = None,
+    panel: Panel | None = None,
 ) -> int | None:
     """The block to store an operand in along the vector loop, dividing it; None where no divisor serves well.
 
@@ -98,4 +156,6 @@ def choose_packing(
     widths = block_widths(vector_extent, lanes, registers)
     if not widths:
         return None
-    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows).vector
+    return choose_register_tile(
+        unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel
+    ).vector

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.compiler.nouns.register_tiles import packed_widths, register_pieces
 from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
+from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, exposed
 
 OUTPUTS = (4, 2)
 """The m of F(m, r) that are tried, preferred first."""
@@ -28,9 +28,6 @@ _ISSUE = 1.5
 
 _EXPOSED = 0.5
 """The part of the time for what passes through the shared cache that prefetching does not hide."""
-
-_HINDRANCE = 0.25
-"""How much of what streams in from memory, or is computed meanwhile, the other does not hide: layers of ResNet-18."""
 
 _BYTES = 4
 
@@ -157,7 +154,8 @@ def estimate(
     vectors = (-(-problem.channels // machine.lanes), -(-filters // machine.lanes))
     transform_us = _ISSUE * operation_us * tiles * (vectors[0] * forward + vectors[1] * backward)
     products = 2.0 * planes * tiles * problem.channels * filters
-    multiply_us = products / (core_gflops * _efficiency(tiles, problem.block, machine)) / 1e3
+    rows, efficiency = _efficiency(tiles, problem.block, machine)
+    multiply_us = products / (core_gflops * efficiency) / 1e3
     filter_bytes = planes * problem.channels * filters * _BYTES
     own_bytes = planes * tiles * (problem.channels + problem.block) * _BYTES
     tasks = _count(problem, tile)
@@ -166,31 +164,32 @@ def estimate(
     stay = filters == problem.filters and filter_bytes + own_bytes <= machine.private_bytes
     fetched = filter_bytes * (1 if stay else rounds)
     spilled = 2 * max(0, own_bytes - machine.private_bytes) * rounds
-    shared_us = (fetched + spilled) * machine.cores / machine.shared_gbps / 1e3
-    memory_us = planes * problem.channels * problem.filters * _BYTES / machine.memory_gbps / 1e3
+    all_bytes = planes * problem.channels * problem.filters * _BYTES
+    # What comes from memory the first time passes through the shared cache on its way.
+    shared_us = max(0, (fetched + spilled) * machine.cores - all_bytes) / machine.shared_gbps / 1e3
+    memory_us = all_bytes / machine.memory_gbps / 1e3
     compute_us = rounds * (multiply_us + transform_us)
-    us = _overlapped(compute_us, memory_us) + _EXPOSED * shared_us
-    return WinogradChoice(outputs, tile, us, memory_us > compute_us)
-
-
-def _overlapped(compute_us: float, memory_us: float) -> float:
-    """Computing while filters stream in: the longer of the two, and a part of the other."""
-    return max(compute_us, memory_us) + _HINDRANCE * min(compute_us, memory_us)
+    images_cut = _count(problem, (*tile[:3], problem.filters))
+    waited_us = exposed(rounds * multiply_us, memory_us, rows / (tiles * images_cut))
+    return WinogradChoice(
+        outputs, tile, compute_us + waited_us + _EXPOSED * shared_us, memory_us > compute_us
+    )
 
 
 def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
     """Microseconds of the direct convolution at the register tile's efficiency."""
-    points = problem.images * problem.height * problem.width * problem.filters
-    flops = 2.0 * points * problem.taps**2 * problem.channels
-    busy = _efficiency(problem.width, problem.block, machine)
+    points = problem.images * problem.height * problem.width
+    flops = 2.0 * points * problem.filters * problem.taps**2 * problem.channels
+    rows, busy = _efficiency(problem.width, problem.block, machine)
+    compute_us = flops / (machine.gflops * 0.95 * busy) / 1e3
     weight_bytes = problem.taps**2 * problem.channels * problem.filters * _BYTES
-    return _overlapped(flops / (machine.gflops * 0.95 * busy) / 1e3, weight_bytes / machine.memory_gbps / 1e3)
+    return compute_us + exposed(compute_us, weight_bytes / machine.memory_gbps / 1e3, rows / points)
 
 
-def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> float:
-    """The part of the peak that a register-tiled contraction of these extents reaches."""
+def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> tuple[int, float]:
+    """The rows of the register tile of a contraction of these extents, and the part of the peak that it reaches."""
     widths = packed_widths(columns, machine.lanes)
     tile = choose_register_tile(rows, columns, machine.lanes, machine.registers, widths)
     vectors = len(register_pieces(tile.vector, machine.lanes))
     computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * machine.lanes
-    return rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
+    return tile.unroll, rows * columns / computed * min(1.0, tile.unroll * vectors / 8)

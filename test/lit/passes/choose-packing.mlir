@@ -1,5 +1,5 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{vector-bits=512 registers=32})' | filecheck %s
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{vector-bits=512 registers=32},pack-contractions{vector-bits=512 registers=32})' | filecheck %s --check-prefix=DONE
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{target=x86-64-v4})' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{target=x86-64-v4},pack-contractions{vector-bits=512 registers=32})' | filecheck %s --check-prefix=DONE
 
 // A block is as wide as the register tile; what is copied nowhere says nothing of copies.
 // CHECK-LABEL: func.func @weight
