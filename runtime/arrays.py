@@ -77,6 +77,8 @@ def weight_storage(weight: Any, spec: TensorSpec) -> Storage:
         # An alias: `module.double()` and the like give a parameter other memory and would let this go.
         held = weight.detach()
         storage = Storage(held.data_ptr(), held.numel() * held.element_size(), held)
+        if storage.nbytes and not storage.address:
+            raise PackageError(f"{who}: it has no memory (a FakeTensor has none); give it values first")
     else:
         if not isinstance(weight, np.ndarray) and hasattr(weight, "__dlpack__"):
             weight = np.from_dlpack(weight)

@@ -56,7 +56,10 @@ class TorchCalls:
             if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
                 tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
                 kept.append(tensor)
-            pointers.append(tensor.data_ptr())
+            pointer = tensor.data_ptr()
+            if not pointer and tensor.numel():
+                self._refuse_without_memory(len(pointers))
+            pointers.append(pointer)
         if self._memory is not None:
             self._memory.check(tensors, self._state)
         for tensor in self._state:
@@ -140,6 +143,11 @@ class TorchCalls:
                     f"argument `{spec.name}`: expected a tensor on the CPU, found one on {tensor.device}"
                 )
         self._refuse_kinds(tensors)
+
+    def _refuse_without_memory(self, number: int) -> None:
+        """Raises for an argument like a FakeTensor, of which PyTorch tells shape and device only."""
+        name = self._signature.inputs[number].name
+        raise ArgumentError(f"argument `{name}`: expected a tensor with values, found one without memory")
 
     def _refuse_kinds(self, tensors: Sequence[Any]) -> None:
         """Raises for the first that is no tensor or has another dtype or shape."""

@@ -32,6 +32,7 @@ from tilewright.compiler.torch import fallback
 from tilewright.compiler.torch.devices import CPU, beside, device_of, strays, target_of
 from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.random import drawn_after, hoist_draws, keep_order
+from tilewright.compiler.torch.saved import read_row_major
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -97,6 +98,7 @@ def _build(module: GraphModule, options: Options, parameters: Parameters, argume
             if options.strict:
                 raise
             _report_whole(module, error)
+            read_row_major(module.graph, _computes)
             reshape_views(module)
             return lambda given: run_eagerly(module, given)
     extra = second_chance(module.graph, decomposition_table())
@@ -264,6 +266,7 @@ class _Compiled(torch.nn.Module):
             if self.options.strict:
                 raise
             _report_whole(eager, error)
+            read_row_major(eager.graph, _computes)
             reshape_views(eager)
             return lambda given: run_eagerly(eager, given)
 
@@ -290,6 +293,7 @@ class Split:
     def __init__(self, module: GraphModule, options: Options, parameters: Parameters, device: torch.device):
         supported = _Supported(strays(module.graph, device))
         keep_order(module.graph)
+        read_row_major(module.graph, lambda n: _computes(n) and not supported.is_node_supported(None, n))
         partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
         self._module = partitioner.fuse_partitions(partitions)

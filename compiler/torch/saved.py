@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -48,6 +48,32 @@ def save_channels_last(forward: GraphModule, backward: GraphModule, results: int
         output.args = (type(output.args[0])(outputs),)  # type: ignore[call-arg]
         forward.recompile()
         backward.recompile()
+
+
+def read_row_major(graph: Graph, eager: Callable[[Node], bool]) -> None:
+    """Lets operators that PyTorch computes read what follows from saved images row-major, as they did when traced.
+
+    Not all of its kernels heed strides: `adaptive_max_pool3d_backward` takes its indices to be row-major.
+    """
+    following: set[Node] = set()
+    for node in list(graph.nodes):
+        is_read = (
+            node.target is aten.permute.default
+            and node.args[0].op == "placeholder"
+            and list(node.args[1]) == _to_front(_rank(node))
+        )
+        if not is_read and following.isdisjoint(node.all_input_nodes):
+            continue
+        following.add(node)
+        if node.op == "call_function" and not is_read and eager(node):
+            with graph.inserting_before(node):
+                for operand in [n for n in node.all_input_nodes if n in following and _rank(n) > 2]:
+                    node.replace_input_with(operand, graph.call_method("contiguous", (operand,)))
+
+
+def _to_front(rank: int) -> list[int]:
+    """The order that brings the last dimension of images behind their first."""
+    return [0, rank - 1, *range(1, rank - 1)]
 
 
 def name_views(graph: Graph) -> None:
@@ -117,7 +143,7 @@ def _read(graph: Graph, placeholder: Node) -> None:
     """Lets `graph` get `placeholder` with its channels last."""
     value, rank = placeholder.meta["val"], placeholder.meta["val"].dim()
     with graph.inserting_after(placeholder):
-        plain = graph.call_function(aten.permute.default, (placeholder, [0, rank - 1, *range(1, rank - 1)]))
+        plain = graph.call_function(aten.permute.default, (placeholder, _to_front(rank)))
     placeholder.replace_all_uses_with(plain, lambda user: user is not plain)
     plain.meta["val"] = value
     stored = value.permute([0, *range(2, rank), 1]).contiguous()

@@ -42,6 +42,7 @@ from tilewright.compiler.importers.torch.functions import OwnFunctions
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
+from tilewright.compiler.importers.torch.outside import refuse_without_data
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
@@ -156,7 +157,7 @@ def run_graph_module(module: GraphModule) -> Callable[..., Any]:
 def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
     """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`."""
     tensors = own_tensors(model)
-    _refuse_sparse([tensor for _, tensor in tensors] + inputs)
+    _refuse_unknown_kinds(tensors, inputs)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
     lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
     record: dict[str, Any] = {}
@@ -172,8 +173,9 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
                 for context in (substituted(model, replacement), lines, _traced_parameters()):
                     while_called.enter_context(context)
                 while_called.enter_context(refused_capsules(_here))
-                while_called.enter_context(OwnFunctions(_here))
+                functions = while_called.enter_context(OwnFunctions(_here))
                 returned = call(*new_args, **new_kwargs)
+            functions.outside.refuse_written()
             results = _Results(wrapped, len(tensors))
             record["returns"] = Tree.of(returned, results.add)
         finally:
@@ -189,9 +191,10 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
     return Capture(traced, tensors, **record, in_memory=in_memory)
 
 
-def _refuse_sparse(tensors: list[torch.Tensor]) -> None:
-    """Raises UnsupportedError where a tensor has another layout than one with strides."""
-    for tensor in tensors:
+def _refuse_unknown_kinds(own: list[tuple[str, torch.Tensor]], inputs: list[torch.Tensor]) -> None:
+    """Raises UnsupportedError where a tensor has no data, or another layout than one with strides."""
+    for name, tensor in [*own, *((f"argument {number}", tensor) for number, tensor in enumerate(inputs))]:
+        refuse_without_data(tensor, name, _here())
         if tensor.layout is not torch.strided:
             reason = "compiled code knows dense tensors only; convert it by to_dense()"
             raise UnsupportedError(

@@ -22,6 +22,7 @@ from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
 from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
+from tilewright.compiler.importers.torch.outside import OutsideTensors
 
 Place = Callable[[], str]
 """Tells the line of the model that is being traced."""
@@ -190,6 +191,16 @@ _OPERATORS = {
 }
 
 
+_OF_VALUES = {torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__}
+_OF_VALUES |= {
+    torch.Tensor.__index__,
+    torch.Tensor.__deepcopy__,
+    torch.Tensor.__repr__,
+    torch.Tensor.__format__,
+}
+"""Methods that give a tensor's values to Python, which those of tensors from outside have."""
+
+
 class OwnFunctions(TorchFunctionMode):
     """Calls our forms of FUNCTIONS.
 
@@ -201,12 +212,15 @@ class OwnFunctions(TorchFunctionMode):
     def __init__(self, place: Place):
         super().__init__()
         self._place = place
+        self.outside = OutsideTensors(place)
         self._copied: list[torch.Tensor] = []
         self._overlapping: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in torch_memory_reads.READS:
             return torch_memory_reads.read(func, args, kwargs or {}, self._place)
+        if func not in _OF_VALUES and getattr(func, "__name__", "") != "__get__":
+            args, kwargs = self.outside.wrap(args, kwargs or {})
         if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
             written = _storage(args[0])
             if any(_storage(tensor) == written for tensor in self._copied):
@@ -224,6 +238,8 @@ class OwnFunctions(TorchFunctionMode):
                 raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
         found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
         self._follow(found, args)
+        if writes(func):
+            self.outside.refuse_written()
         is_view = func is torch.Tensor.__getitem__ and not torch_places.copies(args[1])
         if is_view and torch_places.numbered(*args) is not None:
             self._copied += [args[0], found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -149,9 +150,8 @@ def avg_pool_backward(grad, x, kernel, stride, padding, ceil_mode, include_pad, 
     return _spread(scaled, size, kernel, stride, padding)
 
 
-def max_pool_backward(grad, x, indices):
-    """Adds each gradient where the maximum was found; `indices` count within one channel's plane."""
-    rank = 2 if x.dim() in (3, 4) else 3
+def max_pool_backward(grad, x, indices, rank: int):
+    """Adds each gradient where the maximum was found; `indices` count within one channel's `rank` dimensions."""
     batch, size = x.shape[:-rank], x.shape[-rank:]
     flat = torch.zeros([math.prod(batch), math.prod(size)], dtype=grad.dtype, device=grad.device)
     rows = [math.prod(batch), math.prod(grad.shape[-rank:])]
@@ -169,7 +169,7 @@ def window_pool_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, 
     stride = _all(stride, rank) if stride else kernel
     windows = [d * (k - 1) // s + 1 for k, s, d in zip(kernel, stride, dilation)]
     if math.prod(windows) > _MOST_WINDOWS or not grad.numel():
-        return max_pool_backward(grad, x, indices)
+        return max_pool_backward(grad, x, indices, rank)
     size, lead = x.shape[-rank:], list(x.shape[:-rank])
     steps = [-(-(n + p) // s) for n, p, s in zip(size, padding, stride)]
     places = torch.zeros([], dtype=torch.int64, device=x.device)
@@ -202,19 +202,20 @@ def adaptive_avg_pool_backward(grad, x, rank: int):
 
 
 def _replication_backward(grad, x, padding):
-    """What was copied from an edge is added to it."""
+    """What was copied from an edge is added to it; what negative padding left out has no gradient."""
+    missing = [max(-width, 0) for width in padding]
     for i in range(len(padding) // 2):
-        d, left, right = grad.dim() - 1 - i, padding[2 * i], padding[2 * i + 1]
-        if left < 0 or right < 0:
+        d, left, right = grad.dim() - 1 - i, max(padding[2 * i], 0), max(padding[2 * i + 1], 0)
+        size = x.shape[d] - missing[2 * i] - missing[2 * i + 1]
+        if size < 1:
             return NotImplemented
-        size = x.shape[d]
         first = torch.sum(grad.narrow(d, 0, left + 1), d, keepdim=True)
         last = torch.sum(grad.narrow(d, left + size - 1, right + 1), d, keepdim=True)
         if size == 1:
             grad = torch.sum(grad, d, keepdim=True)
         else:
             grad = torch.cat([first, grad.narrow(d, left + 1, size - 2), last], d)
-    return grad
+    return aten.constant_pad_nd(grad, missing, 0) if any(missing) else grad
 
 
 def zeros(size, *, dtype=None, **kwargs):
@@ -232,7 +233,8 @@ TABLE: dict[Any, Any] = {
     aten.avg_pool3d_backward.default: avg_pool_backward,
     aten.max_pool2d_with_indices_backward.default: window_pool_backward,
     aten.max_pool3d_with_indices_backward.default: window_pool_backward,
-    aten.adaptive_max_pool2d_backward.default: max_pool_backward,
+    aten.adaptive_max_pool2d_backward.default: functools.partial(max_pool_backward, rank=2),
+    aten.adaptive_max_pool3d_backward.default: functools.partial(max_pool_backward, rank=3),
     aten._adaptive_avg_pool2d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 2),
     aten._adaptive_avg_pool3d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 3),
     aten.replication_pad1d_backward.default: _replication_backward,

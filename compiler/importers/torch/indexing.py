@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._mode_utils import no_dispatch
 
+from tilewright.compiler.importers.torch.known_values import evaluated
 from tilewright.runtime.views import is_injective
 
 aten = torch.ops.aten
@@ -195,9 +200,42 @@ def histc(x, bins=100, min=0, max=0):
 
 
 def index(x, indices):
-    """`x` at indices of 64 bits, the only ones that torch-mlir counts from the end."""
-    wide = _widened(indices)
+    """`x` at indices of 64 bits, the only ones that torch-mlir counts from the end; masks that are known as places."""
+    places = _known_places(indices)
+    wide = _widened(places or indices) or places
     return NotImplemented if wide is None else aten.index(x, wide)
+
+
+def masked_select(x, mask):
+    """Elements at the places of a mask that is known while the model is traced."""
+    x, mask = torch.broadcast_tensors(x, mask)
+    places = _known_places([mask])
+    return NotImplemented if places is None else aten.index(x, places)
+
+
+def _known_places(indices):
+    """`indices` with numbers in place of masks that are constants, whose values tracing knows; None without any."""
+    found, is_known = [], False
+    for mask in indices:
+        places = [mask]
+        if mask is not None and mask.dtype in MASKS and mask.dim():
+            with contextlib.suppress(DynamicOutputShapeException):
+                rows = _places(mask)
+                if type(rows.shape[0]) is int:
+                    places, is_known = list(rows.unbind(1)), True
+        found += places
+    return found if is_known else None
+
+
+def _places(mask):
+    """Indices of the elements that are true, a row for each; raises DynamicOutputShapeException where none knows them."""
+    tracing = get_proxy_mode()
+    traced = None if tracing is None else get_proxy_slot(mask, tracing.tracer, None)
+    if tracing is None or traced is None:
+        return aten.nonzero(mask)
+    root, graph = tracing.tracer.root, tracing.tracer.graph
+    rows = evaluated(graph, torch.nonzero, (traced.proxy.node,), {}, functools.partial(getattr, root))
+    return aten.nonzero(mask) if rows is None else aten.lift_fresh_copy(rows)
 
 
 def index_put(x, indices, values, accumulate=False):
@@ -206,7 +244,14 @@ def index_put(x, indices, values, accumulate=False):
     if not all(indices[number].numel() for number in found):
         return x.clone()
     if len(found) == 1 and indices[found[0]].dtype in MASKS:
-        return _assigned(x, found[0], indices[found[0]] != 0, values.to(x.dtype), accumulate)
+        chosen = _assigned(x, found[0], indices[found[0]] != 0, values.to(x.dtype), accumulate)
+        if chosen is not NotImplemented:
+            return chosen
+    places = _known_places(indices)
+    if places is not None:
+        return aten.index_put(x, places, values, accumulate)
+    if len(found) == 1 and indices[found[0]].dtype in MASKS:
+        return NotImplemented
     wide = _widened(indices)
     if wide is not None:
         return aten.index_put(x, wide, values, accumulate)
@@ -332,6 +377,7 @@ TABLE: dict[Any, Any] = {
     aten.histc.default: histc,
     aten.index.Tensor: index,
     aten.index_put.default: index_put,
+    aten.masked_select.default: masked_select,
     aten.index_add.default: index_add,
     aten.index_copy.default: index_copy,
     aten.index_fill.int_Scalar: index_fill,

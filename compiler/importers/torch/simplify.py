@@ -10,6 +10,8 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from tilewright.compiler.importers.torch.lowering import location
+from tilewright.compiler.importers.torch.outside import refuse_without_data
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.ir import fx_importer
 
@@ -32,7 +34,8 @@ def gather_from_memory(module: GraphModule) -> None:
 def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
     """Turns tensor attributes of the graph into placeholders: (name, tensor, placeholder), each tensor once.
 
-    A constant of one element becomes a `full`, which folds into its consumers.
+    A constant of one element becomes a `full`, which folds into its consumers. Raises UnsupportedError where a
+    constant has no values.
     """
     graph = module.graph
     gather_from_memory(module)
@@ -41,6 +44,9 @@ def lift_constants(module: GraphModule) -> list[tuple[str, torch.Tensor, Node]]:
         value = _attribute(module, node.target)
         if not isinstance(value, torch.Tensor):
             continue
+        refuse_without_data(
+            value, f"a tensor {list(value.shape)} that was made while tracing", location(node)
+        )
         with graph.inserting_before(node):
             if value.numel() == 1 and not value.dtype.is_complex:
                 replacement = _full(module, node, value)

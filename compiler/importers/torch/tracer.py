@@ -13,10 +13,17 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import traceback as fx_traceback
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from tilewright.compiler.importers.torch.known_values import evaluated
 
 _CPU = torch.device("cpu")
 NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
@@ -109,7 +116,13 @@ class Tracer(TorchDispatchMode):
         known = tuple(key)
         results = self._results.get(known)
         if results is None:
-            results = self._results[known] = self._infer(func, args, kwargs)
+            try:
+                results = self._results[known] = self._infer(func, args, kwargs)
+            except (DataDependentOutputException, DynamicOutputShapeException):
+                found = self._of_constants(func, nodes, named)
+                if found is None:
+                    raise
+                return found
         return self._record(func, nodes, named, *results)
 
     @staticmethod
@@ -149,6 +162,11 @@ class Tracer(TorchDispatchMode):
             node.meta["val"] = self._value(layout)
             self._of_constant[id(value)] = Traced.of(layout, node)
         return self._of_constant[id(value)]
+
+    def _of_constants(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator gives whose operands follow from constants alone; None where they do not."""
+        found = evaluated(self.graph, func, args, kwargs, self.constants.__getitem__)
+        return tree_map_only(torch.Tensor, self._constant, found)
 
     def _value(self, layout: Layout) -> Any:
         """The fake tensor that nodes of this layout carry."""

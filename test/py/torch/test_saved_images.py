@@ -225,3 +225,44 @@ def test_gradients_become_the_parameters_without_a_copy() -> None:
     ).backward()
     assert {p.grad.data_ptr() for p in model.parameters()} == set(taken)  # type: ignore[union-attr]
     torch._dynamo.reset()
+
+
+@torch.library.custom_op("tilewright_test::times_rows", mutates_args=())
+def times_rows(saved: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Multiplies what lies in memory in the same order, as a kernel does that heeds no strides."""
+    flat = saved.as_strided([saved.numel()], [1])
+    return (flat * grad.contiguous().reshape(-1)).reshape(grad.shape)
+
+
+@times_rows.register_fake
+def _(saved, grad):
+    return torch.empty(grad.shape, dtype=grad.dtype)
+
+
+class Squared(torch.autograd.Function):
+    """Half of the square, with a gradient by an operator that nobody compiles."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x / 2
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return times_rows(ctx.saved_tensors[0], grads[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_operators_in_eager_pytorch_read_saved_images_row_major():
+    first, second = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1)
+
+    def model(x):
+        return second(Squared.apply(torch.relu(first(x))))
+
+    x = torch.randn(2, 3, 6, 5)
+    gradients = []
+    for run in (model, torch.compile(model, backend="tilewright")):
+        first.zero_grad()
+        run(x).sum().backward()
+        gradients.append(first.weight.grad.clone())
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-5)

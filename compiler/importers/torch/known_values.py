@@ -1,0 +1,43 @@
+"""Values that follow from a graph's constants alone, computed while the graph is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils._mode_utils import no_dispatch
+
+
+def evaluated(
+    graph: Graph, function: Callable[..., Any], args: Any, kwargs: Any, constant: Callable[[str], Any]
+) -> Any:
+    """What `function` gives of operands among which are nodes of `graph`; None where one depends on an input or a draw.
+
+    `constant` gives the tensor of an attribute of the graph by name.
+    """
+    needed: set[Node] = set()
+    waiting: list[Node] = []
+    map_arg((args, kwargs), waiting.append)
+    while waiting:
+        node = waiting.pop()
+        if node.op not in ("call_function", "get_attr"):
+            return None
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return None
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    values: dict[Node, Any] = {}
+    with unset_fake_temporarily(), no_dispatch():
+        for node in (node for node in graph.nodes if node in needed):
+            if node.op == "get_attr":
+                values[node] = constant(str(node.target))
+            else:
+                operands, named = map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*operands, **named)  # type: ignore[operator]
+        operands, named = map_arg((args, kwargs), values.__getitem__)
+        return function(*operands, **named)

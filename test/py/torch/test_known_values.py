@@ -1,0 +1,86 @@
+"""Shapes that follow from the values of constants: masks, numbers and places that no call can change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo
+
+import tilewright
+from tilewright.compiler.errors import UnsupportedError
+
+MASK = torch.tensor([True, False, True, True])
+
+
+def put(x, index, values):
+    own = x.clone()
+    own[index] = values
+    return own
+
+
+MASKS = {
+    "a list": lambda x: x[[True, False, True, False]],
+    "a list behind": lambda x: x[:, [True, False, True, True, False]],
+    "all false": lambda x: x[[False] * 4],
+    "a tensor": lambda x: x[torch.tensor([False, True, False, True])],
+    "two dimensions": lambda x: x[torch.arange(20).reshape(4, 5) % 3 == 0],
+    "triangle": lambda x: x[torch.ones(4, 5).triu().bool()],
+    "computed": lambda x: x[(torch.arange(4) > 0) & MASK],
+    "from outside": lambda x: x[MASK],
+    "of numpy": lambda x: x[:, np.array([True, False, True, False, True])],
+    "beside a number": lambda x: x[torch.tensor([True, False, True, False]), torch.tensor([1, 2])],
+    "two masks": lambda x: x[MASK, torch.tensor([True, False, True, False, True])],
+    "masked_select": lambda x: x.masked_select(torch.tensor([True, False, True, True, False])),
+    "put": lambda x: put(x, [True, False, True, False], torch.ones(2, 5) * 3),
+    "put one value": lambda x: put(x, [True, False, True, False], 3.0),
+    "put elements": lambda x: put(x, torch.arange(20).reshape(4, 5) % 7 == 0, torch.tensor([1.0, 2.0, 3.0])),
+    "put beside": lambda x: put(
+        x, (torch.tensor([True, False, True, False]), torch.tensor([1, 2])), x[0, :2]
+    ),
+    "accumulated": lambda x: x.index_put(
+        (torch.tensor([True, False, True, True]),), torch.ones(3, 5), accumulate=True
+    ),
+    "nonzero": lambda x: x[torch.tensor([0, 3, 0, 1]).nonzero().squeeze(1)],
+    "unique": lambda x: x[torch.tensor([2, 0, 2]).unique()],
+    "repeats": lambda x: x.repeat_interleave(torch.tensor([1, 0, 2, 1]), 0),
+    "counts": lambda x: x[0, :3] * torch.bincount(torch.tensor([0, 1, 1, 2])),
+    "split": lambda x: x.tensor_split(torch.tensor([1, 2]))[1] * 2,
+    "a size": lambda x: x[: int(torch.tensor([1, 0, 3]).max())] + 1,
+    "a branch": lambda x: x + 1 if torch.equal(MASK, MASK.clone()) else x,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_constants_decide_is_decided_while_tracing(name):
+    x = torch.randn(4, 5)
+    expected = MASKS[name](x)
+    torch.testing.assert_close(tilewright.compile(MASKS[name], (x,))(x), expected)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_torch_compile_runs_none_of_it_eagerly(name):
+    torch._dynamo.reset()
+    x = torch.randn(4, 5, requires_grad=True)
+    expected = MASKS[name](x)
+    before = tilewright.fallback_count()
+    found = torch.compile(MASKS[name], backend="tilewright")(x)
+    torch.testing.assert_close(found, expected)
+    cotangent = torch.randn_like(expected)
+    gradients = [torch.autograd.grad(result, x, cotangent)[0] for result in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    assert tilewright.fallback_count() == before
+
+
+@pytest.mark.parametrize(
+    "model",
+    (
+        lambda x: x[x[:, 0] > 0],
+        lambda x: x[(x[:, 0] > 0) & MASK],
+        lambda x: x[: int((x > 0).sum())],
+        lambda x: x[torch.rand(4) > 0.5],
+    ),
+)
+def test_what_arguments_or_draws_decide_is_refused(model):
+    with pytest.raises(UnsupportedError, match="depends on values"):
+        tilewright.compile(model, (torch.randn(4, 5),))
