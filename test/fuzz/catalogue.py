@@ -22,6 +22,9 @@ FAMILIES = (
     "rearranged",
     "statistics",
     "layers",
+    "special",
+    "apart",
+    "sampled",
 )
 
 

@@ -33,7 +33,21 @@ def _weighted_after(norm: Any) -> Any:
     return weighted
 
 
-_OTHERWISE = {norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)}
+def _with_poles(function: Any) -> Any:
+    """`polygamma`, infinite at whole numbers up to 0: there eager's trigamma divides by a sine that is only rounding."""
+
+    def derivative(*args: Any) -> torch.Tensor:
+        n, x = args[::-1] if isinstance(args[0], torch.Tensor) else args
+        found = function(*args)
+        return torch.where((x <= 0) & (x == torch.round(x)), torch.inf, found) if n == 1 else found
+
+    return derivative
+
+
+_OTHERWISE = {
+    **{norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)},
+    **{f: _with_poles(f) for f in (torch.polygamma, torch.special.polygamma, torch.Tensor.polygamma)},
+}
 """Functions with another formula that is as right where numbers are not finite, for every other run."""
 
 _ROWS: dict[Any, Callable[..., tuple[int, ...]]] = {

@@ -8,7 +8,7 @@ import math
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.rules import rule
-from tilewright.compiler.importers.onnx.values import Node, Value
+from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
 def padded(b: Builder, x: Value, before: list[int], after: list[int]) -> Value:
@@ -36,10 +36,45 @@ def spread(b: Builder, x: Value, strides: list[int]) -> Value:
     return x
 
 
+def check_convolution(node: Node, x: Value, w: Value, bias: Value | None, transposed: bool = False) -> None:
+    """Refuses operands and attributes that do not fit each other, which onnx does not look at and torch-mlir divides by.
+
+    The kernel is [M, C / group, ...], of a transposed convolution [C, M / group, ...].
+    """
+    rank, groups = x.rank - 2, node.attrs.get("group", 1)
+    if rank < 1 or w.rank != x.rank:
+        raise Refused(
+            f"expected a batch of channels of one dimension or more and a kernel of the same rank, found "
+            f"operands of rank {x.rank} and {w.rank}"
+        )
+    if rank > 3:
+        raise Refused(f"it is a convolution over {rank} dimensions; at most 3 are taken")
+    if groups < 1 or x.shape[1] % groups or w.shape[0] % groups:
+        raise Refused(
+            f"its group is {groups}; expected a divisor of {x.shape[1]} channels and of the kernel's extent {w.shape[0]}"
+        )
+    channels, results = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
+    if x.shape[1] != channels:
+        raise Refused(
+            f"its kernel {'x'.join(map(str, w.shape))} in {groups} groups is for {channels} channels, found {x.shape[1]}"
+        )
+    if bias is not None and bias.shape != (results,):
+        raise Refused(f"expected a bias of shape [{results}], found {list(bias.shape)}")
+    kernel = node.attrs.get("kernel_shape")
+    if kernel and tuple(kernel) != w.shape[2:]:
+        raise Refused(f"its kernel_shape is {list(kernel)}, its kernel's {list(w.shape[2:])}")
+    for name, count in (("strides", rank), ("dilations", rank), ("pads", 2 * rank)):
+        numbers = node.attrs.get(name)
+        if numbers and (len(numbers) != count or (name != "pads" and min(numbers) < 1)):
+            wanted = "numbers" if name == "pads" else "positive numbers"
+            raise Refused(f"expected {count} {wanted} as its {name}, found {list(numbers)}")
+
+
 @rule("Conv")
 def grouped_volume(b: Builder, node: Node):
     """A grouped convolution of volumes is a sum over the kernel's depth of grouped convolutions of slices."""
     x, w = node.operand(0), node.operand(1)
+    check_convolution(node, x, w, node.input(2))
     groups = node.attrs.get("group", 1)
     if x.rank != 5 or groups == 1:
         return None
@@ -85,6 +120,7 @@ def convolution_pads(attrs: dict, extents, kernel, strides, dilations) -> tuple[
 def conv_transpose(b: Builder, node: Node):
     """An ordinary convolution over the spread-out input with the kernel turned around, group by group."""
     x, w = node.operand(0), node.operand(1)
+    check_convolution(node, x, w, node.input(2), transposed=True)
     rank = x.rank - 2
     strides = node.attrs.get("strides") or [1] * rank
     dilations = node.attrs.get("dilations") or [1] * rank

@@ -6,7 +6,7 @@ from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
-from tilewright.compiler.importers.onnx.conv import convolution_pads, padded
+from tilewright.compiler.importers.onnx.conv import check_convolution, convolution_pads, padded
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.small_types import SMALL_FLOATS, SMALL_INTEGERS
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
@@ -127,6 +127,7 @@ def _integer_conv(b: Builder, x: Value, w: Value, attrs: dict) -> Value:
 
 @rule("ConvInteger")
 def conv_integer(b: Builder, node: Node):
+    check_convolution(node, node.operand(0), node.operand(1), None)
     x = _centred(b, node.operand(0), node.input(2), 1)
     return _integer_conv(b, x, _centred(b, node.operand(1), node.input(3), 0), node.attrs)
 
@@ -153,6 +154,7 @@ def qlinear_matmul(b: Builder, node: Node):
 @rule("QLinearConv")
 def qlinear_conv(b: Builder, node: Node):
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.operand(i) for i in range(8))
+    check_convolution(node, x, w, node.input(8))
     total = _integer_conv(b, _centred(b, x, x_zero, 1), _centred(b, w, w_zero, 0), node.attrs)
     column = (-1, *[1] * (x.rank - 2))
     if node.input(8) is not None:

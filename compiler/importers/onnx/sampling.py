@@ -10,6 +10,7 @@ from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
+from tilewright.compiler.importers.onnx.conv import check_convolution
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
@@ -183,6 +184,7 @@ def deform_conv(b: Builder, node: Node):
     rank = x.rank - 2
     if rank != 2:
         raise Refused("only images (rank 4) are taken")
+    check_convolution(node, x, w, bias)
     strides = node.attrs.get("strides") or [1, 1]
     dilations = node.attrs.get("dilations") or [1, 1]
     pads = node.attrs.get("pads") or [0] * 4

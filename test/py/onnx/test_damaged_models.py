@@ -35,9 +35,23 @@ def test_damaged_models_are_refused():
     fuzz(0, 250)
 
 
+def test_damaged_nodes_of_every_operator_are_refused():
+    fuzz(0, 250, "--nodes")
+
+
 @pytest.mark.slow
 def test_many_damaged_models_are_refused():
     fuzz(100_000, 10_000)
+
+
+@pytest.mark.slow
+def test_many_damaged_nodes_of_every_operator_are_refused():
+    fuzz(100_000, 10_000, "--nodes")
+
+
+@pytest.mark.slow
+def test_damaged_nodes_run_or_are_refused():
+    fuzz(200_000, 1_000, "--nodes", "--compile")
 
 
 @pytest.mark.slow
@@ -154,6 +168,42 @@ def test_nodes_whose_numbers_mean_nothing(node, operands, message):
     made = model([node], [info("x", [2, 3])], [info(name, None) for name in node.output], weights)
     with pytest.raises((ModelImportError, UnsupportedError), match=message):
         import_onnx(made)
+
+
+CONVOLUTIONS = [
+    ({"group": 0}, (4, 3, 3, 3), (1, 3, 6, 6), "its group is 0"),
+    ({"group": -1}, (4, 3, 3, 3), (1, 3, 6, 6), "its group is -1"),
+    ({"group": 3}, (4, 1, 3, 3), (1, 3, 6, 6), "its group is 3; expected a divisor"),
+    ({"group": 2}, (4, 3, 3, 3), (1, 3, 6, 6), "its group is 2; expected a divisor"),
+    ({"group": 2}, (4, 4, 3, 3), (1, 4, 6, 6), "kernel 4x4x3x3 in 2 groups is for 8 channels, found 4"),
+    ({}, (4, 2, 3, 3), (1, 4, 6, 6), "is for 2 channels, found 4"),
+    ({"kernel_shape": [2, 2]}, (4, 4, 3, 3), (1, 4, 6, 6), r"kernel_shape is \[2, 2\], its kernel's \[3, 3\]"),
+    ({"strides": [0, 1]}, (4, 4, 3, 3), (1, 4, 6, 6), "2 positive numbers as its strides|positive values"),
+    ({"dilations": [1]}, (4, 4, 3, 3), (1, 4, 6, 6), "2 positive numbers as its dilations|incorrect size"),
+    ({}, (4, 4, 3), (1, 4, 6, 6), "a kernel of the same rank, found operands of rank 4 and 3|do not fit"),
+    ({}, (3, 4, 2, 2, 2, 2), (1, 4, 3, 3, 3, 3), "a convolution over 4 dimensions; at most 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attrs", "kernel", "shape", "message"), CONVOLUTIONS)
+@pytest.mark.parametrize("op", ["Conv", "ConvInteger"])
+def test_convolutions_whose_numbers_do_not_fit(op, attrs, kernel, shape, message):
+    is_integer = op == "ConvInteger"
+    kind = TensorProto.UINT8 if is_integer else TensorProto.FLOAT
+    weight = random(*kernel).astype(np.uint8 if is_integer else np.float32)
+    result = info("y", None, TensorProto.INT32 if is_integer else TensorProto.FLOAT)
+    nodes = [helper.make_node(op, ["x", "w"], ["y"], **attrs)]
+    with pytest.raises(UnsupportedError, match=message) as refused:
+        import_onnx(model(nodes, [info("x", shape, kind)], [result], {"w": weight}))
+    assert "bug of the compiler" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("bias", "group"), [(3, 1), (4, 3), (2, 1)])
+def test_transposed_convolutions_whose_numbers_do_not_fit(bias, group):
+    nodes = [helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], group=group)]
+    weights = {"w": random(4, 4, 3, 3), "b": random(bias)}
+    with pytest.raises(UnsupportedError, match=r"its group is 3|a bias of shape \[4\]"):
+        import_onnx(model(nodes, [info("x", [1, 4, 6, 6])], [info("y", None)], weights))
 
 
 def test_tensors_in_attributes_have_no_external_data():

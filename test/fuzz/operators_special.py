@@ -1,0 +1,56 @@
+"""Special functions, and functions of integers and of the parts of numbers, in all their forms."""
+
+from __future__ import annotations
+
+from fuzz.catalogue import operator
+from fuzz.forms import draw_form
+from fuzz.generator import Growth
+
+_SPECIAL = {
+    "once": (
+        "torch.special.<i0|i0e|i1|i1e|modified_bessel_i0|modified_bessel_i1>({float})",
+        "torch.special.<i0|i0e|i1|i1e|erfcx|erfc|erfinv|expit|ndtr|log_ndtr|entr|exp2>({any})",
+        "torch.special.<xlogy|xlog1py>({any}, {other})",
+        "torch.special.<xlogy|xlog1py>({any}, <0|2|0.5|-1|nan>)",
+        "torch.special.<xlogy|xlog1py>(<0|2|0.5|inf>, {any})",
+        "torch.special.logit({float}, <1e-3|0.1>)",
+        "torch.special.exp2({number})",
+        "torch.<i0|erf|erfc|exp2|expm1|sinc|asinh|atanh|logit>({any})",
+        "torch.<heaviside|copysign|hypot|fmax|fmin|logaddexp2>({number}, {like})",
+        "torch.ldexp({float}, {at:;5} - 2)",
+        "torch.ldexp({any}, torch.tensor(<-3|1|7>))",
+        "torch.<gcd|lcm>({int}, {like})",
+        "torch.<gcd|lcm>({int}, torch.tensor(<6|0|-4>).to({a}.dtype))",
+        "torch.<sigmoid|tanh|erf|exp|log1p|atan|asinh|cosh>({int})",
+        "torch.nan_to_num({any}, <0|2>, neginf=<-1|None>)",
+        "torch.floor_divide({number}, {positive})",
+        "torch.true_divide({int}, {positive})",
+    ),
+    "inside": (
+        "torch.special.<erfcx|log_ndtr|psi|gammaln|digamma|ndtr>({float})",
+        "torch.<digamma|lgamma>({number})",
+        "torch.polygamma(<0|1|2|3|5>, {float})",
+        "torch.special.polygamma(<1|2>, {number})",
+        "{float}.<polygamma(1)|lgamma()|digamma()|mvlgamma(1)>",
+        "torch.special.multigammaln({float}.abs() + 3, <1|2|4>)",
+    ),
+    "sum": (
+        "torch.special.<softmax|log_softmax>({float}, <0|-1>)",
+        "torch.special.logsumexp({float}, {dims}{keep})",
+    ),
+    "exact": (
+        "torch.frexp({float})",
+        "torch.<bitwise_left_shift|bitwise_right_shift>({int}, {like} & 7)",
+        "{int}.<__lshift__|__rshift__>(torch.tensor(<0|1|6>))",
+        "torch.<bitwise_left_shift|bitwise_right_shift>(<1|-3|100>, {int} & 5)",
+        "torch.bitwise_<and|or|xor>({int}, <1|-1|6>)",
+        "torch.<signbit|isreal|isposinf|isneginf>({any})",
+        "torch.isclose({float}, {like}, rtol=<1e-3|0>, atol=<0|0.5>, equal_nan=<True|False>)",
+        "torch.isin({number}, {t:3}.to({a}.dtype), invert=<True|False>)",
+    ),
+}
+
+
+@operator(5, plain=False)
+def special(g: Growth) -> None:
+    draw_form(g, _SPECIAL)
