@@ -20,7 +20,7 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     """The cuts of a dispatch that has structured operations.
 
     A loop can be cut where every operation follows it without recomputation. Tiles are whole blocks of packed
-    operands, or divide one; a convolution's rows, which share their halo, stay whole; a contraction's columns are cut
+    operands, or divide one; rows along which windows slide, which share their halo, stay whole; a contraction's columns are cut
     between pairs of vectors, and short rows that are summed along themselves between fours.
     """
     group = list(dispatch.group)
@@ -151,8 +151,8 @@ def _contraction(
     if vector in own:
         # What one vector of channels is padded into stays in the nearest caches.
         steps[own[vector]] = block or min(lanes if _pads(main) else lanes * 2, main.extents[vector])
-    windowed = any(isinstance(e, ir.AffineAddExpr) for m in main.maps for e in m.results)
-    if unroll is not None and unroll in own and windowed and len(moving) == 1:
+    slides = any(isinstance(e, ir.AffineAddExpr) and unroll in dims(e) for m in main.maps for e in m.results)
+    if unroll is not None and unroll in own and slides and len(moving) == 1:
         steps[own[unroll]] = root.extents[own[unroll]]
     registers = RegisterLoops(
         None if unroll is None else own.get(unroll),

@@ -10,7 +10,7 @@ becomes
       vector.store f(%t_i, vector.load %z[i0 + i, j0]), %y[i0 + i, j0]
     } }
 
-so that every cache line is read and written whole. Scalar loops, which is what LLVM makes of such an operation,
+so that every cache line is read and written whole. Loops that lie side by side in all operands count as one. Scalar loops, which is what LLVM makes of such an operation,
 gather one element per load. A last block that does not fit is moved back and overlaps the one before; both write the
 same values.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims, packing
+from tilewright.compiler.families.cpu.joined_loops import Joined
 from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_memory import memory_of
@@ -41,18 +42,21 @@ class VectorizeTransposes(Pass):
     def run(self, op: ir.Operation) -> None:
         for generic in walk(op, "linalg.generic"):
             structure = Structure.read(generic)
-            plan = None if structure is None else self.plan(structure)
-            if structure is not None and plan is not None:
+            if structure is None or structure.reduction or _reads_result(structure):
+                continue
+            joined = Joined.of(structure)
+            plan = self.plan(joined.structure)
+            if plan is not None:
                 with ir.InsertionPoint(generic), generic.location:
-                    _Blocks(structure, plan).emit()
+                    _Blocks(joined.structure, plan, joined.operands()).emit()
                 generic.erase()
 
     def plan(self, structure: Structure) -> TransposePlan | None:
         """The two loops of the transpose, None when there is none or an operand fits neither."""
         output = structure.maps[-1]
-        if structure.reduction or not structure.vectorizable or not structure.unit_stride[-1]:
+        if not structure.vectorizable or not structure.unit_stride[-1]:
             return None
-        if not len(output.results) or not is_dim(output.results[-1]) or _reads_result(structure):
+        if not len(output.results) or not is_dim(output.results[-1]):
             return None
         column = output.results[-1].position
         inputs = list(zip(structure.maps[:-1], structure.unit_stride))
@@ -107,10 +111,9 @@ def _reads_result(structure: Structure) -> bool:
 class _Blocks(LoopNest):
     """Writes the loops of one transposing operation at the current insertion point."""
 
-    def __init__(self, structure: Structure, plan: TransposePlan):
+    def __init__(self, structure: Structure, plan: TransposePlan, operands: list[ir.Value]):
         super().__init__(structure.maps, structure.extents)
-        self.s, self.plan = structure, plan
-        self.operands = list(structure.op.operands)
+        self.s, self.plan, self.operands = structure, plan, operands
 
     def emit(self) -> None:
         plan = self.plan

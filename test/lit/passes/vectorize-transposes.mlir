@@ -90,3 +90,53 @@ func.func @packed(%x: memref<8x8xf32>, %p: memref<2x8x4xf32>, %y: memref<8x8xf32
   }
   return
 }
+
+#filter = affine_map<(c, f, h, w) -> (c, f, h, w)>
+#last = affine_map<(c, f, h, w) -> (f, h, w, c)>
+#height = affine_map<(c, f, h, w) -> (h)>
+
+// Loops that go on where the next one ends, in all operands, are one: blocks fill vectors, and write lines whole.
+// CHECK-LABEL: func.func @joined
+// CHECK: %[[X:.+]] = memref.collapse_shape %arg0 {{\[}}[0, 1, 2], [3]] : memref<5x3x2x9xf32> into memref<30x9xf32>
+// CHECK: %[[Y:.+]] = memref.collapse_shape %arg1 {{\[}}[0], [1, 2, 3]] : memref<9x5x3x2xf32> into memref<9x30xf32>
+// CHECK: vector.load %[[X]]{{.*}} : memref<30x9xf32>, vector<4xf32>
+// CHECK: vector.store %{{.+}}, %[[Y]]{{.*}} : memref<9x30xf32>, vector<4xf32>
+// CHECK-NOT: linalg
+func.func @joined(%x: memref<5x3x2x9xf32>, %y: memref<9x5x3x2xf32>) {
+  linalg.generic {indexing_maps = [#last, #filter], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%x : memref<5x3x2x9xf32>) outs(%y : memref<9x5x3x2xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  }
+  return
+}
+
+// A cut between them keeps what lies outside apart.
+// CHECK-LABEL: func.func @cut
+// CHECK: memref.collapse_shape %arg0 {{\[}}[0], [1, 2], [3]] : memref<5x3x2x9xf32> into memref<5x6x9xf32>
+// CHECK: memref.collapse_shape %{{.+}} {{\[}}[0], [1], [2, 3]] : memref<9x5x3x2xf32, strided<[40, 8, 2, 1], offset: ?>> into memref<9x5x6xf32, strided<[40, 8, 1], offset: ?>>
+// CHECK: vector.store {{.*}} memref<9x5x6xf32, strided<[40, 8, 1], offset: ?>>, vector<4xf32>
+func.func @cut(%x: memref<5x3x2x9xf32>, %y: memref<9x5x4x2xf32>, %at: index) {
+  %part = memref.subview %y[0, 0, %at, 0] [9, 5, 3, 2] [1, 1, 1, 1]
+      : memref<9x5x4x2xf32> to memref<9x5x3x2xf32, strided<[40, 8, 2, 1], offset: ?>>
+  linalg.generic {indexing_maps = [#last, #filter], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%x : memref<5x3x2x9xf32>) outs(%part : memref<9x5x3x2xf32, strided<[40, 8, 2, 1], offset: ?>>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  }
+  return
+}
+
+// So does an operand that follows one of them alone; two columns are too few then.
+// CHECK-LABEL: func.func @apart
+// CHECK-NOT: memref.collapse_shape
+// CHECK: linalg.generic
+func.func @apart(%x: memref<5x3x2x9xf32>, %s: memref<3xf32>, %y: memref<9x5x3x2xf32>) {
+  linalg.generic {indexing_maps = [#last, #height, #filter], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%x, %s : memref<5x3x2x9xf32>, memref<3xf32>) outs(%y : memref<9x5x3x2xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    linalg.yield %p : f32
+  }
+  return
+}

@@ -71,6 +71,11 @@ CASES: dict[str, Case] = {
         (waves(2, 5, 15, 17), waves(48, 5, 3, 3)),
         1,
     ),
+    "filter gradient": Case(
+        lambda x, g: F.conv2d(x.transpose(0, 1), g.transpose(0, 1)).transpose(0, 1).contiguous(),
+        (waves(4, 20, 5, 6), waves(4, 48, 3, 3)),
+        1,
+    ),
     "winograd": Case(
         lambda x, w: torch.relu(F.conv2d(x, w, padding=1)),
         (waves(1, 64, 12, 14), waves(64, 64, 3, 3)),

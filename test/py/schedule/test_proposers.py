@@ -93,6 +93,15 @@ def test_register_tiles_are_those_of_the_fewest_cycles_among_all_that_fit() -> N
         assert held.layer.cycles(np.asarray([first]))[0] <= 1.02 * held.layer.cycles(every).min(), name
 
 
+def test_rows_are_cut_unless_windows_slide_along_them() -> None:
+    """Halos are shared along an image; channels, along which a filter's gradient takes its steps, have none."""
+    for name, rows in (("filter gradient", "channels"), ("convolution", "image")):
+        cuts = subject_of(name, "cpu").cuts
+        assert cuts.registers is not None and cuts.registers.unroll is not None
+        step, extent = (sizes[cuts.registers.unroll] for sizes in (cuts.steps, cuts.extents))
+        assert step == (extent if rows == "image" else 1) and extent > 1
+
+
 def test_every_core_has_an_rtask_where_that_pays() -> None:
     """Scale-out: what is constructed for many cores is predicted no slower there than one rTask."""
     subject = subject_of("packed product", "cpu")
