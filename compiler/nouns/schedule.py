@@ -240,7 +240,8 @@ class Schedule:
 
     `tile[i]` is the extent that one rTask takes of loop `i` of the dispatch's sink, the operation whose result
     is returned; 0 leaves the loop whole. On CPUs `reductions` say how each of the dispatch's reductions is computed, in
-    their order, `prefetch` how many bytes ahead of their use the panels of packed operands are fetched, 0 for not at all,
+    their order, `prefetch` how many bytes ahead of their use the panels of packed operands, or rows that are walked again, are
+    fetched, 0 for not at all,
     and `stream` whether the result is stored past the caches; `unroll` x `vector`, where not 0, is short for those of products, and `complete` writes it out. `levels` are (memory level, tile over the axes of the dispatch's workload) by name: what
     each level of memory holds of the iteration space while it is worked on. Targets that code is generated for
     read the other fields, which follow from the levels. `gpu` is there for GPUs only.

@@ -12,6 +12,7 @@ from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts
 from tilewright.compiler.families.cpu.kinds import KINDS
 from tilewright.compiler.families.cpu.panels import chosen_prefetch
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
+from tilewright.compiler.families.cpu.walked_rows import rows_distance
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 from tilewright.compiler.targets.target import Target
@@ -56,6 +57,7 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
             raise ScheduleError(f"dispatch @{name}: illegal schedule: {rule}", function.location)
     found = tuple(_asked(choice.reduction(), schedule) for choice in choices)
     distance = schedule.prefetch or chosen_prefetch(function, found, target)
+    distance = distance or rows_distance(function, found, schedule.tile, target)
     return replace(schedule, unroll=0, vector=0, reductions=found, prefetch=distance)
 
 

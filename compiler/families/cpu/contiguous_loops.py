@@ -19,6 +19,7 @@ from tilewright.compiler.analysis.affine_access import is_contiguous_along, is_d
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import Combination, Structure, vectorize_values
 from tilewright.compiler.families.cpu.vector_prologue import Prologue
+from tilewright.compiler.families.cpu.walked_rows import fetch_row
 from tilewright.compiler.ir import arith, ir, memref, vector
 from tilewright.compiler.nouns.register_tiles import DotTile
 
@@ -107,7 +108,8 @@ Point = tuple[int, int]
 class ContiguousLoops(LoopNest):
     """Writes the loops of one reduction at the current insertion point.
 
-    A last vector that does not fit is moved back to overlap the one before, and the lanes already counted are
+    Where the schedule says so, the rows that the next rTask walks are fetched meanwhile: `fetches` tells whether there
+    are any. A last vector that does not fit is moved back to overlap the one before, and the lanes already counted are
     replaced by what changes nothing.
     """
 
@@ -118,9 +120,11 @@ class ContiguousLoops(LoopNest):
         tile: DotTile,
         fill: ir.Value | None,
         prologue: Prologue | None = None,
+        prefetch: int = 0,
     ):
         super().__init__(reduction.maps, reduction.extents)
         self.r, self.plan, self.tile, self.fill, self.prologue = reduction, plan, tile, fill, prologue
+        self.prefetch, self.fetches = prefetch, False
         self.operands = list(reduction.op.operands)
         element = ir.ShapedType(self.operands[-1].type).element_type
         self.type = ir.VectorType.get([plan.lanes], element)
@@ -208,8 +212,12 @@ class ContiguousLoops(LoopNest):
             type_ = ir.VectorType.get([plan.lanes], ir.ShapedType(self.operands[operand].type).element_type)
             place = self.address(operand, moved)
             if self.prologue is not None and operand == self.prologue.operand:
+                if self.prefetch:
+                    self.fetches |= self.prologue.fetch(place, self.prefetch)
                 loaded[key] = self.prologue.load(place, plan.lanes)
             elif plan.inner in used:
+                if self.prefetch:
+                    self.fetches |= fetch_row(self.operands[operand], place, self.prefetch)
                 loaded[key] = vector.load(type_, self.operands[operand], place)
             else:
                 loaded[key] = vector.broadcast(type_, memref.load(self.operands[operand], place))

@@ -4,7 +4,7 @@
     reductions[0] in products, along, scalar        the kinds that its first reduction can be computed by
     reductions[0].products.unroll in 1 .. 32        where it is computed so
     reductions[0].products.depth in 0, 32 .. 512    blocks of its steps, where it has enough; and the order of register tiles
-    prefetch in 0, 4096 .. 65536                    how far ahead packed operands are fetched, where there are any
+    prefetch in 0, 4096 .. 65536                    how far ahead packed operands, and rows of the next rTask, are fetched
 
 What a reduction can be depends on the tile: its loops are read once for each of the extents that it has under the tiles
 of the points in question, and sizes are held against them for all points at once.
@@ -29,6 +29,7 @@ from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts, 
 from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
 from tilewright.compiler.families.cpu.panels import DISTANCES, Panels
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
+from tilewright.compiler.families.cpu.walked_rows import ALONG, walked_rows
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.reduction_blocks import ORDERS, depths, same_as_rows
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
@@ -53,7 +54,10 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
         for reduction in reductions:
             knobs += reduction.knobs(reduction.usual(constructed))
         fetching = [r.name for r in reductions if r.number in panels and r.fetches]
-        if fetching:
+        rows = [reductions[number] for number in walked_rows(function)]
+        walking = [r.name for r in rows if any(kind.name == ALONG for kind, _ in r.kinds)]
+        walking = walking if any(len(sizes) > 1 for sizes in tiles) else []
+        if fetching or walking:
             knobs.append(Knob(_PREFETCH, tuple(sorted({0, *DISTANCES, constructed.prefetch}))))
         if any(_streams(cuts, tile, target) for tile in ((), constructed.tile)):
             knobs.append(Knob(_STREAM, (0, 1)))
@@ -94,13 +98,14 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
             found[_PREFETCH] = schedule.prefetch
         elif schedule.prefetch:
             raise ScheduleError(
-                f"prefetch is {schedule.prefetch}, but no reduction multiplies by a packed operand; leave it out"
+                f"prefetch is {schedule.prefetch}, but no reduction multiplies by a packed operand or walks rows again; "
+                "leave it out"
             )
         return found
 
     constraints = [r.constraint() for r in reductions]
     if _PREFETCH in named:
-        constraints.append(_fetching(fetching))
+        constraints.append(_fetching(fetching, walking, whole))
     if _STREAM in named:
         constraints.append(_streaming(cuts, target, whole, [r.name for r in reductions]))
     return Space(tuple(knobs), tuple(constraints), write, read, constructed)
@@ -111,7 +116,9 @@ def order_knobs(space: Space) -> set[str]:
     kinds = {reduction.loops for reduction in space.default().reductions}
     if kinds <= {*ONE_ORDER, "attention"}:
         return {k.name for k in space.knobs if re.fullmatch(r"reductions\[\d+\](\.attention\.keys)?", k.name)}
-    return {knob.name for knob in space.knobs if knob.name not in (_STREAM, _PREFETCH)}
+    # Beside what is fetched, LLVM may round the products of loops along memory apart from their sums, or with them.
+    free = {_STREAM} if ALONG in kinds else {_STREAM, _PREFETCH}
+    return {knob.name for knob in space.knobs if knob.name not in free}
 
 
 def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
@@ -119,13 +126,21 @@ def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
     return sink is not None and Streamed.read(sink, target.vector_bits) is not None
 
 
-def _fetching(reductions: Sequence[str]) -> Constraint:
-    """Panels are fetched ahead where one of the reductions that have any is computed by loops that do so."""
-    rule = Rule(_PREFETCH, "nothing that is packed is multiplied by loops that fetch ahead")
+def _fetching(panels: Sequence[str], rows: Sequence[str], whole: Sequence[int]) -> Constraint:
+    """Panels, and rows of the next rTask, are fetched ahead where one of the reductions that have any is computed by loops
+    that do so."""
+    rule = Rule(_PREFETCH, "nothing that is packed, or walked again, is read by loops that fetch ahead")
 
     def broken(columns: Columns) -> np.ndarray:
-        can = np.any([np.isin(columns[name], FETCHING) for name in reductions], axis=0)
-        return np.where((columns[_PREFETCH] > 0) & ~can, 0, KEPT)
+        asked = columns[_PREFETCH] > 0
+        can = np.zeros(len(asked), dtype=bool)
+        for name in panels:
+            can |= np.isin(columns[name], FETCHING)
+        taken = [columns.get(_tile(loop), np.full(len(asked), e)) for loop, e in enumerate(whole)]
+        cut = np.any([size < extent for size, extent in zip(taken, whole)], axis=0)
+        for name in rows:
+            can |= (columns[name] == ALONG) & cut
+        return np.where(asked & ~can, 0, KEPT)
 
     return Constraint((rule,), broken)
 

@@ -87,7 +87,7 @@ class Epilogue:
         body = self.op.regions[0].blocks[0]
         values = values_at(self.op, at, self.loops[-1], lanes, {body.arguments[self.position]: value})
         (result,) = vectorize_body(body, values, lanes)
-        vector.store(result, self.op.operands[len(maps) - 1], _address(maps[-1], at))
+        vector.store(result, self.op.operands[len(maps) - 1], address_at(maps[-1], at))
 
 
 def reads_along(maps: Sequence[ir.AffineMap], types: Sequence[ir.Type], loop: int) -> bool:
@@ -120,7 +120,7 @@ def values_at(
             continue
         operand = op.operands[i]
         type_ = ir.VectorType.get([lanes], ir.ShapedType(operand.type).element_type)
-        where = _address(map_, at)
+        where = address_at(map_, at)
         if inner in map_dims(map_):
             values[body.arguments[i]] = vector.load(type_, operand, where)
         else:
@@ -139,7 +139,7 @@ def _next(producer: ir.Operation) -> ir.Operation | None:
     return None
 
 
-def _address(map_: ir.AffineMap, at: dict[int, ir.Value]) -> list[ir.Value]:
+def address_at(map_: ir.AffineMap, at: dict[int, ir.Value]) -> list[ir.Value]:
     """Where the operand of `map_` is for loops at `at`."""
     values = [at[d] for d in range(map_.n_dims)]
     return [

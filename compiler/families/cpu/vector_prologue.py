@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
 from tilewright.compiler.dialects.reduction_attribute import STREAM
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
-from tilewright.compiler.families.cpu.vector_epilogue import IN_BETWEEN, is_plain, reads_along, values_at
+from tilewright.compiler.families.cpu.vector_epilogue import (
+    IN_BETWEEN,
+    address_at,
+    is_plain,
+    reads_along,
+    values_at,
+)
 from tilewright.compiler.families.cpu.vector_memory import memory_of
+from tilewright.compiler.families.cpu.walked_rows import fetch_row
 from tilewright.compiler.ir import ir, vector
 from tilewright.compiler.rewriting.generics import input_count
 
@@ -61,6 +68,14 @@ class Prologue:
             return None
         along = reads_along(maps, [operand.type for operand in op.operands], own[-1])
         return cls(op, operand, own) if along else None
+
+    def fetch(self, place: list[ir.Value], distance: int) -> bool:
+        """Asks for what lies `distance` bytes behind the rows that `load` reads; False where rTasks take no rows of any."""
+        at = dict(zip(self.loops, place))
+        maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
+        along = [i for i, map_ in enumerate(maps[:-1]) if self.loops[-1] in map_dims(map_)]
+        fetched = [fetch_row(self.op.operands[i], address_at(maps[i], at), distance) for i in along]
+        return any(fetched)
 
     def load(self, place: list[ir.Value], lanes: int) -> ir.Value:
         """A vector along the last dimension of the result at `place`, computed and stored there."""

@@ -20,6 +20,7 @@ from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink
 from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.panels import fetched_panels
+from tilewright.compiler.families.cpu.walked_rows import ALONG, walked_rows
 from tilewright.compiler.ir import (
     affine,
     arith,
@@ -117,15 +118,18 @@ def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
 
 
 def _mark_prefetch(function: ir.Operation, schedule: Schedule) -> None:
-    panels = fetched_panels(function, schedule.reductions)
-    if not panels:
+    marked = {*fetched_panels(function, schedule.reductions)}
+    if any(schedule.tile):
+        marked |= {n for n in walked_rows(function) if schedule.reductions[n].loops == ALONG}
+    if not marked:
         raise ScheduleError(
             f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule: prefetch is "
-            f"{schedule.prefetch}, but no reduction multiplies by an operand that is packed, by {_LISTED}; leave prefetch out",
+            f"{schedule.prefetch}, but no reduction multiplies by an operand that is packed, by {_LISTED}, or walks rows, "
+            "of which rTasks take some, for the second time along memory; leave prefetch out",
             function.location,
         )
     for number, op in enumerate(reduction_attribute.reductions_of(function)):
-        if number in panels:
+        if number in marked:
             reduction_attribute.write_prefetch(op, schedule.prefetch)
 
 

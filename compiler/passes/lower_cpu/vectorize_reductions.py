@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.dialects import reduction_attribute
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.broadcast_loops import Broadcast, BroadcastLoops
 from tilewright.compiler.families.cpu.contiguous_loops import Contiguous, ContiguousLoops
 from tilewright.compiler.families.cpu.grouped_loops import Grouped, GroupedLoops
@@ -100,7 +101,14 @@ class VectorizeReductions(Pass):
 def _emit_along(reduction: Structure, plan: Contiguous, tile: DotTile) -> None:
     """Writes the loops in front of the reduction, in place of what computes its rows element by element."""
     prologue = Prologue.before(reduction, plan.inner)
-    ContiguousLoops(reduction, plan, tile, take_fill(reduction.op), prologue).emit()
+    prefetch = reduction_attribute.read_prefetch(reduction.op)
+    loops = ContiguousLoops(reduction, plan, tile, take_fill(reduction.op), prologue, prefetch)
+    loops.emit()
+    if prefetch and not loops.fetches:
+        raise ScheduleError(
+            f"illegal schedule: prefetch is {prefetch}, but rTasks take no rows of what this reduction walks; leave it out",
+            reduction.op.location,
+        )
     if prologue is not None:
         prologue.op.erase()
 

@@ -60,7 +60,7 @@ UNITS = {
     "line_use": "bytes used of those of its cache lines",
     "packed": "0 or 1",
     "strided": "0 or 1",
-    "prefetch": "bytes ahead of their use at which packed operands are fetched",
+    "prefetch": "bytes ahead of their use at which packed operands, or rows that are walked again, are fetched",
     "streamed": "bytes stored past the caches",
 }
 """What columns count, by their names up to the first dot: `traffic.L2.in0` is that of one level and one operand."""

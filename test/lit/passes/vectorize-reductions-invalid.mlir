@@ -99,3 +99,16 @@ func.func @no_groups(%a: memref<4x8xf32>, %b: memref<8x16xf32>, %c: memref<4x16x
   }
   return
 }
+
+// -----
+
+func.func @the_same_row_each_time(%x: memref<1x64xf32>, %s: memref<1xf32>) {
+  // expected-error @below {{illegal schedule: prefetch is 4096, but rTasks take no rows of what this reduction walks; leave it out}}
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x : memref<1x64xf32>) outs(%s : memref<1xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}, tilewright.prefetch = 4096} {
+  ^bb0(%a: f32, %o: f32):
+    %t = arith.addf %o, %a : f32
+    linalg.yield %t : f32
+  }
+  return
+}

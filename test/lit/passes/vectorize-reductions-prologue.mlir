@@ -111,3 +111,32 @@ func.func @both(%x: memref<4x64xf32>, %d: memref<4x64xf32>, %e: memref<4x64xf32>
   }
   return
 }
+
+// Rows that were walked before: the lines that the schedule says, further on in the argument, are asked for meanwhile. What
+// all rows share, and what lies in memory of the rTask's own, is not.
+// CHECK-LABEL: func.func @fetched_ahead
+// CHECK-SAME: %[[X:.+]]: memref<8x64xf32>, %[[G:.+]]: memref<64xf32>
+// CHECK: %[[ROW:.+]] = memref.subview %[[X]]
+// CHECK: %[[NEXT:.+]] = arith.addi %{{.+}}, %c64
+// CHECK: memref.prefetch %[[ROW]][%{{.+}}, %[[NEXT]]], read, locality<2>, data
+// CHECK-NOT: memref.prefetch %[[G]]
+// CHECK: vector.load %[[ROW]]
+// CHECK-NOT: memref.prefetch %alloc
+func.func @fetched_ahead(%x: memref<8x64xf32>, %g: memref<64xf32>, %s: memref<1xf32>, %at: index) {
+  %row = memref.subview %x[%at, 0] [1, 64] [1, 1] : memref<8x64xf32> to memref<1x64xf32, strided<[64, 1], offset: ?>>
+  %e = memref.alloc() : memref<1x64xf32>
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%row, %g : memref<1x64xf32, strided<[64, 1], offset: ?>>, memref<64xf32>) outs(%e : memref<1x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    linalg.yield %p : f32
+  }
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%e : memref<1x64xf32>) outs(%s : memref<1xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}, tilewright.prefetch = 256} {
+  ^bb0(%a: f32, %o: f32):
+    %t = arith.addf %o, %a : f32
+    linalg.yield %t : f32
+  }
+  memref.dealloc %e : memref<1x64xf32>
+  return
+}

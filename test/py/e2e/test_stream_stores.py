@@ -122,6 +122,6 @@ def test_what_exceeds_the_last_cache_is_streamed_and_offered_both_ways(target):
         (dispatch,) = (f for f in functions(imported.module) if "tilewright.operator" in f.attributes)
         with imported.module.context, ir.Location.unknown(imported.module.context):
             found = ConstructSchedules.for_target(machine).candidates_or_none(dispatch)
-        first, second, *_ = (candidate.schedule for candidate in found)
-        assert first.stream is streams and second == replace(first, stream=not streams)
+        first, *others = (candidate.schedule for candidate in found)
+        assert first.stream is streams and replace(first, stream=not streams) in others[:2]
         assert schedule_attribute.read(dispatch) == first

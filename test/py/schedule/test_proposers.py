@@ -10,9 +10,11 @@ from space_cases import CASES, Dispatch, dispatch_of
 
 from tilewright.compiler.analysis.workload_of import NoWorkload
 from tilewright.compiler.families.cpu.proposals import read_dispatch
+from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
@@ -91,6 +93,45 @@ def test_register_tiles_are_those_of_the_fewest_cycles_among_all_that_fit() -> N
             every = every[(every[:, 1] % lanes == 0) | (every[:, 1] == held.layer.extents[1])]
         every = every[held.layer.taken(every) <= subject.target.registers_per_thread]
         assert held.layer.cycles(np.asarray([first]))[0] <= 1.02 * held.layer.cycles(every).min(), name
+
+
+GRADIENT = """
+#image = affine_map<(c, h, w, f, n, y, x) -> (n, h + y * 2, w + x * 2, c)>
+#result = affine_map<(c, h, w, f, n, y, x) -> (n, y, x, f)>
+#packed = affine_map<(c, h, w, f, n, y, x) -> (f floordiv 64, n, y, x, f mod 64)>
+#filter = affine_map<(c, h, w, f, n, y, x) -> (c, h, w, f)>
+func.func private @gradient(%a: tensor<16x34x34x64xf32>, %b: TYPE) -> tensor<64x4x4x128xf32> {
+  %zero = arith.constant 0.0 : f32
+  %empty = tensor.empty() : tensor<64x4x4x128xf32>
+  %start = linalg.fill ins(%zero : f32) outs(%empty : tensor<64x4x4x128xf32>) -> tensor<64x4x4x128xf32>
+  %found = linalg.generic {indexing_maps = [#image, MAP, #filter],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%a, %b : tensor<16x34x34x64xf32>, TYPE) outs(%start : tensor<64x4x4x128xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %p = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  } -> tensor<64x4x4x128xf32>
+  return %found : tensor<64x4x4x128xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("map_", "type_", "taller"),
+    (("#result", "tensor<16x16x16x128xf32>", True), ("#packed", "tensor<2x16x16x16x64xf32>", False)),
+)
+def test_registers_hold_more_rows_where_rows_come_from_caches(map_: str, type_: str, taller: bool) -> None:
+    """Every tile goes through 2 MiB, which come fast enough where they are packed in panels."""
+    module = parse(GRADIENT.replace("MAP", map_).replace("TYPE", type_))
+    with module.context, ir.Location.unknown():
+        (function,) = functions(module)
+        subject = read_dispatch(function, resolve("x86-64-v4"))
+        assert subject.registers is not None
+        fewest, *_ = register_tiles(subject, subject.registers, ConstructOptions())
+        chosen = propose(subject, "roller", 1)[0].schedule.reductions[subject.registers.number].sizes
+    assert (chosen[0] > fewest[0]) == (chosen[1] < fewest[1]) == taller
+    assert taller or chosen == fewest
 
 
 def test_rows_are_cut_unless_windows_slide_along_them() -> None:
