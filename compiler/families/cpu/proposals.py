@@ -21,6 +21,7 @@ from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
 from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, CutSpace, streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
+from tilewright.compiler.tuning.proposers.reduction_depths import with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 START_US = 2.0
@@ -49,7 +50,24 @@ def cpu_proposals(
                 distinct.setdefault(key, replace(candidate, proposer=name))
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, list(distinct.values()), target, asked))
-    return [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
+    found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
+    return list(_blocked(subject, found))[:count]
+
+
+def _blocked(subject: CpuDispatch, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """The candidates with blocks of their reductions' steps where these are predicted to be faster, and the first one without.
+
+    Proposers that construct nothing say what blocks there are themselves.
+    """
+    for number, candidate in enumerate(candidates):
+        if candidate.proposer not in IN_TURN:
+            yield candidate
+            continue
+        plain = replace(candidate, schedule=subject.complete(candidate.schedule))
+        chosen = with_depths(subject, plain)
+        yield candidate if chosen is plain else chosen
+        if number == 0 and chosen is not plain:
+            yield candidate
 
 
 def _unfetched(

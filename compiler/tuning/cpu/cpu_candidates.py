@@ -194,13 +194,15 @@ def register_tiles(
     return found
 
 
-def cache_levels(model: CpuModel, chosen: Ranked) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def cache_levels(model: CpuModel, chosen: Ranked, depth: int = 0) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """(level, tile over the workload's axes): the largest part of an rTask's loop nest that half of each level holds.
+
+    `depth` are the steps of the blocks that its reduction is summed in, 0 for all at once.
 
     Half, as streams take the rest (Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016,
     §4); of a level that cores share, one core's part.
     """
-    nest = model.nest(np.asarray([chosen.tile], dtype=np.int64), [chosen.register])[:, 0]
+    nest = model.nest(np.asarray([chosen.tile], dtype=np.int64), [chosen.register], depth)[:, 0]
     nbytes = model.geometry.nbytes(nest).sum(axis=1)
     levels = [("registers", tuple(nest[0].tolist()))]
     for level in reversed(model.target.memory[1:-1]):

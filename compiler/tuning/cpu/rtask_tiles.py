@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 
+from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, register_pieces
 from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
@@ -355,10 +356,11 @@ class CpuModel:
         each = np.asarray([level.bandwidth_of(n, self.cores) / n for n in range(1, self.cores + 1)])
         return each[np.minimum(tasks, self.cores) - 1]
 
-    def nest(self, tiles: np.ndarray, registers: Sequence[RegisterTile | None]) -> np.ndarray:
+    def nest(self, tiles: np.ndarray, registers: Sequence[RegisterTile | None], depth: int = 0) -> np.ndarray:
         """Ever larger parts of the generated loops [depth, n, axes]: the register tile first, the whole rTask last.
 
-        From inside out these are the reductions, the loop that is unrolled, that of the vectors, and the sink's others.
+        From inside out these are the reductions, the loop that is unrolled, that of the vectors, and the sink's others; and
+        the reductions again where all others run inside of blocks of `depth` steps.
         """
         workload, space = self.workload, self.space
         task = np.tile(np.asarray(workload.extents, dtype=np.int64), (len(tiles), 1))
@@ -377,6 +379,14 @@ class CpuModel:
             tile[:, last] = np.minimum(self.lanes, task[:, last])
         order += [axis for axis in reversed(workload.parallel) if axis not in order]
         parts = [tile.copy()]
+        cut = split([workload.axes[axis].extent for axis in workload.reduction], depth) if depth else None
+        if cut is not None:
+            position, size = cut
+            for axis in order[: len(workload.reduction)]:
+                place = workload.reduction.index(axis)
+                tile[:, axis] = 1 if place < position else size if place == position else task[:, axis]
+                parts.append(tile.copy())
+            order = [*order[len(workload.reduction) :], *order[: len(workload.reduction)]]
         for axis in order:
             tile[:, axis] = task[:, axis]
             parts.append(tile.copy())

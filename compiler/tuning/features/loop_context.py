@@ -153,14 +153,16 @@ def _loops(statement: Statement, nest: Nest | None, task: np.ndarray, sizes: np.
         for column in reversed(range(sizes.shape[1])):
             yield _Loop(-1, "in registers", sizes[:, column], tile.copy())
     rest = [axis for axis in range(task.shape[1]) if axis not in order and (inner[:, axis] > 1).any()]
-    for axis in (*order, *rest):
+    for axis in dict.fromkeys((*order, *rest)):
         if (inner[:, axis] > 1).any():
             tile[:, axis] = inner[:, axis]
             yield _Loop(axis, "in registers", inner[:, axis], tile.copy())
-    for axis in order:
-        tile[:, axis] = task[:, axis]
+    reached = ((axis, task[:, axis]) for axis in order) if nest is None else nest.reached(task)
+    for axis, extent in reached:
+        length = np.ceil(extent / np.maximum(tile[:, axis], inner[:, axis]))
+        tile[:, axis] = extent
         place = "of a reduction" if axis in statement.reduction else "of the result"
-        yield _Loop(axis, place, np.ceil(task[:, axis] / inner[:, axis]), tile.copy())
+        yield _Loop(axis, place, length, tile.copy())
 
 
 def _context(

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.nouns.reduction_blocks import ORDERS, depth_rule, split
 from tilewright.compiler.nouns.schedule import LOOPS, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
@@ -164,8 +165,13 @@ class _Cuts:
         reducing = [number for number, s in enumerate(statements) if s.reduces]
         self.kinds: dict[int, np.ndarray] = {}
         self.sizes: dict[int, np.ndarray] = {}
+        self.depths: dict[int, np.ndarray] = {}
+        self.orders: dict[int, np.ndarray] = {}
         for place, number in enumerate(reducing):
             self.kinds[number], self.sizes[number] = _said(workload, schedules, place, len(reducing))
+            said = [schedule.reductions[place] for schedule in schedules]
+            self.depths[number] = np.asarray([reduction.depth for reduction in said], dtype=np.int64)
+            self.orders[number] = np.asarray([reduction.order for reduction in said])
         self.caches = caches(target)
         self.streams = np.asarray([schedule.stream for schedule in schedules], dtype=bool)
         self.seen: set[str] = set()
@@ -230,7 +236,7 @@ class _Cuts:
         part.kind = self.kinds.get(number, np.full(count, "element"))
         part.sizes = self.sizes.get(number, np.zeros((count, 0), dtype=np.int64))
         for rows, kind, extents in self._alike(number):
-            cut = Cut(s, self.task[rows], part.sizes[rows], self.target)
+            cut = self._cut(number, rows, part.sizes)
             nest = None
             if kind == "attention":
                 found = attention_part.part(cut, self.caches)
@@ -258,8 +264,31 @@ class _Cuts:
             part.counts["loads"] *= np.where(self.met[number], (len(s.reads) - 1) / len(s.reads), 1.0)
         return part
 
+    def _cut(self, number: int, rows: np.ndarray, sizes: np.ndarray) -> Cut:
+        """A statement under schedules that are alike."""
+        cut = Cut(self.statements[number], self.task[rows], sizes[rows], self.target)
+        if number not in self.depths:
+            return cut
+        depths, order = self.depths[number][rows], str(self.orders[number][rows[0]])
+        return replace(cut, blocks=self._blocks(cut, depths) if depths.any() else None, order=order)
+
+    def _blocks(self, cut: Cut, depths: np.ndarray) -> np.ndarray:
+        """What blocks of so many steps of the reduction have of every axis: [n, axes]."""
+        found, reduction = cut.extents.copy(), list(cut.statement.reduction)
+        said = np.concatenate([depths[:, None], cut.extents[:, reduction]], axis=1)
+        distinct, inverse = np.unique(said, axis=0, return_inverse=True)
+        for number, (depth, *extents) in enumerate(distinct.tolist()):
+            if (rule := depth_rule(extents, depth)) is not None:
+                raise ScheduleError(f"features of `{self.workload.op}`: {rule}")
+            position, size = split(extents, depth) or (0, extents[0])
+            members = inverse.reshape(-1) == number
+            found[np.ix_(members, reduction[:position])] = 1
+            found[members, reduction[position]] = size
+        return found
+
     def _alike(self, number: int) -> list[tuple[np.ndarray, str, tuple[int, ...]]]:
-        """The schedules by the kind of a statement's loops and the roles of its axes: rows, the kind, extents of one row."""
+        """The schedules by the kind of a statement's loops, their order and the roles of its axes: rows, the kind, extents of
+        one row."""
         s = self.statements[number]
         kinds = self.kinds.get(number, np.full(len(self.task), "element"))
         # Roles of vectors along the result tell loops of eight steps and more not apart.
@@ -267,16 +296,19 @@ class _Cuts:
         if not s.reduction:
             own = np.ones_like(own)
         codes = np.unique(kinds, return_inverse=True)[1].reshape(-1, 1)
+        blocked = self.depths.get(number, np.zeros(len(kinds), dtype=np.int64)) > 0
+        orders = self.orders.get(number, np.full(len(kinds), ORDERS[0]))
+        ranks = np.stack([np.unique(orders, return_inverse=True)[1].reshape(-1), blocked], axis=1)
         _, first, inverse = np.unique(
-            np.concatenate([codes, own], axis=1), axis=0, return_index=True, return_inverse=True
+            np.concatenate([codes, ranks, own], axis=1), axis=0, return_index=True, return_inverse=True
         )
-        merged: dict[tuple[str, object], list[int]] = {}
+        merged: dict[tuple[str, object, str, bool], list[int]] = {}
         for group, row in enumerate(first):
             kind = str(kinds[row])
             roles = self._roles(number, kind, tuple(self.task[row].tolist()))
-            merged.setdefault((kind, roles), []).append(group)
+            merged.setdefault((kind, roles, str(orders[row]), bool(blocked[row])), []).append(group)
         found = []
-        for (kind, _), groups in merged.items():
+        for (kind, *_), groups in merged.items():
             rows = np.flatnonzero(np.isin(inverse.reshape(-1), groups))
             found.append((rows, kind, tuple(self.task[rows[0]].tolist())))
         return found
@@ -321,6 +353,8 @@ class _Cuts:
         none = np.zeros(len(rows), dtype=bool)
         given = self.fused.get(number, self.met.get(number, np.zeros(len(self.task), dtype=bool)))[rows]
         taken = self.fused[number + 1][rows] if number + 1 in self.fused else none
+        # Between blocks sums wait in memory, whoever takes the last ones out of registers.
+        taken = taken & (cut.blocks is None)
         before = self.statements[number - 1].result.name
         for level in self.caches:
             loaded = reloaded(nest, parts, touched, level, share_of(level, self.target), s.reduction)

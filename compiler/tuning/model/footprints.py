@@ -147,8 +147,8 @@ def nested_tiles(nest: Nest, task: np.ndarray) -> np.ndarray:
     """Ever larger parts of a nest, the register tile first, the whole rTask last: [depth, n, axes]."""
     tile = np.minimum(nest.inner, task)
     parts = [tile.copy()]
-    for axis in nest.order:
-        tile[:, axis] = task[:, axis]
+    for axis, extent in nest.reached(task):
+        tile[:, axis] = extent
         parts.append(tile.copy())
     return np.stack(parts)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.compiler.nouns.reduction_blocks import ORDERS
 from tilewright.compiler.nouns.register_tiles import register_count
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
@@ -31,6 +32,7 @@ from tilewright.compiler.tuning.model.statements import Statement, axes_of
 class Nest:
     """Of n schedules: `inner` [n, axes] is the tile in registers, `order` the loops around it, inner first.
 
+    An axis that `order` has twice is cut in blocks: to `blocks` [n, axes] by its first loop, and whole by its second.
     `arithmetic`, `stalled`, `loads`, `stores`, `spilled` and `shuffles` count instructions [n]: `stalled` are multiply-adds
     that could have been started while sums were waited for, `spilled` loads and as many stores of sums that no register
     is left for. `starts` counts innermost loops begun, `registers` what a tile takes, `useful` the lanes that are needed
@@ -48,6 +50,15 @@ class Nest:
     starts: np.ndarray
     registers: np.ndarray
     useful: np.ndarray
+    blocks: np.ndarray | None = None
+
+    def reached(self, task: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Each loop's axis, inner first, and what its steps together have of that of a task [n, axes]: [n]."""
+        met: set[int] = set()
+        for axis in self.order:
+            first = axis not in met and self.blocks is not None
+            met.add(axis)
+            yield axis, (self.blocks if first and self.blocks is not None else task)[:, axis]
 
     @classmethod
     def empty(cls, axes: int, count: int, order: Sequence[int]) -> Nest:
@@ -64,12 +75,18 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Cut:
-    """One statement under many schedules: `extents` [n, axes] of one rTask, and the sizes of its loops [n, sizes]."""
+    """One statement under many schedules: `extents` [n, axes] of one rTask, and the sizes of its loops [n, sizes].
+
+    `blocks` [n, axes] are what blocks of its reduction's steps have of every axis, None where all are summed at once;
+    register tiles of all of them are in one `order`.
+    """
 
     statement: Statement
     extents: np.ndarray
     sizes: np.ndarray
     target: Target
+    blocks: np.ndarray | None = None
+    order: str = ORDERS[0]
 
     def __len__(self) -> int:
         return len(self.extents)
@@ -100,9 +117,13 @@ def products(cut: Cut, roles: Products) -> Nest:
     unroll, vector = (
         np.minimum(cut.sizes[:, i], cut.extent(a)) for i, a in enumerate((roles.unroll, roles.vector))
     )
-    steps = cut.product(s.reduction)
+    again = np.ones(count)
+    if cut.blocks is not None:
+        nest.blocks, nest.order = cut.blocks, (*nest.order, *reversed(s.reduction))
+        again = (-(-cut.extents // cut.blocks)).astype(float).prod(axis=1)
+    steps = cut.product(s.reduction) / again
     others = [a for a in s.parallel if a not in (roles.unroll, roles.vector)]
-    outer, each = cut.product(others), instructions(s, roles.vector)
+    outer, each = cut.product(others) * again, instructions(s, roles.vector)
     for rows, many in _segments(cut.extent(roles.unroll), unroll):
         for width, wide in _segments(cut.extent(roles.vector), vector):
             vectors = register_count(width, cut.lanes)
@@ -113,15 +134,24 @@ def products(cut: Cut, roles: Products) -> Nest:
                 streams = streams + along * (rows if roles.unroll in o.axes else 1)
             held = sums + np.where(rows < vectors, rows, vectors) + 1
             _add_tiles(nest, tiles, steps, sums * each, sums, streams, held, cut.target)
+            # Sums of all blocks but the first come from memory.
+            nest.loads = nest.loads + tiles * sums * (1 - 1 / again)
     nest.useful = cut.product(s.loops) * each / cut.lanes
     return nest
 
 
 def _tile_nest(cut: Cut, unroll: int | None, vector: int) -> Nest:
-    """Around a register tile: the reductions, the unrolled loop, that of vectors, and the others."""
+    """Around a register tile: the reductions, the unrolled loop, that of vectors, and the others, or in another order."""
     s = cut.statement
     order = list(reversed(s.reduction))
-    order += [axis for axis in (unroll, vector) if axis is not None]
+    if cut.order == "columns":
+        order += [axis for axis in (vector, unroll) if axis is not None]
+    else:
+        order += [unroll] if unroll is not None else []
+        if cut.order == "panels":
+            panel = frozenset(a for o in s.reads if vector in o.axes for a in o.axes)
+            order += [axis for axis in reversed(s.parallel) if axis not in (*order, vector, *panel)]
+        order.append(vector)
     order += [axis for axis in reversed(s.parallel) if axis not in order]
     nest = Nest.empty(cut.extents.shape[1], len(cut), order)
     for column, axis in enumerate((unroll, vector)):

@@ -21,7 +21,7 @@ func.func @main(%x: tensor<512x512xf32>, %w: tensor<8x512x64xf32>) -> tensor<512
 // RANDOM-SAME: tilewright.proposer = "random"
 // ROLLER-SAME: tilewright.proposer = "roller"
 // GENETIC-SAME: tilewright.proposer = "genetic"
-// CHECK-SAME: tilewright.schedule = {{{.*}}reductions = [{products = [{{[0-9]+, [0-9]+}}]}]
+// CHECK-SAME: tilewright.schedule = {{{.*}}reductions = [{{{.*}}products = [{{[0-9]+, [0-9]+}}]}]
 // CHECK-NOT: tilewright.predicted
 // Of eight that are drawn none is faster than what was constructed: it stays, with all that was said of it.
 // KEPT-LABEL: func.func private @matmul

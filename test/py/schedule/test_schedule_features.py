@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from space_cases import CASES, dispatch_of, spread
+from space_cases import CASES, Dispatch, dispatch_of, spread, waves
+from torch.nn import functional as F
 
 from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.codegen.lower_cpu import lower
@@ -16,6 +17,7 @@ from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.kinds import KINDS
 from tilewright.compiler.nouns.schedule import GpuTile, Reduction, Schedule
 from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.model.cpu_features import cpu_features
 from tilewright.compiler.tuning.model.micro_performance import predict
 from tilewright.compiler.tuning.model.roles import Along, Groups, Products, Windows, column_operand
@@ -124,3 +126,40 @@ def test_workloads_without_reductions_take_empty_schedules() -> None:
     dispatch, workload = read("element-wise")
     found = cpu_features(workload, [Schedule()], dispatch.target)
     assert found["tasks"].tolist() == [1.0] and found["computed"].tolist() == [1.0]
+
+
+def test_blocks_and_orders_change_what_caches_load() -> None:
+    """A panel that L2 does not keep is loaded for every row of register tiles, unless it is summed in blocks."""
+    target = resolve("x86-64-v4")
+    dispatch = Dispatch.of(F.linear, "x86-64-v4", (waves(96, 4096), waves(128, 4096)), 1)
+    with dispatch.function.context, dispatch.function.location:
+        workload = workload_of(dispatch.function)
+    own = target.level("L2").capacity_bytes
+    whole = Schedule(reductions=(Reduction("products", (4, 64)),))
+    assert own / 2 < 4096 * (64 + 4) * 4
+    entries = [
+        Reduction("products", (4, 64), depth, order)
+        for depth in (0, 256, 32)
+        for order in ("rows", "columns")
+    ]
+    found = cpu_features(workload, [replace(whole, reductions=(entry,)) for entry in entries], target)
+    panel, rows, (weight, data) = 4096 * 64 * 4, 96 * 4096 * 4, ("traffic.L2.in1", "traffic.L2.in0")
+    # All rows pass one panel, then the next: 24 register tiles load it, or one does.
+    assert found[weight][0] >= 2 * 24 * panel and found[weight][2] < 3 * panel
+    assert found[data][2] < 3 * rows
+    assert found["starts"].tolist() == [48.0, 48.0, 768.0, 768.0, 6144.0, 6144.0]
+    # Between blocks sums are loaded and stored.
+    sums = 96 * 128 / 16
+    np.testing.assert_allclose(found["loads"][2] - found["loads"][0], 15 * sums)
+    np.testing.assert_allclose(found["stores"][[0, 2, 4]], [sums, 16 * sums, 128 * sums])
+    # What columns pass is rows: a block of these stays, and of the panels each row of register tiles loads all.
+    assert found["traffic.L1.in0"][5] < found["traffic.L1.in0"][4]
+    assert found["traffic.L1.in1"][5] > found["traffic.L1.in1"][4]
+    assert len({tuple(row) for row in found.matrix().tolist()}) == len(entries)
+
+
+def test_features_refuse_blocks_that_are_no_whole_steps() -> None:
+    dispatch, workload = read("convolution")
+    schedule = Schedule(reductions=(Reduction("products", (1, 16), 7),))
+    with pytest.raises(ScheduleError, match="depth is 7, no whole steps of its reduction's loops"):
+        cpu_features(workload, [schedule], dispatch.target)

@@ -1,0 +1,66 @@
+"""Constructed blocks of a reduction: as deep as a core's own cache keeps, from target data, and none where it keeps all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from space_cases import Dispatch, waves
+from torch.nn import functional as F
+
+from tilewright.compiler.families.cpu.proposals import cpu_proposals
+from tilewright.compiler.nouns.reduction_blocks import depth_rule
+from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.targets.target import Target, resolve
+from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.roller.options import ConstructOptions
+
+TARGETS = ("x86-64-v3", "x86-64-v4", "sapphire-rapids")
+
+
+def proposed(dispatch: Dispatch, target: Target) -> list[Candidate]:
+    with dispatch.function.context, dispatch.function.location:
+        return cpu_proposals(dispatch.function, target, 4, ConstructOptions(top_k=4, candidates=40))
+
+
+def with_own_cache(target: Target, capacity_bytes: int) -> Target:
+    """The target with another size of the last cache that each core has for itself."""
+    levels = list(target.memory)
+    own = next(number for number, level in enumerate(levels) if number and level.shared_by == 1)
+    levels[own] = replace(levels[own], capacity_bytes=capacity_bytes)
+    return replace(target, memory=tuple(levels))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_long_reductions_are_summed_in_what_the_cache_keeps(name: str) -> None:
+    target = with_own_cache(resolve(name), 1 << 20)
+    dispatch = Dispatch.of(F.linear, name, (waves(96, 16384), waves(256, 16384)), 1)
+    first, second, *_ = proposed(dispatch, target)
+    (said,) = first.schedule.reductions
+    step_bytes = 4 * sum(said.sizes)
+    assert said.depth and depth_rule([16384], said.depth) is None
+    assert (1 << 18) < step_bytes * said.depth <= (1 << 19) < step_bytes * 16384
+    assert dispatch.space.legal(dispatch.space.point(first.schedule)[None])[0] == KEPT
+    # Without blocks it stands next, so that O1 measures both.
+    plain = replace(first.schedule, reductions=(replace(said, depth=0),), levels=second.schedule.levels)
+    assert second.schedule == plain and first.schedule.levels != second.schedule.levels
+    assert first.us < second.us
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_the_cache_keeps_is_summed_at_once(name: str) -> None:
+    target = resolve(name)
+    dispatch = Dispatch.of(F.linear, name, (waves(96, 16384), waves(256, 16384)), 1)
+    short = Dispatch.of(F.linear, name, (waves(96, 512), waves(256, 512)), 1)
+    large = proposed(dispatch, with_own_cache(target, 1 << 26))
+    for candidate in (*large, *proposed(short, target)):
+        assert all(not reduction.depth for reduction in candidate.schedule.reductions)
+
+
+def test_one_row_of_register_tiles_has_no_use_for_blocks() -> None:
+    """It loads its panel once, whatever the cache keeps."""
+    target = with_own_cache(resolve("x86-64-v4"), 1 << 20)
+    dispatch = Dispatch.of(F.linear, "x86-64-v4", (waves(2, 16384), waves(256, 16384)), 1)
+    for candidate in proposed(dispatch, target):
+        (said,) = candidate.schedule.reductions
+        assert said.sizes[0] < 2 or not said.depth
