@@ -154,8 +154,18 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     tasks = lowered.attributes["tilewright.tasks"].value
     scratch = lowered.attributes["tilewright.scratch_bytes"].value
     asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
-    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts))
+    reduced = "never" if ONCE in function.attributes else _REDUCED.get(_operator(function), "")
+    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts), reduced)
     return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
+
+
+_REDUCED = {"attention": "always", "matmul": "always"}
+"""Loops of products gain by strength reduction, if little, and it takes little time there; see `machine_code.REDUCED`."""
+
+
+def _operator(function: ir.Operation) -> str:
+    found = function.attributes
+    return ir.StringAttr(found["tilewright.operator"]).value if "tilewright.operator" in found else ""
 
 
 def _named(view, name: str) -> bool:
