@@ -147,7 +147,7 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     outputs = len(clone.attributes["function_type"].value.results)
     schedule = schedule_attribute.read(clone) or Schedule()
     schedule_attribute.write(clone, complete(clone, schedule, target))
-    run_pipeline(module.operation, pipeline(target), on_pass)
+    run_pipeline(module.operation, pipeline(target), on_pass, late=True)
     lowered = next(
         v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
     )
