@@ -16,7 +16,9 @@ from importlib import import_module
 from types import ModuleType
 
 from torch_mlir import ir, passmanager
-from torch_mlir.dialects import torch as _torch_dialect  # registers torch-mlir's dialects and passes
+
+# Registers torch-mlir's dialects and passes; `torch_mlir.dialects.torch` would bring in builders too, for 0.1 s.
+from torch_mlir._mlir_libs import _torchMlir as _torch_dialect
 
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.nouns import primitive_table

@@ -190,7 +190,7 @@ def run_phases(
     """Runs the phases from `first` to `last` on the module in place; raises TilewrightError for unknown names."""
     for phase in _between(first, last):
         start = time.perf_counter()
-        run_pipeline(module.operation, phase.pipeline(target))
+        run_pipeline(module.operation, phase.pipeline(target), late=True)
         seconds = time.perf_counter() - start
         if report:
             report.add(phase.name, seconds)

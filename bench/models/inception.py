@@ -17,7 +17,7 @@ class Conv(nn.Sequential):
 
     def __init__(self, inputs: int, outputs: int, kernel: Kernel = 1, stride: int = 1, same: bool = True):
         sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
-        padding = tuple(size // 2 for size in sizes) if same else 0
+        padding = (sizes[0] // 2, sizes[1] // 2) if same else 0
         super().__init__(
             nn.Conv2d(inputs, outputs, sizes, stride, padding, bias=False),
             nn.BatchNorm2d(outputs, eps=1e-3),

@@ -44,6 +44,8 @@ class Residual(nn.Module):
 class RelativeAttention(nn.Module):
     """Self-attention over `[B, windows, T, C]`, T = side^2, with a bias by head and relative place (§3.1)."""
 
+    places: torch.Tensor
+
     def __init__(self, width: int, side: int):
         super().__init__()
         self.heads = width // _HEAD

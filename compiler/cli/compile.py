@@ -12,9 +12,11 @@ from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model, read_inputs
 from tilewright.compiler.cli.output_path import OutputPath
+from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
 from tilewright.compiler.terminal import console as new_console
+from tilewright.compiler.workers.pool import prepare
 
 if TYPE_CHECKING:
     from tilewright.runtime.model import CompiledModel
@@ -55,6 +57,7 @@ def phase_names() -> list[str]:
     help="What `tilewright tune` found: the same schedules, for its target.",
 )
 @click.option("--timing", is_flag=True, help="Print the seconds that every phase took.")
+@rarely_collected()
 def command(
     model: str,
     output: Path | None,
@@ -83,6 +86,7 @@ def command(
         return
     from tilewright.compiler import driver
 
+    prepare()
     loaded = load_model(model)
     examples = example_inputs(loaded, inputs)
     with console.status(f"importing {loaded.name}"):

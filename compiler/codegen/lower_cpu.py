@@ -147,7 +147,7 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     outputs = len(clone.attributes["function_type"].value.results)
     schedule = schedule_attribute.read(clone) or Schedule()
     schedule_attribute.write(clone, complete(clone, schedule, target))
-    run_pipeline(module.operation, pipeline(target), on_pass)
+    run_pipeline(module.operation, pipeline(target), on_pass, late=True)
     lowered = next(
         v.operation for v in module.body.operations if v.operation.name == "llvm.func" and _named(v, name)
     )
@@ -155,8 +155,18 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     scratch = lowered.attributes["tilewright.scratch_bytes"].value
     asserts = tuple(ir.StringAttr(a).value for a in lowered.attributes["tilewright.asserts"])
     fences = FENCE in lowered.attributes
-    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts), fences)
+    reduced = "never" if ONCE in function.attributes else _REDUCED.get(_operator(function), "")
+    text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts), fences, reduced)
     return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
+
+
+_REDUCED = {"attention": "always", "matmul": "always"}
+"""Loops of products gain by strength reduction, if little, and it takes little time there; see `machine_code.REDUCED`."""
+
+
+def _operator(function: ir.Operation) -> str:
+    found = function.attributes
+    return ir.StringAttr(found["tilewright.operator"]).value if "tilewright.operator" in found else ""
 
 
 def _named(view, name: str) -> bool:

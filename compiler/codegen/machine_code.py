@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,6 +16,17 @@ from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, llvm
 
 SYMBOL = "tw_kernel"
+
+MANY_ADDRESSES = 150
+"""Code of so many `getelementptr` is emitted without LLVM's loop strength reduction, unless `REDUCED` says otherwise.
+
+The pass weighs the addresses of a loop against each other, which takes up to 40 times as long as all the rest of the
+emission where rows are unrolled; code of so many accesses runs no slower without it, that of fewer may.
+Source: `python -m tilewright.bench.strength_reduction`, recorded in bench/results/strength_reduction.json.
+"""
+REDUCED = "tilewright-strength-reduction"
+"""An attribute of functions in LLVM IR: "always" or "never", however many addresses they have."""
+_emitting = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -35,15 +49,18 @@ def _machine(code: CpuCode) -> llvm_binding.TargetMachine:
     )
 
 
-def llvm_ir(module: ir.Module, name: str, buffers: int, code: CpuCode, reports: bool, fences: bool) -> str:
+def llvm_ir(
+    module: ir.Module, name: str, buffers: int, code: CpuCode, reports: bool, fences: bool, reduced: str = ""
+) -> str:
     """The module's LLVM IR with the kernel entry added: `int32 tw_kernel(buffers, first, end, scratch)`.
 
     The entry loops over its range of rTasks around the body of function `name`, which LLVM inlines with
     what it knows about aliasing. `reports` tells whether the body can fail a run-time check, `fences` whether its
-    stores have to be ordered before what the caller stores next.
+    stores have to be ordered before what the caller stores next, `reduced` is for `REDUCED`.
     """
     text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
     attributes = f'"target-cpu"="{code.cpu}" "target-features"="{code.features}" "prefer-vector-width"="{code.vector_bits}" "no-trapping-math"="true"'
+    attributes += f' "{REDUCED}"="{reduced}"' if reduced else ""
     text = re.sub(
         rf"define void @{re.escape(name)}\((.*)\) ",
         rf"define internal void @{name}(\1) alwaysinline #999 ",
@@ -101,13 +118,30 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = Tru
     options.loop_interleaving = True
     builder = llvm_binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-    optimised = str(module)
+    optimised = str(module)  # emission rewrites the module further
     emitted = with_scalar_stores(optimised)
     if emitted != optimised:
         module = llvm_binding.parse_assembly(emitted)
-    return machine.emit_object(module), emitted
+    with _strength_reduced(emitted):
+        return machine.emit_object(module), emitted
+
+
+@contextmanager
+def _strength_reduced(optimised: str) -> Iterator[None]:
+    """LLVM's loop strength reduction as this code wants it, in whatever is emitted meanwhile: the option is the process's."""
+    said = re.search(rf'"{REDUCED}"="(\w+)"', optimised)
+    left_out = said[1] == "never" if said else optimised.count(" getelementptr ") >= MANY_ADDRESSES
+    with _emitting:
+        if left_out:
+            llvm_binding.set_option("tilewright", "--disable-lsr=true")
+        try:
+            yield
+        finally:
+            if left_out:
+                llvm_binding.set_option("tilewright", "--disable-lsr=false")
 
 
 def assembly(optimised: str, code: CpuCode) -> str:
     """The assembly of LLVM IR as `emit_object` gave it back."""
-    return _machine(code).emit_assembly(llvm_binding.parse_assembly(optimised))
+    with _strength_reduced(optimised):
+        return _machine(code).emit_assembly(llvm_binding.parse_assembly(optimised))

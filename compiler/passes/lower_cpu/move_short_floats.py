@@ -44,10 +44,11 @@ class MoveShortFloats(Pass):
 
     def run(self, op: ir.Operation) -> None:
         moves = {"llvm.load": _load, "llvm.store": _store, "llvm.select": _select}
+        types = _Shortness()
         for inner in walk(op):
-            kind = inner.name.removeprefix("llvm.")
-            if not any(_is_short(value.type) for value in (*inner.operands, *inner.results)):
+            if not any(types[value.type] for value in (*inner.operands, *inner.results)):
                 continue
+            kind = inner.name.removeprefix("llvm.")
             with ir.InsertionPoint(inner), inner.location:
                 if inner.name in moves:
                     moves[inner.name](inner)
@@ -60,6 +61,14 @@ class MoveShortFloats(Pass):
                     _compute(inner, _cut)
                 elif kind in _ARITHMETIC or (kind.startswith("intr.") and not _MOVES.match(kind)):
                     _compute(inner, _rounded)
+
+
+class _Shortness(dict[ir.Type, bool]):
+    """Whether types are bf16 or vectors of it; a kernel has thousands of values of a few types."""
+
+    def __missing__(self, type: ir.Type) -> bool:
+        found = self[type] = _is_short(type)
+        return found
 
 
 def _load(op: ir.Operation) -> None:

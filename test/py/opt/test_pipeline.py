@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.compiler.errors import PassError, PipelineSyntaxError
 from tilewright.compiler.ir import ir, parse
+from tilewright.compiler.pipeline import pipeline as pipeline_module
 from tilewright.compiler.pipeline.pipeline import Pipeline, StepError, run_pipeline
 from tilewright.compiler.pipeline.reproducer import split_reproducer
 
@@ -144,6 +145,43 @@ def test_a_failure_of_mlir_inside_a_pass_is_no_crash() -> None:
 def test_invalid_ir_is_noticed_right_after_the_pass() -> None:
     with pytest.raises(StepError, match="`break-types` left invalid IR behind: "):
         run_pipeline(module(), "builtin.module(func.func(break-types,count-adds))")
+
+
+@pytest.mark.parametrize(
+    ("text", "failing"),
+    [
+        (TWO_FUNCTIONS, "func.func(break-types)"),
+        (TWO_FUNCTIONS, "func.func(break-types),cse"),
+        (TWO_FUNCTIONS, "run-bad-script"),
+        (
+            "func.func @f(%x: i32) -> i32 {\n  %y = arith.subi %x, %x : i32\n  return %y : i32\n}",
+            "cse,refuse-subtraction",
+        ),
+        (UNBUFFERIZABLE, "one-shot-bufferize"),
+    ],
+)
+def test_errors_are_the_same_where_only_the_end_is_verified(text: str, failing: str) -> None:
+    messages = []
+    for late in (False, True):
+        with pytest.raises(StepError) as caught:
+            run_pipeline(module(text), f"builtin.module({failing})", late=late)
+        messages.append((str(caught.value), caught.value.step, caught.value.crashed))
+    assert messages[0] == messages[1]
+
+
+def test_verifying_the_end_alone_looks_once_and_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "builtin.module(cse,drop-unit-results,fold-shape-casts,canonicalize)"
+    looks = []
+    monkeypatch.setattr(pipeline_module, "_verify", lambda op, name: looks.append(name))
+    results = []
+    for late in (False, True):
+        op = module()
+        run_pipeline(op, text, late=late)
+        results.append(str(op))
+        assert len(looks) == 2
+    assert results[0] == results[1]
+    run_pipeline(module(), text, on_pass=lambda *seen: None, late=True)
+    assert len(looks) == 4
 
 
 def test_a_crash_leaves_a_reproducer_of_the_untouched_input(
