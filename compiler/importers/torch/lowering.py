@@ -29,6 +29,7 @@ from tilewright.compiler.importers.torch.constant_bytes import (
     join_constant_bytes,
     signed_results,
 )
+from tilewright.compiler.importers.torch.determinants import TABLE as DETERMINANTS
 from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.indexing import MASKS
@@ -131,7 +132,7 @@ def _known_refusal(node: Node) -> str | None:
     if _computes_unsigned(node):
         return UNSIGNED
     # torch-mlir would eliminate without pivots.
-    return TOO_LARGE if node.target == torch.ops.aten._linalg_det.default else None
+    return TOO_LARGE if node.target in DETERMINANTS else None
 
 
 def _unknown_type(node: Node) -> torch.dtype | None:
