@@ -43,6 +43,7 @@ from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import refuse_without_data
+from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
@@ -170,7 +171,8 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
             with contextlib.ExitStack() as while_called:
-                for context in (substituted(model, replacement), lines, _traced_parameters()):
+                contexts = (substituted(model, replacement), lines, _traced_parameters())
+                for context in (*contexts, cumulative_averages()):
                     while_called.enter_context(context)
                 while_called.enter_context(refused_capsules(_here))
                 functions = while_called.enter_context(OwnFunctions(_here))
