@@ -197,11 +197,14 @@ def _refuse_unknown_kinds(own: list[tuple[str, torch.Tensor]], inputs: list[torc
     """Raises UnsupportedError where a tensor has no data, or another layout than one with strides."""
     for name, tensor in [*own, *((f"argument {number}", tensor) for number, tensor in enumerate(inputs))]:
         refuse_without_data(tensor, name, _here())
-        if tensor.layout is not torch.strided:
-            reason = "compiled code knows dense tensors only; convert it by to_dense()"
-            raise UnsupportedError(
-                [UnsupportedOperator(f"a tensor of layout {tensor.layout}", reason, _here())]
-            )
+        _refuse_layout(tensor, "a tensor")
+
+
+def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
+    """Raises UnsupportedError for a sparse tensor, or another without strides."""
+    if tensor.layout is not torch.strided:
+        reason = "compiled code knows dense tensors only; convert it by to_dense()"
+        raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
 
 
 def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
@@ -361,6 +364,7 @@ class _Results:
             value.refuse()
         if not isinstance(value, torch.Tensor):
             return None
+        _refuse_layout(value, "a result")
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self.outputs)
             self._kept.append(value)
