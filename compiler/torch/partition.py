@@ -192,6 +192,7 @@ class Part:
         ]
         self._device = device_of(module.graph, arguments)
         target = target_of(options.target, self._device)
+        _make_tokens(module, arguments)
         imported = import_graph(module, weights, parameters.numbers)
         on = self._device if self._device.type == "cuda" else None
         self._model = compile_imported(imported, target, dict(options.compiler), on)
@@ -234,6 +235,18 @@ class Part:
         ]
         self._model.executable.rebind(weights)
         self._model.weights = weights
+
+
+def _make_tokens(module: GraphModule, arguments: Sequence[Any]) -> None:
+    """Makes the empty tensors by which AOTAutograd orders effects, and which it gives no call, inside of the graph."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for node, argument in zip(placeholders, arguments):
+        token = node.meta.get("val")
+        if argument is None and isinstance(token, torch.Tensor) and not token.numel():
+            with module.graph.inserting_after(placeholders[-1]):
+                made = module.graph.call_function(torch.ops.aten.full.default, (list(token.shape), 0))
+            made.meta["val"], node.meta["val"] = token, None
+            node.replace_all_uses_with(made)
 
 
 class _Compiled(torch.nn.Module):

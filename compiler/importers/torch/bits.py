@@ -56,6 +56,20 @@ def frexp(x):
     return mantissa.to(x.dtype), torch.where(is_number, power, 0).to(torch.int32)
 
 
+def nextafter(x, y):
+    """The number beside `x` towards `y`: its bits, which count magnitudes, one up or one down."""
+    dtype = torch.result_type(x, y)
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x, y = torch.broadcast_tensors(x.to(dtype), y.to(dtype))
+    whole = _INTEGER[dtype.itemsize]
+    bits = x.view(whole)
+    beside = (bits + torch.where((x < y) == (x > 0), 1, -1).to(whole)).view(dtype)
+    smallest = torch.copysign(torch.ones_like(bits).view(dtype), y)
+    found = torch.where(x == y, y, torch.where(x == 0, smallest, beside))
+    return torch.where(x.isnan() | y.isnan(), float("nan"), found)
+
+
 def view_dtype(x, dtype):
     """Bits read as more, or fewer, elements of another size; booleans as bytes."""
     if dtype == x.dtype or dtype.is_complex or x.dtype.is_complex:
@@ -83,6 +97,7 @@ TABLE: dict[Any, Any] = {
     aten.gcd.default: gcd,
     aten.lcm.default: lcm,
     aten.frexp.Tensor: frexp,
+    aten.nextafter.default: nextafter,
     aten.view.dtype: view_dtype,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

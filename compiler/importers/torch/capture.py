@@ -43,6 +43,7 @@ from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import refuse_without_data
+from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
@@ -170,7 +171,8 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
             replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
             new_args, new_kwargs = rebuild(given)
             with contextlib.ExitStack() as while_called:
-                for context in (substituted(model, replacement), lines, _traced_parameters()):
+                contexts = (substituted(model, replacement), lines, _traced_parameters())
+                for context in (*contexts, cumulative_averages()):
                     while_called.enter_context(context)
                 while_called.enter_context(refused_capsules(_here))
                 functions = while_called.enter_context(OwnFunctions(_here))
@@ -195,11 +197,14 @@ def _refuse_unknown_kinds(own: list[tuple[str, torch.Tensor]], inputs: list[torc
     """Raises UnsupportedError where a tensor has no data, or another layout than one with strides."""
     for name, tensor in [*own, *((f"argument {number}", tensor) for number, tensor in enumerate(inputs))]:
         refuse_without_data(tensor, name, _here())
-        if tensor.layout is not torch.strided:
-            reason = "compiled code knows dense tensors only; convert it by to_dense()"
-            raise UnsupportedError(
-                [UnsupportedOperator(f"a tensor of layout {tensor.layout}", reason, _here())]
-            )
+        _refuse_layout(tensor, "a tensor")
+
+
+def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
+    """Raises UnsupportedError for a sparse tensor, or another without strides."""
+    if tensor.layout is not torch.strided:
+        reason = "compiled code knows dense tensors only; convert it by to_dense()"
+        raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
 
 
 def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
@@ -359,6 +364,7 @@ class _Results:
             value.refuse()
         if not isinstance(value, torch.Tensor):
             return None
+        _refuse_layout(value, "a result")
         if id(value) not in self._numbers:
             self._numbers[id(value)] = len(self.outputs)
             self._kept.append(value)

@@ -23,6 +23,7 @@ from tilewright.compiler.importers.torch import indexing as torch_indexing
 from tilewright.compiler.importers.torch import order as torch_order
 from tilewright.compiler.importers.torch import products as torch_products
 from tilewright.compiler.importers.torch import promotion as torch_promotion
+from tilewright.compiler.importers.torch import quantizing as torch_quantizing
 from tilewright.compiler.importers.torch import sampling as torch_sampling
 from tilewright.compiler.importers.torch import special as torch_special
 from tilewright.compiler.importers.torch import volumes as torch_volumes
@@ -211,6 +212,16 @@ def native_group_norm(x, weight, bias, batch, channels, spatial, groups, eps):
     return y.to(x.dtype), mean, rstd
 
 
+def weight_norm_backward(grad, direction, magnitude, norms, dim):
+    """Gradients of `magnitude * direction / norms`, whose norms are over all dimensions but one."""
+    others = [d for d in range(direction.dim()) if d != dim]
+    shape = [n if d == dim else 1 for d, n in enumerate(direction.shape)]
+    norms, scale = norms.reshape(shape), magnitude.reshape(shape)
+    along = torch.sum(direction * grad, others, keepdim=True) if others else direction * grad
+    of_direction = scale / norms * (grad - direction * (along / (norms * norms)))
+    return of_direction.to(direction.dtype), (along / norms).reshape(magnitude.shape).to(magnitude.dtype)
+
+
 def _with_nan(mean, rstd):
     """The mean, NaN where the deviation is: eager's is updated by differences, and that of infinities is NaN."""
     return torch.where(rstd.isnan(), math.nan, mean)
@@ -242,6 +253,7 @@ _OURS: Table = {
     aten.std_mean.correction: std_mean,
     aten.native_layer_norm.default: native_layer_norm,
     aten.native_group_norm.default: native_group_norm,
+    aten._weight_norm_interface_backward.default: weight_norm_backward,
 }
 
 
@@ -266,7 +278,7 @@ def _table(inductors: Any) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        torch_bessel,
+        *(torch_bessel, torch_quantizing),
     )
     late = {} if inductors is None else {inductors.default: fma}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

@@ -17,11 +17,30 @@ def linalg_det(x):
     """The determinants of `x` [..., n, n], their factors L and U in one matrix, and the rows that changed places.
 
     torch-mlir eliminates without pivots, and fails where one is 0.
+    """
+    if x.is_complex() or x.shape[-1] > _MOST_ROWS:
+        return NotImplemented
+    sign, factors, pivots = _factored(x)
+    return sign * factors.diagonal(dim1=-2, dim2=-1).prod(-1) if x.shape[-1] else sign, factors, pivots
+
+
+def linalg_slogdet(x):
+    """The signs of determinants, the logarithms of their magnitudes, and what `linalg_det` gives beside them."""
+    if x.is_complex() or x.shape[-1] > _MOST_ROWS:
+        return NotImplemented
+    sign, factors, pivots = _factored(x)
+    if not x.shape[-1]:
+        return sign, torch.zeros_like(sign), factors, pivots
+    diagonal = factors.diagonal(dim1=-2, dim2=-1)
+    return sign * diagonal.sign().prod(-1), diagonal.abs().log().sum(-1), factors, pivots
+
+
+def _factored(x):
+    """Signs of the permutations, factors, and rows that changed places.
+
     Source: Golub & Van Loan, "Matrix Computations", 4th edition, algorithm 3.4.1.
     """
     size = x.shape[-1]
-    if x.is_complex() or size > _MOST_ROWS:
-        return NotImplemented
     rows = torch.arange(size, device=x.device)
     # Eager factors the transpose of what lies row by row, and gradients read these factors.
     factors, pivots = x.mT if x.is_contiguous() else x, []
@@ -42,8 +61,8 @@ def linalg_det(x):
         )
     if not size:
         return sign, x.clone(), torch.zeros(x.shape[:-1], dtype=torch.int32, device=x.device)
-    result = sign * factors.diagonal(dim1=-2, dim2=-1).prod(-1)
-    return result, factors, torch.cat(pivots, -1).to(torch.int32)
+    return sign, factors, torch.cat(pivots, -1).to(torch.int32)
 
 
-TABLE: dict[Any, Any] = {aten._linalg_det.default: linalg_det}
+TABLE: dict[Any, Any] = {aten._linalg_det.default: linalg_det, aten._linalg_slogdet.default: linalg_slogdet}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import checks as torch_checks
+from tilewright.compiler.importers.torch import given_functions
 from tilewright.compiler.importers.torch import losses as torch_losses
 from tilewright.compiler.importers.torch import memory_reads as torch_memory_reads
 from tilewright.compiler.importers.torch import numbers as torch_numbers
@@ -275,7 +276,13 @@ def overlaps(tensor: torch.Tensor) -> bool:
 
 
 def replace_functions(module: GraphModule) -> None:
-    """Puts our forms into a graph captured by TorchDynamo, but lookups for views only where nothing is written."""
+    """Puts our forms into a graph captured by TorchDynamo, but lookups for views only where nothing is written.
+
+    So it does into functions that the graph gives to operators.
+    """
+    for body in module.children():
+        if isinstance(body, GraphModule):
+            replace_functions(body)
     nodes = module.graph.nodes
     is_pure = not any(
         writes(node.target) or "out" in node.kwargs for node in nodes if node.op != "placeholder"
@@ -288,7 +295,9 @@ def replace_functions(module: GraphModule) -> None:
         elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _METHODS:
             node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
         else:
-            node.target = FUNCTIONS.get(node.target, node.target)
+            node.target = FUNCTIONS.get(node.target) or given_functions.FUNCTIONS.get(
+                node.target, node.target
+            )
     module.recompile()
 
 

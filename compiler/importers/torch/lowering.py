@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch._decomp import global_decomposition_table
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
@@ -29,8 +29,10 @@ from tilewright.compiler.importers.torch.constant_bytes import (
     join_constant_bytes,
     signed_results,
 )
+from tilewright.compiler.importers.torch.determinants import TABLE as DETERMINANTS
 from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
+from tilewright.compiler.importers.torch.given_functions import REASON as GIVEN_FUNCTIONS
 from tilewright.compiler.importers.torch.indexing import MASKS
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
@@ -121,6 +123,8 @@ def _known_refusal(node: Node) -> str | None:
     """Why `node` is refused whatever torch-mlir makes of it."""
     if is_random(node):
         return RANDOM
+    if isinstance(node.target, HigherOrderOperator):
+        return GIVEN_FUNCTIONS
     if node.target in _WRITES:
         indices: Any = node.args[1]
         if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
@@ -131,7 +135,7 @@ def _known_refusal(node: Node) -> str | None:
     if _computes_unsigned(node):
         return UNSIGNED
     # torch-mlir would eliminate without pivots.
-    return TOO_LARGE if node.target == torch.ops.aten._linalg_det.default else None
+    return TOO_LARGE if node.target in DETERMINANTS else None
 
 
 def _unknown_type(node: Node) -> torch.dtype | None:

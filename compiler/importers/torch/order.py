@@ -24,6 +24,11 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     return last if keepdim else tuple(part.squeeze(dim) for part in last)
 
 
+def topk(x, k, dim=-1, largest=True, sorted=True):
+    """In order where any order will do: torch-mlir has no other."""
+    return NotImplemented if sorted else aten.topk(x, k, dim, largest, True)
+
+
 def median_dim(x, dim, keepdim=False):
     """The lower median along `dim`, NaN where there is one."""
     if not x.dim():
@@ -191,6 +196,7 @@ def histogram(x, bins=100, *, range=None, weight=None, density=False):
 
 TABLE: dict[Any, Any] = {
     aten.kthvalue.default: kthvalue,
+    aten.topk.default: topk,
     aten.median.default: median,
     aten.median.dim: median_dim,
     aten.nanmedian.default: nanmedian,

@@ -28,6 +28,20 @@ def test_pivots_are_found(dtype):
     torch.testing.assert_close(compiled(*examples), determinants(*examples), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_logarithms_and_signs(dtype):
+    examples = [torch.randn(shape, dtype=dtype) for shape in SHAPES]
+
+    def logarithms(*matrices):
+        return [torch.linalg.slogdet(x) for x in matrices] + [torch.logdet(x.mT @ x) for x in matrices]
+
+    compiled = tilewright.compile(logarithms, tuple(examples))
+    torch.testing.assert_close(compiled(*examples), logarithms(*examples), rtol=1e-4, atol=1e-4)
+    singular = torch.zeros(4, 4, dtype=dtype)
+    found = tilewright.compile(torch.linalg.slogdet, (singular,))(singular)
+    assert (found.sign.item(), found.logabsdet.item()) == (0, -torch.inf)
+
+
 @pytest.mark.filterwarnings("ignore::tilewright.compiler.torch.fallback.FallbackWarning")
 @pytest.mark.parametrize("is_transposed", [False, True])
 def test_gradients_read_the_factors(is_transposed):
@@ -46,5 +60,6 @@ def test_gradients_read_the_factors(is_transposed):
     "example", [torch.eye(17), torch.eye(2, dtype=torch.complex64)], ids=["large", "complex"]
 )
 def test_others_are_refused(example):
-    with pytest.raises(UnsupportedError, match="determinants of real matrices"):
-        tilewright.compile(torch.det, (example,))
+    for function in (torch.det, torch.linalg.slogdet):
+        with pytest.raises(UnsupportedError, match="determinants of real matrices"):
+            tilewright.compile(function, (example,))

@@ -79,3 +79,12 @@ def test_nothing_is_computed_as_in_eager(name):
             x = torch.zeros(shape, dtype=dtype)
             found = tilewright.compile(function, (x,))(x)
             torch.testing.assert_close(found, function(x), equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore::tilewright.compiler.torch.fallback.FallbackWarning")
+@pytest.mark.parametrize("shape", [(0, 0), (0, 5, 5)])
+def test_effects_that_autograd_orders(shape):
+    """AOTAutograd orders checks by an empty tensor, which it gives no call."""
+    x = torch.zeros(shape, requires_grad=True)
+    result = torch.compile(lambda x: torch.linalg.cholesky(x), backend="tilewright")(x)
+    assert torch.autograd.grad(result.sum(), x)[0].shape == x.shape

@@ -103,3 +103,15 @@ def test_bits_of_mixtures_are_those_of_one_type(dtype):
         operand_types.values(dtype),
         *(operand_types.values(other, 1) for other in operand_types.INTEGERS),
     )
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_the_number_beside_another(dtype):
+    limits = torch.finfo(dtype)
+    tiny = limits.smallest_normal * limits.eps
+    numbers = [0.0, 1.0, 1.5, 2.0, tiny, limits.smallest_normal, limits.max, math.inf]
+    x = torch.tensor([*numbers, *(-n for n in numbers), math.nan], dtype=dtype)
+    found = tilewright.compile(torch.nextafter, (x[:, None], x))(x[:, None], x)
+    expected = torch.nextafter(x[:, None], x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(found.signbit()[~found.isnan()], expected.signbit()[~expected.isnan()])

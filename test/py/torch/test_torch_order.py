@@ -96,3 +96,16 @@ def test_running_logarithms_of_sums_near_one_are_as_exact_as_their_type(n):
     exact = torch.logcumsumexp(x.double(), 1)
     assert exact[:, -1].abs().median() < 2e-3
     torch.testing.assert_close(found.double(), exact, rtol=1.5e-7, atol=0)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_largest_elements_in_any_order(largest):
+    x = torch.randn(3, 8)
+
+    def model(x):
+        values, places = x.topk(3, dim=-1, largest=largest, sorted=False)
+        return values.sort(-1)[0], torch.zeros_like(x).scatter(-1, places, 1.0)
+
+    torch.testing.assert_close(tilewright.compile(model, (x,))(x), model(x))
+    whole = torch.stack([torch.randperm(8) for _ in range(3)]).to(torch.int32)
+    torch.testing.assert_close(tilewright.compile(model, (whole,))(whole), model(whole))

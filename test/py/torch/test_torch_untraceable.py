@@ -140,3 +140,11 @@ def test_wrong_shapes_are_one_error_without_a_log(caplog):
     with pytest.raises(ModelImportError, match=rf"same reduction dim.*{__file__}:\d+ in"):
         tilewright.compile(lambda x: x @ torch.ones(4, 3), (torch.randn(2, 5),))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_results_are_refused(layout):
+    for model in (lambda x: x.to_sparse(layout=layout), lambda x: (x + 1, [x.to_sparse(layout=layout)])):
+        with pytest.raises(UnsupportedError, match=rf"a result of layout {layout} .*dense tensors only"):
+            tilewright.compile(model, (torch.eye(3),))
