@@ -229,7 +229,7 @@ def _copy(path: Path) -> Iterator[RecordStore]:
                 known = target.execute(
                     "SELECT count(*) FROM sqlite_master WHERE name = 'records'"
                 ).fetchone()[0]
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a message with damaged text in it
             raise RecordError(f"cannot read the database `{path}`: {error}") from None
         if not known:
             raise RecordError(f"`{path}` is no database of records: it has no table `records`")

@@ -278,6 +278,13 @@ class RecordStore:
         """Turns what sqlite and the system say into a RecordError with the file and the remedy."""
         try:
             yield
+        except (
+            UnicodeDecodeError
+        ) as error:  # sqlite quotes the damaged text of a table, which Python cannot decode
+            text = error.object.decode(errors="replace")
+            raise RecordError(
+                f"records in `{self.path}`: {text}; move the file away, and a new one is begun"
+            ) from None
         except sqlite3.DatabaseError as error:
             damaged = any(word in str(error) for word in ("malformed", "not a database"))
             remedy = (

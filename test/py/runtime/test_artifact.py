@@ -357,6 +357,16 @@ def test_damaged_files_never_crash(saved):
     assert refused + unharmed == 1500
 
 
+def test_manifests_that_mean_something_else_never_crash(saved):
+    """In a subprocess, with checksums that are right: what is loaded and called raises nothing but our errors."""
+    script = Path(__file__).with_name("fuzz_artifacts.py")
+    command = [sys.executable, str(script), str(saved), "0", "1000", "manifest"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    refused, taken = map(int, done.stdout.split())
+    assert refused > 300 and taken > 100
+
+
 @pytest.fixture
 def large_model(compile_c, tmp_path) -> str:
     """A program that loads a file like ResNet-18's, 45 MB of weights, all repacked at load, and 25 kernels."""

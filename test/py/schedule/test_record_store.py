@@ -281,6 +281,34 @@ class TestDamage:
         assert set(found) <= whole
         assert all("is malformed" in str(error) for error in told)
 
+    def test_of_text_that_sqlite_quotes_is_told(self, filled: Path) -> None:
+        """Python raises a UnicodeDecodeError in place of sqlite's message."""
+        data = filled.read_bytes()
+        assert b"no_update_of_records" in data
+        filled.write_bytes(data.replace(b"no_update_of_records", b"no_updat\xc3_of_records", 1))
+        with pytest.raises(RecordError, match=r"malformed database schema \(no_updat.*move the file away"):
+            RecordStore(filled)
+
+    def test_of_a_few_bits_is_told_or_harmless(self, filled: Path) -> None:
+        data = filled.read_bytes()
+        told = 0
+        for seed in range(300):
+            draw, copy = random.Random(seed), bytearray(data)
+            end = 4096 if seed % 2 else len(copy)  # the tables are described in the first page
+            for _ in range(draw.randint(1, 4)):
+                copy[draw.randrange(end)] ^= 1 << draw.randrange(8)
+            path = filled.with_name(f"{seed}.sqlite")
+            path.write_bytes(copy)
+            rows: list[RecordError] = []
+            try:
+                with RecordStore(path) as store:
+                    store.find(malformed=rows.append)
+                    told += bool(rows + store.faults())
+            except RecordError as error:
+                assert str(path) in str(error)
+                told += 1
+        assert told > 100
+
     @pytest.mark.parametrize(
         ("change", "why"),
         [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
+from fuzz.damaged_json import damaged
 
 from tilewright.compiler.errors import LockError
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
@@ -50,6 +52,22 @@ def changed(path: tuple[str, ...], value: object) -> str:
     else:
         place[path[-1]] = value
     return json.dumps(values)
+
+
+def test_locks_that_mean_something_else_are_refused_or_read() -> None:
+    """What is read is written and read again; all else is a LockError that names its source."""
+    values, read, refused = json.loads(LOCK.to_text()), 0, 0
+    for seed in range(2000):
+        text = json.dumps(damaged(values, random.Random(seed)))
+        try:
+            lock = Lock.from_text(text, "here")
+        except LockError as error:
+            assert str(error).startswith("here: ")
+            refused += 1
+            continue
+        assert Lock.from_text(lock.to_text()).to_text() == lock.to_text()
+        read += 1
+    assert read > 50 and refused > 500
 
 
 @pytest.mark.parametrize(
