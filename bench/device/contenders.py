@@ -123,7 +123,7 @@ def _ours(
 ) -> Callable:
     import tilewright
 
-    options = {"precision": "tf32"} if dtype == "tf32" else {}
+    options: dict[str, Any] = {"precision": "tf32"} if dtype == "tf32" else {}
     if setting.is_cuda:
         options["cuda_graph"] = graph
     with mock.patch.dict("os.environ", {} if overlap else {"TILEWRIGHT_CUDA_OVERLAP": "0"}):

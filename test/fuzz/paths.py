@@ -72,6 +72,7 @@ def exported(function: Any, args: tuple[torch.Tensor, ...]) -> Any:
         raise NotExported(str(error)[:200]) from error
     from onnx import checker, helper, shape_inference
 
+    assert made is not None  # it is with `dynamo`
     model = made.model_proto
     try:
         checker.check_model(model, full_check=True)
