@@ -29,12 +29,14 @@ ALONG = "along"
 def walked_rows(function: ir.Operation) -> dict[int, ir.Value]:
     """By number, the reductions of a dispatch that walk rows of an argument which an earlier one has walked: the argument.
 
-    Read as it is, or by the one element-wise operation that computes what is reduced.
+    Read as it is, or by the one element-wise operation that computes what is reduced, in front of the first of its readers:
+    others read what that one left.
     """
     seen: set[int] = set()
+    computed: list[ir.Operation] = []
     found = {}
     for number, op in enumerate(reductions_of(function)):
-        read = _rows(op)
+        read = _rows(op, computed)
         again = next((value for value in read if ir.BlockArgument(value).arg_number in seen), None)
         if again is not None:
             found[number] = again
@@ -84,8 +86,8 @@ def fetch_row(value: ir.Value, place: Sequence[ir.Value], distance: int) -> bool
     return True
 
 
-def _rows(op: ir.Operation) -> list[ir.Value]:
-    """The arguments whose rows a reduction walks, as they are or through one element-wise operation."""
+def _rows(op: ir.Operation, computed: list[ir.Operation]) -> list[ir.Value]:
+    """The arguments whose rows a reduction walks, as they are or through one element-wise operation, which joins `computed`."""
     found = []
     for operand in list(op.operands)[: input_count(op)] if op.name == "linalg.generic" else []:
         sources = [operand]
@@ -94,7 +96,9 @@ def _rows(op: ir.Operation) -> list[ir.Value]:
             plain = producer.name == "linalg.generic" and "reduction" not in str(
                 producer.attributes["iterator_types"]
             )
-            sources = list(producer.operands)[: input_count(producer)] if plain else []
+            is_first = plain and producer not in computed
+            sources = list(producer.operands)[: input_count(producer)] if is_first else []
+            computed += [producer] if is_first else []
         found += [
             value for value in sources if isinstance(value.owner, ir.Block) and _is_whole(value, operand)
         ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -220,7 +221,9 @@ class OwnFunctions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in torch_memory_reads.READS:
             return torch_memory_reads.read(func, args, kwargs or {}, self._place)
-        if func not in _OF_VALUES and getattr(func, "__name__", "") != "__get__":
+        # Operators by themselves are PyTorch's own tracers at work, which would take a wrapper for a tensor with memory.
+        is_internal = isinstance(func, (OpOverload, OpOverloadPacket))
+        if not is_internal and func not in _OF_VALUES and getattr(func, "__name__", "") != "__get__":
             args, kwargs = self.outside.wrap(args, kwargs or {})
         if self._copied and args and isinstance(args[0], torch.Tensor) and writes(func):
             written = _storage(args[0])

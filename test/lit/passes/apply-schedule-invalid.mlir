@@ -151,7 +151,7 @@ func.func private @registers(%x: tensor<8x4xf32>) -> tensor<8xf32> attributes {
 #left = affine_map<(m, n, k) -> (m, k)>
 #right = affine_map<(m, n, k) -> (k, n)>
 #out = affine_map<(m, n, k) -> (m, n)>
-// expected-error @below {{dispatch @rows: illegal schedule: prefetch is 4096, but no reduction multiplies by an operand that is packed, by products, dots or winograd; leave prefetch out}}
+// expected-error @below {{dispatch @rows: illegal schedule: prefetch is 4096, but no reduction multiplies by an operand that is packed, by products, dots or winograd, or walks rows, of which rTasks take some, for the second time along memory; leave prefetch out}}
 func.func private @rows(%a: tensor<8x16xf32>, %b: tensor<16x32xf32>) -> tensor<8x32xf32> attributes {
     tilewright.schedule = {reductions = [{products = [8, 32]}], prefetch = 4096}} {
   %zero = arith.constant dense<0.0> : tensor<8x32xf32>
