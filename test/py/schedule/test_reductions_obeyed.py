@@ -22,6 +22,7 @@ from tilewright.compiler.dialects.reduction_attribute import broken
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu import complete_schedule
+from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops
@@ -253,7 +254,8 @@ def test_unroll_and_vector_are_short_for_register_tiles_only(name: str, field: s
 
 
 def _domain(dispatch: Scheduled, name: str) -> tuple[int, ...]:
-    (knob,) = (knob for knob in dispatch.space.knobs if knob.name == name)
+    space = dispatch_space(dispatch.function, resolve(dispatch.target), dispatch.schedule)
+    (knob,) = (knob for knob in space.knobs if knob.name == name)
     return tuple(map(int, knob.domain))
 
 
