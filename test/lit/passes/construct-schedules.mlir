@@ -138,7 +138,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // Registers hold several pixels of the same channels, which share their taps.
 // CHECK-LABEL: func.func private @depthwise
 // ROLLER-LABEL: func.func private @depthwise
-// ROLLER-SAME: reductions = [{windows = [1, 8, 1]}], tile = [7, 0, 0, 0, 0]
+// ROLLER-SAME: reductions = [{windows = [1, 8, 1]}], tile = [14, 8, 0, 0, 0]
 // ALIGNED-LABEL: func.func private @depthwise
 // ALIGNED-SAME: reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
 // CPU-SAME: levels = {L1 = [1, 8, 64, 3, 3], L2 = [14, 8, 64, 3, 3], L3 = [14, 8, 64, 3, 3], registers = [1, 4, 64, 1, 1]}, reductions = [{windows = [1, 8, 1]}], tile = [14, 8, 0, 0, 0]
