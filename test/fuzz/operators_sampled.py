@@ -46,7 +46,7 @@ _RESIZED = {
 _MOMENTS = {
     "sum": (
         "torch.cov({float12}, correction=<0|1>)",
-        "torch.cov({float22}[:, :3], fweights=torch.tensor([1, 2, 3])[:{a}.shape[1]])",
+        "torch.cov({float22}[:, :3].clone(), fweights=torch.tensor([1, 2, 3])[:{a}.shape[1]])",
         "torch.corrcoef({float12})",
         "torch.histc({float}, <1|4|7>, <-2, 2|0, 1|-1, 3>)",
         "torch.histc({number}, 3, 0, 5)",

@@ -26,7 +26,7 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     classes = torch.arange(shape[-1], device=input.device)
     is_target = (is_named.unsqueeze(2) & (numbers.unsqueeze(2) == classes)).any(1, keepdim=True)
     counted = torch.where(is_named.unsqueeze(2) & ~is_target, 1 - named + rows.unsqueeze(1), 0)
-    loss = torch.clamp_min(counted, 0).sum((1, 2)) / shape[-1]
+    loss = torch.where(counted > 0, counted, 0).sum((1, 2)) / shape[-1]
     if reduction == "none":
         return loss.reshape(shape[:-1])
     return loss.mean() if reduction == "mean" else loss.sum()

@@ -271,15 +271,21 @@ def _rebuild(
     replaced.replace_all_uses_with(new)
     for step in reversed([] if written is None else written.steps):
         step.erase()
-    read = list(op.operands)
+    read = list(dict.fromkeys(op.operands))
     op.erase()
-    for operand in dict.fromkeys(read):
-        _erase_unread(operand)
+    for operand in read:
+        _erase_unread(operand, read)
 
 
-def _erase_unread(value: ir.Value) -> None:
-    """Erases the views and transposes that led to `value`, up to the first that is read elsewhere."""
+def _erase_unread(value: ir.Value, kept: list[ir.Value]) -> None:
+    """Erases the views and transposes that led to `value`, up to the first that is read elsewhere or is one of `kept`.
+
+    One operand may be a transpose of another, which has its own turn.
+    """
+    first = value
     while (op := producer(value)) is not None and next(iter(value.uses), None) is None:
+        if value != first and value in kept:
+            return
         if op.name not in ("tensor.collapse_shape", "tensor.expand_shape") and transposed_by(op) is None:
             return
         value = op.operands[0]

@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_linalg import import_linalg
 
+import tilewright
 from tilewright.compiler.ir import walk
 from tilewright.compiler.passes.graph.fold_transposes import transposed_by
 from tilewright.compiler.pipeline.pipeline import run_pipeline
@@ -102,3 +103,12 @@ def test_a_shared_scale_is_not_moved():
         return scaled @ y + scaled.sum()
 
     assert check(Net(compute), torch.randn(5, 3, 4), torch.randn(3, 4, 2)) == 1
+
+
+def test_an_operand_that_is_the_others_transpose_is_erased_once() -> None:
+    def product(x: torch.Tensor) -> torch.Tensor:
+        column = torch.quantile(x, torch.tensor([0.0, 0.3, 1.0]), -1, True)
+        return column.mT @ column
+
+    x = torch.randn(1)
+    torch.testing.assert_close(tilewright.compile(product, (x,))(x), product(x))

@@ -32,6 +32,15 @@ def test_multilabel_margins_are_those_of_eager(name, reduction):
     torch.testing.assert_close(tilewright.compile(losses, args)(*args), losses(*args))
 
 
+def test_multilabel_margins_leave_nan_out_as_eager_does():
+    x, target = (
+        torch.tensor([[float("nan"), 1.0, 2.0], [0.5, 3.0, -1.0]]),
+        torch.tensor([[1, -1, 0], [2, 0, -1]]),
+    )
+    found = tilewright.compile(F.multilabel_margin_loss, (x, target))(x, target)
+    torch.testing.assert_close(found, F.multilabel_margin_loss(x, target), equal_nan=True)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_gradients_of_multilabel_margins():
     target, before = torch.tensor(TARGETS["ended in the middle"]), tilewright.fallback_count()
