@@ -125,6 +125,12 @@ class Target:
         )
 
     @property
+    def own_cache(self) -> MemoryLevel:
+        """The last level of memory that a CPU's core has to itself; where cores share every one, the first cache."""
+        alone = (level for level in self.memory[1:] if level.shared_by == 1)
+        return next(alone, self.memory[-2])
+
+    @property
     def is_x86(self) -> bool:
         """Whether this is an x86 CPU."""
         return self.kind == "cpu" and self.arch.startswith("x86-64")

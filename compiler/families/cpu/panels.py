@@ -85,8 +85,7 @@ def chosen_prefetch(function: ir.Operation, reductions: Sequence[Reduction], tar
 
 def prefetch_distance(target: Target) -> int:
     """The bytes that a core could take out of its own cache while memory answers, as a power of two."""
-    own = next(level for level in target.memory[1:] if level.shared_by == 1)
-    taken = (target.memory[0].latency_ns or _LATENCY_NS) * own.bandwidth_gbps / target.num_cores
+    taken = (target.memory[0].latency_ns or _LATENCY_NS) * target.own_cache.bandwidth_gbps / target.num_cores
     return min(max(DISTANCES[0], 1 << round(math.log2(taken))), DISTANCES[-1])
 
 

@@ -64,7 +64,7 @@ def rows_distance(
     if list(shape) != list(extents) or taken == list(extents):
         return 0
     item = ir.ShapedType(rows[0].type).element_type.width // 8
-    own = max(level.capacity_bytes for level in target.memory[1:] if level.shared_by == 1)
+    own = target.own_cache.capacity_bytes
     if math.prod(shape) * item <= own * target.num_cores or 4 * math.prod(taken) * item > own:
         return 0
     last = max(loop for loop, (size, extent) in enumerate(zip(taken, extents)) if size < extent)

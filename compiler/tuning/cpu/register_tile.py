@@ -43,9 +43,9 @@ class Panel:
     @classmethod
     def of(cls, target: Target, points: int, steps: int, dtype: str, itemsize: int, in_memory: bool) -> Panel:
         """A panel of `steps` elements of `dtype` a column, which lies in main memory or in the cache that cores share."""
-        own = min(target.memory[:-2], key=lambda level: level.capacity_bytes)
-        behind = target.memory[target.memory.index(own) - 1] if own is not target.memory[0] else own
-        source = target.memory[0] if in_memory else target.memory[min(1, len(target.memory) - 1)]
+        own = target.own_cache
+        behind = target.memory[target.memory.index(own) - 1]
+        source = target.memory[0 if in_memory else 1]
         gflops = float(target.peak_gflops.get(dtype) or target.peak_gflops["f32"])
         arrival = itemsize * gflops / (2 * float(source.bandwidth_gbps))
         overflow = max(1.0, float(own.bandwidth_gbps) / float(behind.bandwidth_gbps))
@@ -78,7 +78,7 @@ def choose_register_tile(
     most_rows: int | None = None,
     panel: Panel | None = None,
 ) -> RegisterTile:
-    """The tile with the most useful multiply-adds per loaded register that leaves no spills.
+    """The tile that takes the least time per useful multiply-add and leaves no spills.
 
     `lanes` elements fill a vector register, of which there are `registers`; `widths`, when given, are the only
     vector extents allowed, the divisors of the block that an operand is stored in. A tile of u x v registers needs

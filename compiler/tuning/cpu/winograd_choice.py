@@ -55,7 +55,7 @@ class WinogradMachine:
             float(target.peak_gflops["f32"]),
             float(target.memory[0].bandwidth_gbps),
             float(target.memory[1].bandwidth_gbps),
-            min(level.capacity_bytes for level in target.memory[:-2]),
+            target.own_cache.capacity_bytes,
         )
 
 
