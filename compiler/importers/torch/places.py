@@ -18,7 +18,8 @@ def getitem(x, index):
     rest, numbers = places
     for dim, number in reversed(numbers):
         x = _looked_up(x, dim, number).squeeze(dim)
-    return operator.getitem(x, rest)
+    # A mode that turns `x[index]` into a gather, as attention's functions run in, refuses an index of nothing.
+    return operator.getitem(x, rest) if rest else x
 
 
 def setitem(x, index, value):

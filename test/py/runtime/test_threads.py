@@ -119,8 +119,10 @@ def test_short_runs_that_follow_each_other_wake_sleeping_helpers(compile_c):
         run()
         time.sleep(0.005)  # the helper falls asleep
         seen = set()
-        for _ in range(300):
+        for _ in range(30_000):  # until a busy machine has a core for the helper
             seen |= set(run()[0].tolist())
+            if len(seen) == 2:
+                break
     assert len(seen) == 2
 
 
