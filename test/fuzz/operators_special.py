@@ -29,8 +29,8 @@ _SPECIAL = {
     "inside": (
         "torch.special.<erfcx|log_ndtr|psi|gammaln|digamma|ndtr>({float})",
         "torch.<digamma|lgamma>({number})",
-        "torch.polygamma(<0|1|2|3|5>, {float})",
-        "torch.special.polygamma(<1|2>, {number})",
+        "torch.polygamma(<0|1|2|3|5>, {float}.clamp(-99, 99))",
+        "torch.special.polygamma(<1|2>, {number}.clamp(-99, 99))",
         "{float}.<polygamma(1)|lgamma()|digamma()|mvlgamma(1)>",
         "torch.special.multigammaln({float}.abs() + 3, <1|2|4>)",
     ),

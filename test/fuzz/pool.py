@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 from fuzz.graph import Graph
 from fuzz.outcome import Outcome
@@ -33,21 +33,23 @@ class Worker:
         self._process.start()
         theirs.close()
         self.ran = 0
+        self.limit_s, self.until = LIMIT_S, 0.0
 
-    def send(self, program: Program | Graph) -> None:
+    def send(self, program: Program | Graph, limit_s: float = LIMIT_S) -> None:
         if self.ran >= PROGRAMS_PER_PROCESS:
             self.close()
             self._start()
         self.ran += 1
         self.connection.send(program)
+        self.limit_s, self.until = limit_s, time.monotonic() + limit_s
 
-    def receive(self, limit_s: float = LIMIT_S) -> Outcome:
-        """What became of the program that was sent."""
-        if not self.connection.poll(limit_s):
+    def receive(self) -> Outcome:
+        """What became of the program that was sent, within the limit of time since then."""
+        if not self.connection.poll(max(0.0, self.until - time.monotonic())):
             self._process.kill()
             self._process.join()
             self._start()
-            return Outcome("hang", f"no answer within {limit_s:.0f} s", limit_s)
+            return Outcome("hang", f"no answer within {self.limit_s:.0f} s", self.limit_s)
         try:
             return self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -78,11 +80,12 @@ def outcomes(
         for worker in workers:
             _next(worker, waiting, busy)
         while busy:
-            ready: list[Any] = wait(list(busy), LIMIT_S) or list(busy)[:1]
-            for connection in ready:
-                worker, program = busy.pop(connection)
-                yield program, worker.receive(0.1 if len(ready) == 1 and not connection.poll() else LIMIT_S)
-                _next(worker, waiting, busy)
+            wait(list(busy), max(0.0, min(worker.until for worker, _ in busy.values()) - time.monotonic()))
+            for connection, (worker, program) in list(busy.items()):
+                if connection.poll() or time.monotonic() >= worker.until:
+                    del busy[connection]
+                    yield program, worker.receive()
+                    _next(worker, waiting, busy)
     finally:
         for worker in workers:
             worker.close()

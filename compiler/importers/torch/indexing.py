@@ -149,8 +149,10 @@ def on_shared_places(operator: Any):
 
     def decomposition(x, source, *where, **named):
         shape, strides = tuple(x.shape), tuple(x.stride())
-        if is_injective(shape, strides) or any(n > 1 and step == 0 for n, step in zip(shape, strides)):
+        if any(n > 1 and step == 0 for n, step in zip(shape, strides)):
             return NotImplemented
+        if is_injective(shape, strides):
+            return _in_memory_order(operator, x, source, *where, **named)
         with no_dispatch():
             own = torch.empty_strided(shape, strides, dtype=torch.int64)
             own.copy_(torch.arange(x.numel()).reshape(shape))
@@ -160,6 +162,29 @@ def on_shared_places(operator: Any):
         return torch.index_select(both, 0, aten.lift_fresh_copy(numbers)).reshape(shape)
 
     return decomposition
+
+
+def _in_memory_order(operator: Any, x, source, *where, **named):
+    """`operator` with the dimensions of `x` in the order of its strides, so that its result has this order too.
+
+    PyTorch's decompositions take over the order of `source`, and a view of the result, as the write into `x` needs
+    it, may be none then.
+    """
+    order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), d))
+    inputs = [argument.name for argument in operator._schema.arguments[2:]]
+    given = dict(zip(inputs, where)) | named
+    written = {name: given.get(name, dim) % x.dim() for name, dim in _WRITTEN[operator].items()}
+    # A part of `x` has all its dimensions, or those that are not selected and then the diagonal.
+    is_whole = source.dim() == x.dim()
+    kept = [d for d in range(x.dim()) if is_whole or d not in written.values()]
+    within = [kept.index(d) for d in order if d in kept]
+    within += range(len(within), source.dim())
+    moved, part = x.permute(order), source.permute(within)
+    if order == list(range(x.dim())) and part.is_contiguous():
+        return NotImplemented
+    given |= {name: order.index(dim) for name, dim in written.items()}
+    found = operator(moved, part.contiguous(), **given)
+    return found.permute([order.index(d) for d in range(x.dim())])
 
 
 def copy_of(view: Any):
@@ -348,6 +373,13 @@ _BY_PLACE = (
     *(aten.scatter_add.default, aten.scatter_reduce.two),
 )
 
+_WRITTEN: dict[Any, dict[str, int]] = {
+    aten.select_scatter.default: {"dim": 0},
+    aten.slice_scatter.default: {"dim": 0},
+    aten.diagonal_scatter.default: {"dim1": 0, "dim2": 1},
+}
+"""Writes into a copy -> the dimensions that they name, and their default values."""
+
 _COPIES = {
     aten.view_copy.default: aten.reshape.default,
     aten.slice_copy.Tensor: aten.slice.Tensor,
@@ -360,8 +392,6 @@ _COPIES = {
 }
 """Operators that copy -> what they copy; the table has the others."""
 
-_INTO_A_COPY = (aten.select_scatter.default, aten.slice_scatter.default, aten.diagonal_scatter.default)
-
 
 def detached(x):
     """`x`, of which a decomposition makes a constant: no graph of ours records what it has come from."""
@@ -370,7 +400,7 @@ def detached(x):
 
 TABLE: dict[Any, Any] = {
     **{operator: of_rank_one(operator) for operator in _BY_PLACE},
-    **{operator: on_shared_places(operator) for operator in _INTO_A_COPY},
+    **{operator: on_shared_places(operator) for operator in _WRITTEN},
     **{operator: copy_of(view) for operator, view in _COPIES.items()},
     aten.detach_.default: detached,
     aten.roll.default: roll,

@@ -32,13 +32,47 @@ def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduct
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
+def multi_margin_loss(
+    input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"
+):
+    """`sum(max(0, margin - x[target] + x[other]) ** p * weight[target]) / C` of a row [C], or of each row of [N, C].
+
+    NaN is no loss, as in PyTorch's kernel; its decomposition keeps it.
+    """
+    given = (input, target, p, margin, weight, size_average, reduce, reduction)
+    is_known = size_average is None and reduce is None and reduction in _REDUCTIONS.values() and p in (1, 2)
+    rows, numbers = torch.atleast_2d(input), torch.atleast_1d(target)
+    fits = rows.dim() == 2 and numbers.dim() == 1 and len(rows) == len(numbers) and rows.shape[1]
+    if not is_known or not fits or (weight is not None and weight.numel() != rows.shape[1]):
+        return functional.multi_margin_loss(*given)
+    numbers = numbers.unsqueeze(1)
+    over = margin - torch.gather(rows, 1, numbers) + rows
+    counted = (over > 0) & (torch.arange(rows.shape[1], device=input.device) != numbers)
+    # What does not count has no gradient, not one of 0 times infinity.
+    over = torch.where(counted, over, 0)
+    loss = over if p == 1 else over * over
+    if weight is not None:
+        loss = torch.where(counted, loss * weight.reshape(-1)[numbers], 0)
+    loss = loss.sum(1) / rows.shape[1]
+    if reduction == "none":
+        return loss.reshape(target.shape)
+    return loss.mean() if reduction == "mean" else loss.sum()
+
+
 def _numbered(input, target, reduction=1):
     """The loss as PyTorch's own interface, and TorchDynamo's graphs, call it."""
     return multilabel_margin_loss(input, target, reduction=_REDUCTIONS[reduction])
 
 
+def _multi_numbered(input, target, p=1, margin=1.0, weight=None, reduction=1):
+    """The loss as PyTorch's own interface, and TorchDynamo's graphs, call it."""
+    return multi_margin_loss(input, target, p, margin, weight, reduction=_REDUCTIONS[reduction])
+
+
 FUNCTIONS: dict[Any, Any] = {
     functional.multilabel_margin_loss: multilabel_margin_loss,
+    functional.multi_margin_loss: multi_margin_loss,
     torch._C._nn.multilabel_margin_loss: _numbered,  # type: ignore[attr-defined]
+    torch._C._nn.multi_margin_loss: _multi_numbered,  # type: ignore[attr-defined]
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""

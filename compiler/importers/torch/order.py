@@ -123,16 +123,25 @@ def logcumsumexp(x, dim):
 
 
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
-    """How many elements of the sorted sequence come before each value; NaN comes after all numbers."""
-    if sorted_sequence.shape[-1] * math.prod(getattr(values, "shape", ())) > LARGEST_SQUARE:
-        return NotImplemented
+    """How many elements of the sorted sequence come before each value.
+
+    It is eager PyTorch's binary search, step by step: where the sequence holds NaN or is not sorted, what it finds
+    depends on the elements that it compares.
+    """
     if sorter is not None:
         sorted_sequence = torch.gather(sorted_sequence, -1, sorter)
     if not isinstance(values, torch.Tensor):
         values = torch.full([], values, dtype=torch.result_type(sorted_sequence, values))
-    sequence, sought = sorted_sequence.unsqueeze(-2), values.unsqueeze(-1)
-    behind = sequence > sought if right or side == "right" else sequence >= sought
-    return torch.sum(~behind, -1, dtype=torch.int32 if out_int32 else torch.int64).reshape(values.shape)
+    length, is_flat = sorted_sequence.shape[-1], sorted_sequence.dim() == 1
+    sought = values.reshape(-1) if is_flat else values
+    first = torch.zeros(sought.shape, dtype=torch.int64)
+    end = torch.full(sought.shape, length, dtype=torch.int64)
+    for _ in range(length.bit_length()):
+        middle = first + ((end - first) >> 1)
+        met = torch.gather(sorted_sequence, -1, middle.clamp_max(length - 1))
+        is_before = ~(met > sought if right or side == "right" else met >= sought) & (first < end)
+        first, end = torch.where(is_before, middle + 1, first), torch.where(is_before, end, middle)
+    return first.reshape(values.shape).to(torch.int32 if out_int32 else torch.int64)
 
 
 def bucketize(values, boundaries, *, out_int32=False, right=False):

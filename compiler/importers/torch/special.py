@@ -321,8 +321,12 @@ def embedding_bag(
         rows = rows * per_sample.unsqueeze(-1)
     count = torch.sum(inside, 1, dtype=offsets.dtype)
     if mode == 2:
-        top = torch.amax(torch.where(inside, rows, -math.inf), 1)
+        # As in eager PyTorch, a bag's maximum starts with its first row, and NaN is greater than nothing.
+        top = torch.amax(torch.where(inside & (rows == rows), rows, -math.inf), 1)
+        start = torch.argmax(inside.to(torch.int32), 1)
+        top = torch.where(aten.index(rows, [start.squeeze(-1)]).isnan(), math.nan, top)
         met = torch.argmax((inside & (rows == top.unsqueeze(1))).to(torch.int32), 1)
+        met = torch.where(top.isnan(), start, met)
         first = torch.where(count == 0, 0, aten.index(indices, [met])).to(offsets.dtype)
         return torch.where(count == 0, 0.0, top), bag, count.squeeze(-1), first
     out = torch.sum(torch.where(inside, rows, 0), 1)

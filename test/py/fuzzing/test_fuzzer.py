@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -13,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzz import execution, gradients, paths
+from fuzz import execution, gradients, paths, pool
 from fuzz.cli import main
 from fuzz.draw import PATHS, _by_exporters, draw
 from fuzz.forms import written
@@ -469,9 +471,19 @@ class TestProcesses:
         assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
 
     def test_that_hang_are_replaced(self, worker: Worker) -> None:
-        worker.send(program("v0 = __import__('time').sleep(60)", x0=of("x0")))
-        assert worker.receive(0.5).kind == "hang"
+        worker.send(program("v0 = __import__('time').sleep(60)", x0=of("x0")), 0.5)
+        assert worker.receive().kind == "hang"
         assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
+
+    def test_that_hang_beside_others_are_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pool.Worker.send, "__defaults__", (5.0,))
+        until = time.monotonic() + 10
+        short = program("v0 = x0.exp()", x0=of("x0"))
+        shorts = itertools.takewhile(lambda _: time.monotonic() < until, itertools.repeat(short))
+        made = itertools.chain([program("v0 = __import__('time').sleep(600)", x0=of("x0"))], shorts)
+        kinds = [outcome.kind for _, outcome in pool.outcomes(made, 2)]
+        assert kinds.count("hang") == 1
+        assert kinds[-1] != "hang"
 
 
 def test_the_summary_counts_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

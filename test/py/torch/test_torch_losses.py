@@ -41,6 +41,35 @@ def test_multilabel_margins_leave_nan_out_as_eager_does():
     torch.testing.assert_close(found, F.multilabel_margin_loss(x, target), equal_nan=True)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_multi_margins_are_those_of_eager(reduction, p, is_weighted):
+    def losses(x, target, weight):
+        given = {"p": p, "margin": 0.7, "weight": weight if is_weighted else None, "reduction": reduction}
+        rows = [F.multi_margin_loss(x, target, **given), F.multi_margin_loss(x[0], target[0], **given)]
+        return [*rows, F.multi_margin_loss(x[:, 0] * 2, target[1:2], p, 1.0, weight if is_weighted else None)]
+
+    x = torch.randn(4, 4)
+    x[1, 2], x[2, 0] = float("nan"), float("inf")
+    args = x, torch.tensor([3, 0, 2, 1]), torch.tensor([0.5, -1.0, 2.0, float("inf")])
+    before = tilewright.fallback_count()
+    expected = losses(*args)
+    torch.testing.assert_close(tilewright.compile(losses, args)(*args), expected, equal_nan=True)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(losses, backend="tilewright")(*args), expected, equal_nan=True)
+    assert tilewright.fallback_count() == before
+
+
+def test_gradients_of_multi_margins():
+    target, x = torch.tensor([3, 0, 2]), torch.randn(3, 4)
+    mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    torch._dynamo.reset()
+    torch.compile(lambda x: F.multi_margin_loss(x, target, p=2), backend="tilewright")(mine).backward()
+    F.multi_margin_loss(theirs, target, p=2).backward()
+    torch.testing.assert_close(mine.grad, theirs.grad)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_gradients_of_multilabel_margins():
     target, before = torch.tensor(TARGETS["ended in the middle"]), tilewright.fallback_count()

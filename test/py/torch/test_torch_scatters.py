@@ -82,6 +82,23 @@ def test_places_in_sorted_rows(dtype):
     agree(every, row, sought, torch.tensor([3, 2, 1, 0]))
 
 
+@pytest.mark.parametrize("length", [1, 2, 7, 8, 31])
+def test_places_in_rows_with_nan_or_out_of_order_are_those_of_a_binary_search(length):
+    row = torch.randn(3, length)
+    row[1, -3:] = NAN
+    row[2, length // 2] = NAN
+
+    def every(row, sought):
+        return [
+            *(torch.searchsorted(row, sought, right=right) for right in (False, True)),
+            *(torch.bucketize(sought, row[1], right=right) for right in (False, True)),
+            torch.bucketize(0, row[1]),
+        ]
+
+    agree(every, row.sort(-1).values, torch.randn(3, 5))
+    agree(every, row, torch.tensor([[0.1, NAN], [float("inf"), 0.0], [-2.0, 0.3]]))
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.int8, torch.int64, torch.float16, torch.float64], ids=str
 )
@@ -174,3 +191,42 @@ def test_writes_into_copies_of_windows_under_torch_compile():
     torch._dynamo.reset()
     compiled = torch.compile(every, backend="tilewright", options={"strict": True})
     torch.testing.assert_close(compiled(x, source), every(x, source))
+
+
+WRITES = {
+    "adds": lambda part: part.add_(1),
+    "fills by a mask": lambda part: part.masked_fill_(part > 0, 1.0),
+    "reduces by number": lambda part: part.scatter_reduce_(
+        0, torch.zeros_like(part, dtype=torch.int64), part.clone(), "amax"
+    ),
+    "copies": lambda part: part.copy_(part.flip(0)),
+    "sums up": lambda part: part.cumsum_(0),
+}
+PARTS = {
+    "selected": lambda x: x.view(1, 5, 3, 3, 2).permute(2, 0, 3, 1, 4)[0],
+    "sliced": lambda x: x.view(1, 5, 3, 3, 2).permute(2, 0, 3, 1, 4)[:, :, 1:],
+    "of a diagonal": lambda x: x.view(1, 5, 3, 3, 2).permute(0, 4, 2, 3, 1).diagonal(1, -3, -2)[0],
+    "of a diagonal the other way": lambda x: x.view(1, 5, 3, 3, 2).diagonal(1, -2, -3)[..., 1:],
+    "of a slice": lambda x: x.view(5, 3, 3, 2)[1:4].view(9, 6).t()[::2],
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_into_parts_of_permuted_views(part, write):
+    def write_into(x):
+        found = PARTS[part](x)
+        WRITES[write](found)
+        return found
+
+    x = torch.randn(1, 5, 18)
+    theirs = x.clone()
+    expected = write_into(theirs)
+    torch._dynamo.reset()
+    for compiled in (
+        tilewright.compile(write_into, (x.clone(),)),
+        torch.compile(write_into, backend="tilewright", options={"strict": True}),
+    ):
+        ours = x.clone()
+        torch.testing.assert_close(compiled(ours), expected)
+        torch.testing.assert_close(ours, theirs)

@@ -141,6 +141,18 @@ def test_what_is_not_finite_stays_in_its_bag(mode):
     torch.testing.assert_close(found, bags(rows, weight), equal_nan=True)
 
 
+@pytest.mark.parametrize("padding", [None, 2])
+def test_nan_in_maxima_of_bags_counts_where_a_bag_begins_with_it(padding):
+    weight = torch.tensor([[math.nan, math.inf], [0.7, -0.1], [1.0, 1.2], [0.2, math.nan]])
+    rows = torch.tensor([[2, 3, 0], [3, 0, 2], [0, 3, 1], [2, 2, 2], [1, 3, 3], [2, 1, 0]])
+
+    def bags(rows, weight):
+        return F.embedding_bag(rows, weight, mode="max", padding_idx=padding)
+
+    found = tilewright.compile(bags, (rows, weight))(rows, weight)
+    torch.testing.assert_close(found, bags(rows, weight), equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_gradients_of_samples(dtype):
     x, grid = torch.randn(2, 3, 4, 5, dtype=dtype), torch.randn(2, 3, 6, 2, dtype=dtype)
