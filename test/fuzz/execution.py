@@ -252,10 +252,11 @@ def _settle(program: Program, compiled: Any, function: Any, wanted: list[Expecte
     """Writes eager's buffers into a program's where they may differ: the next call reads them, and is judged alone."""
     own = _own_state(compiled)
     for tensor, want in zip(program.owned(), wanted[len(program.outputs) :]):
-        may_differ = want.bound != 0
-        if tensor.role == "parameter" and bool(may_differ.any()):
+        if tensor.role == "parameter":
             state = own.get(tensor.name, getattr(function, tensor.name))
-            state.copy_(torch.where(may_differ, want.value, state))
+            differs = (want.bound != 0) & (state != want.value)
+            if bool(differs.any()):
+                state.copy_(torch.where(differs, want.value, state))
 
 
 def _own_state(compiled: Any) -> dict[str, Any]:
