@@ -42,15 +42,14 @@ def addmm(bias, left, right, *, beta=1, alpha=1):
 
 
 def baddbmm(bias, left, right, *, beta=1, alpha=1):
-    """`addmm` of each matrix of a batch; torch-mlir has a form for what reads the bias and is no 16-bit float."""
+    """`addmm` of each matrix of a batch; torch-mlir has a form for wide floats that reads the bias."""
     if left.dtype in _HALVES and (beta != 0 or alpha != 1):
         return _rounded_once(bias, left, right, beta, alpha)
-    if beta != 0:
+    if not left.dtype.is_floating_point and not left.dtype.is_complex:
+        beta, alpha = int(beta), int(alpha)
+    elif beta != 0:
         return NotImplemented
-    product = torch.bmm(left, right)
-    if not bias.dtype.is_floating_point and not bias.dtype.is_complex:
-        alpha = int(alpha)
-    return product if alpha == 1 else product * alpha
+    return _added(torch.bmm(left, right), bias, beta, alpha)
 
 
 def addbmm(bias, left, right, *, beta=1, alpha=1):

@@ -223,25 +223,28 @@ def _joined(size, axes) -> torch.Tensor:
     return places
 
 
-def max_pool_of_integers(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+def max_pool_of_integers(rank: int):
     """Maxima of windows of 64-bit integers, gathered as in `adaptive_max_pool`; what is padding repeats an element."""
-    if x.dtype != torch.int64:
-        return NotImplemented
-    rank = 3
-    kernel, step, pads, dilations = (
-        [n] * rank if isinstance(n, int) else list(n) * (rank // len(n))
-        for n in (kernel_size, stride or kernel_size, padding, dilation)
-    )
-    size, axes = x.shape[x.dim() - rank :], []
-    for extent, k, s, pad, d in zip(size, kernel, step, pads, dilations):
-        out = (extent + 2 * pad - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
-        out -= ceil_mode and (out - 1) * s >= extent + pad
-        first = torch.arange(out, device=x.device).unsqueeze(1) * s - pad
-        last = torch.clamp_max(first + d * (k - 1), extent - 1)
-        first = torch.where(first < 0, torch.remainder(first, d), first)
-        last = first + torch.div(last - first, d, rounding_mode="floor") * d
-        axes.append(torch.minimum(first + d * torch.arange(k, device=x.device), last))
-    return _maxima(x, _joined(size, axes), [axis.shape[0] for axis in axes])
+
+    def decomposition(x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+        if x.dtype != torch.int64:
+            return NotImplemented
+        kernel, step, pads, dilations = (
+            [n] * rank if isinstance(n, int) else list(n) * (rank // len(n))
+            for n in (kernel_size, stride or kernel_size, padding, dilation)
+        )
+        size, axes = x.shape[x.dim() - rank :], []
+        for extent, k, s, pad, d in zip(size, kernel, step, pads, dilations):
+            out = (extent + 2 * pad - d * (k - 1) - 1 + (s - 1 if ceil_mode else 0)) // s + 1
+            out -= ceil_mode and (out - 1) * s >= extent + pad
+            first = torch.arange(out, device=x.device).unsqueeze(1) * s - pad
+            last = torch.clamp_max(first + d * (k - 1), extent - 1)
+            first = torch.where(first < 0, torch.remainder(first, d), first)
+            last = first + torch.div(last - first, d, rounding_mode="floor") * d
+            axes.append(torch.minimum(first + d * torch.arange(k, device=x.device), last))
+        return _maxima(x, _joined(size, axes), [axis.shape[0] for axis in axes])
+
+    return decomposition
 
 
 def conv_tbc(x, weight, bias, pad=0):
@@ -254,10 +257,13 @@ TABLE: dict[Any, Any] = {
     aten.conv_tbc.default: conv_tbc,
     aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
     aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
-    aten.max_pool2d_with_indices.default: _of_one_image(aten.max_pool2d_with_indices.default, 2),
-    aten.max_pool3d_with_indices.default: either(
-        max_pool_of_integers, _of_one_image(aten.max_pool3d_with_indices.default, 3)
-    ),
+    **{
+        pool: either(max_pool_of_integers(rank), _of_one_image(pool, rank))
+        for rank, pool in (
+            (2, aten.max_pool2d_with_indices.default),
+            (3, aten.max_pool3d_with_indices.default),
+        )
+    },
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten._adaptive_avg_pool2d.default: adaptive_avg_pool,

@@ -48,6 +48,22 @@ def test_sums_are_rounded_once(name: str, dtype: torch.dtype, target: str | None
     assert off_the_nearest(found, exact) < 0.01, name
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("name", ["addmm", "addbmm", "baddbmm"])
+@pytest.mark.parametrize("factors", [{}, {"beta": 2, "alpha": 3}, {"beta": 0, "alpha": 5}], ids=str)
+def test_integers_wrap(name: str, dtype: torch.dtype, factors: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    shapes = ((3, 5), (3, 4), (4, 5)) if name == "addmm" else ((3, 5), (2, 3, 4), (2, 4, 5))
+    args = [torch.randint(0, 120, shape).to(dtype) for shape in shapes]
+    if name == "baddbmm":
+        args[0] = args[0].expand(2, 3, 5).contiguous()
+
+    def sums(bias, left, right):
+        return getattr(torch, name)(bias, left, right, **factors)
+
+    assert torch.equal(tilewright.compile(sums, tuple(args))(*args), sums(*args))
+
+
 def test_what_a_model_writes_as_two_operators_is_rounded_twice() -> None:
     torch.manual_seed(0)
     x, w, b = (torch.randn(shape).bfloat16() for shape in ((33, 65), (65, 47), (47,)))

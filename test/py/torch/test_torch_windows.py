@@ -98,6 +98,19 @@ def test_volumes_of_integers_are_pooled(dtype):
             assert torch.equal(part, wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_images_of_integers_are_pooled(dtype):
+    torch.manual_seed(0)
+    x = torch.randint(-(2**62), 2**62, (2, 2, 6, 7)).to(dtype)
+    windows = [(2,), ((3, 2), 2, 1), (3, (1, 2), 1, (2, 1)), (3, 2, 1, 1, True)]
+    functions = [lambda x, w=w: torch.ops.aten.max_pool2d_with_indices(x, *w) for w in windows]
+    functions += [lambda x: (F.max_pool2d(x[0], 3, 1, 1),)]
+    found = tilewright.compile(lambda x: [function(x) for function in functions], (x,))(x)
+    for ours, function in zip(found, functions, strict=True):
+        for part, wanted in zip(ours, function(x), strict=True):
+            assert torch.equal(part, wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_what_is_not_finite_stays_in_the_windows_that_it_is_in(dtype):
     x = torch.randn(2, 6, 7, 9).to(dtype)
