@@ -180,10 +180,13 @@ def _in_memory_order(operator: Any, x, source, *where, **named):
     within = [kept.index(d) for d in order if d in kept]
     within += range(len(within), source.dim())
     moved, part = x.permute(order), source.permute(within)
-    if order == list(range(x.dim())) and part.is_contiguous():
+    # An expanded dimension takes the place that `x` gives it.
+    steps = [step for n, step in zip(part.shape, part.stride()) if n > 1 and step]
+    is_in_order = steps == sorted(steps, reverse=True)
+    if order == list(range(x.dim())) and is_in_order:
         return NotImplemented
     given |= {name: order.index(dim) for name, dim in written.items()}
-    found = operator(moved, part.contiguous(), **given)
+    found = operator(moved, part if is_in_order else part.contiguous(), **given)
     return found.permute([order.index(d) for d in range(x.dim())])
 
 

@@ -200,6 +200,7 @@ WRITES = {
         0, torch.zeros_like(part, dtype=torch.int64), part.clone(), "amax"
     ),
     "copies": lambda part: part.copy_(part.flip(0)),
+    "fills": lambda part: part.fill_(2),
     "sums up": lambda part: part.cumsum_(0),
 }
 PARTS = {
@@ -219,14 +220,14 @@ def test_writes_into_parts_of_permuted_views(part, write):
         WRITES[write](found)
         return found
 
-    x = torch.randn(1, 5, 18)
-    theirs = x.clone()
-    expected = write_into(theirs)
     torch._dynamo.reset()
-    for compiled in (
-        tilewright.compile(write_into, (x.clone(),)),
-        torch.compile(write_into, backend="tilewright", options={"strict": True}),
-    ):
-        ours = x.clone()
-        torch.testing.assert_close(compiled(ours), expected)
-        torch.testing.assert_close(ours, theirs)
+    for x in (torch.randn(1, 5, 18), torch.randint(0, 7, (1, 5, 18), dtype=torch.uint8)):
+        theirs = x.clone()
+        expected = write_into(theirs)
+        for compiled in (
+            tilewright.compile(write_into, (x.clone(),)),
+            torch.compile(write_into, backend="tilewright", options={"strict": True}),
+        ):
+            ours = x.clone()
+            torch.testing.assert_close(compiled(ours), expected)
+            torch.testing.assert_close(ours, theirs)
