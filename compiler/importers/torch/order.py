@@ -175,8 +175,6 @@ def mode(x, dim=-1, keepdim=False):
 def _histogram(x, edges, weight, density):
     """The weight of the elements in each interval, the last of which holds its upper bound too."""
     bins, flat = edges.shape[0] - 1, x.reshape(-1)
-    if flat.numel() * edges.numel() > LARGEST_SQUARE:
-        return NotImplemented
     place = torch.searchsorted(edges, flat, right=True) - 1
     is_inside = (flat >= edges[0]) & (flat <= edges[-1])
     place = torch.where(is_inside, torch.clamp_max(place, bins - 1), bins)
