@@ -6,6 +6,7 @@ torch.compile(model, backend="tilewright", options={"target": "cuda", "opt": "O1
 from __future__ import annotations
 
 import operator
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,9 +70,10 @@ def tilewright_backend(
 
 def _untraced(module: GraphModule, error: Exception) -> Callable[..., Any]:
     """The captured graph in eager PyTorch, gradients included; every operator counted as a fallback."""
-    reason = " ".join(
-        f"AOTAutograd cannot trace its graph: {type(error).__name__}: {str(error) or 'no reason'}".split()
-    )[:400]
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    is_ours = frame.f_globals["__name__"].startswith("tilewright.")
+    what = "the compiler failed on its graph" if is_ours else "AOTAutograd cannot trace its graph"
+    reason = " ".join(f"{what}: {type(error).__name__}: {str(error) or 'no reason'}".split())[:400]
     nodes = [node for node in module.graph.nodes if node.op.startswith("call_")]
     computing = [node for node in nodes if node.target is not operator.getitem]
     fallback.warn(UnsupportedOperator(_called(node), reason, location(node)) for node in computing)

@@ -81,7 +81,8 @@ def name_views(graph: Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=aten.transpose.int):
         order = list(range(_rank(node)))
         first, second = node.args[1:]
-        order[first], order[second] = order[second], order[first]  # type: ignore[index]
+        if order:  # a number has no dimensions, though PyTorch takes 0 and -1 for them
+            order[first], order[second] = order[second], order[first]  # type: ignore[index]
         node.target, node.args = aten.permute.default, (node.args[0], order)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.torch import backend as torch_backend
 from tilewright.compiler.torch import fallback
 from tilewright.compiler.torch import options as torch_options
 from tilewright.compiler.torch import specialise as torch_specialise
@@ -138,6 +139,15 @@ def test_a_failing_compiler_does_not_fail_the_model(monkeypatch):
     torch._dynamo.reset()
     with pytest.raises(ValueError, match="no luck"):
         compiled(lambda x: x * 2, **STRICT)(torch.ones(3))
+
+
+def test_an_error_of_ours_beside_aot_autograd_is_told_as_ours(monkeypatch):
+    monkeypatch.setattr(torch_backend, "name_views", None)
+    torch._dynamo.reset()
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(FallbackWarning, match="the compiler failed on its graph: TypeError"):
+        found = torch.compile(lambda x: x.sin() * 2, backend="tilewright")(x)
+    torch.testing.assert_close(found, x.sin() * 2)
 
 
 def test_each_shape_is_compiled_up_to_a_bound(monkeypatch):
@@ -281,6 +291,17 @@ def test_products_and_quotients_are_added_in_place_with_a_factor(dtype):
         return [*found, x.clone().addcdiv_(y, y + 1, value=-2)] if x.is_floating_point() else found
 
     torch.testing.assert_close(compiled(added, **STRICT)(x, y), added(x, y))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.swapaxes(0, -1) * 2, lambda x: x.sin().transpose(-1, 0), lambda x: (x * 2).t()]
+)
+def test_numbers_are_transposed_in_graphs_for_training(function):
+    x = torch.tensor(0.3, requires_grad=True)
+    torch._dynamo.reset()
+    found = torch.compile(function, backend="tilewright", options={"strict": True})(x)
+    torch.testing.assert_close(found, function(x))
+    torch.testing.assert_close(torch.autograd.grad(found, x), torch.autograd.grad(function(x), x))
 
 
 def test_a_number_in_a_gradient_is_a_constant():
