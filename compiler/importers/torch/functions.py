@@ -23,6 +23,7 @@ from tilewright.compiler.importers.torch import numbers as torch_numbers
 from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
+from tilewright.compiler.importers.torch import sampling as torch_sampling
 from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
 from tilewright.compiler.importers.torch.outside import OutsideTensors
 
@@ -163,6 +164,7 @@ FUNCTIONS: dict[Any, Any] = {
     **torch_numbers.FUNCTIONS,
     **torch_memory_reads.FUNCTIONS,
     **torch_resizing.FUNCTIONS,
+    **torch_sampling.FUNCTIONS,
     torch.combinations: combinations,
     torch.Tensor.fill_diagonal_: fill_diagonal_,
 }

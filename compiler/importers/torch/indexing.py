@@ -170,7 +170,7 @@ def _in_memory_order(operator: Any, x, source, *where, **named):
     PyTorch's decompositions take over the order of `source`, and a view of the result, as the write into `x` needs
     it, may be none then.
     """
-    order = sorted(range(x.dim()), key=lambda d: (-x.stride(d), d))
+    order = _order(x.stride())
     inputs = [argument.name for argument in operator._schema.arguments[2:]]
     given = dict(zip(inputs, where)) | named
     written = {name: given.get(name, dim) % x.dim() for name, dim in _WRITTEN[operator].items()}
@@ -188,6 +188,18 @@ def _in_memory_order(operator: Any, x, source, *where, **named):
     given |= {name: order.index(dim) for name, dim in written.items()}
     found = operator(moved, part if is_in_order else part.contiguous(), **given)
     return found.permute([order.index(d) for d in range(x.dim())])
+
+
+def _order(strides) -> list[int]:
+    """Dimensions from the one with the largest stride to that with the smallest."""
+    return sorted(range(len(strides)), key=lambda d: (-strides[d], d))
+
+
+def copy_strided(x, strides):
+    """A copy whose dimensions lie in the order of `strides`."""
+    order = _order(strides)
+    dense = x.permute(order).clone(memory_format=torch.contiguous_format)
+    return dense.permute([order.index(d) for d in range(x.dim())])
 
 
 def copy_of(view: Any):
@@ -406,6 +418,7 @@ TABLE: dict[Any, Any] = {
     **{operator: on_shared_places(operator) for operator in _WRITTEN},
     **{operator: copy_of(view) for operator, view in _COPIES.items()},
     aten.detach_.default: detached,
+    torch.ops.prims.copy_strided.default: copy_strided,
     aten.roll.default: roll,
     aten.histc.default: histc,
     aten.index.Tensor: index,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import affine_grid_generator
+from torch.nn import functional
 
 aten = torch.ops.aten
 
@@ -147,8 +149,23 @@ def _weighted(values: list[Any], weights: list[Any]):
     return total
 
 
+def affine_grid(theta, size, align_corners=None):
+    """Places of maps `theta` [N, rank, rank + 1], [N, *extents, rank], as PyTorch's decomposition computes them.
+
+    While AOTAutograd traces, the gradient of PyTorch's own operator asks for memory that there is none of.
+    """
+    rank = len(size) - 2
+    fits = isinstance(theta, torch.Tensor) and theta.is_floating_point() and rank in (2, 3) and min(size) > 0
+    if not fits or tuple(theta.shape) != (size[0], rank, rank + 1):
+        return functional.affine_grid(theta, size, align_corners)
+    return affine_grid_generator(theta, size, bool(align_corners))
+
+
 TABLE: dict[Any, Any] = {
     aten.grid_sampler_2d.default: grid_sampler_2d,
     aten.grid_sampler_2d_backward.default: grid_sampler_2d_backward,
 }
 """Operator -> decomposition."""
+
+FUNCTIONS: dict[Any, Any] = {functional.affine_grid: affine_grid}
+"""Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""

@@ -199,6 +199,7 @@ WRITES = {
     "reduces by number": lambda part: part.scatter_reduce_(
         0, torch.zeros_like(part, dtype=torch.int64), part.clone(), "amax"
     ),
+    "blends": lambda part: part.lerp_(part.flip(0), 0.5) if part.is_floating_point() else part.add_(2),
     "copies": lambda part: part.copy_(part.flip(0)),
     "fills": lambda part: part.fill_(2),
     "sums up": lambda part: part.cumsum_(0),

@@ -181,6 +181,24 @@ def test_gradients_of_samples(dtype):
         torch.testing.assert_close(found, wanted)
 
 
+@pytest.mark.parametrize("size", [(2, 3, 4, 5), (2, 1, 1, 4), (2, 1, 3, 2, 4)], ids=str)
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_gradients_of_grids_of_affine_maps(size, align_corners):
+    rank = len(size) - 2
+
+    def places(theta):
+        return F.affine_grid(theta * 2, size, align_corners=align_corners)
+
+    theta = torch.randn(2, rank, rank + 1, requires_grad=True)
+    torch._dynamo.reset()
+    found = torch.compile(places, backend="tilewright", options={"strict": True})(theta)
+    expected, grad = places(theta), torch.randn(2, *size[2:], rank)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, theta, grad), torch.autograd.grad(expected, theta, grad)
+    )
+
+
 @pytest.mark.parametrize("rank", [2, 3])
 def test_gradients_of_poolings_reach_the_maxima_of_all_windows(rank):
     """Windows that overlap, that leave elements out, and that reach beyond the image; few of its elements differ."""
