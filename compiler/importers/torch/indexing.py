@@ -149,7 +149,7 @@ def on_shared_places(operator: Any):
 
     def decomposition(x, source, *where, **named):
         shape, strides = tuple(x.shape), tuple(x.stride())
-        if any(n > 1 and step == 0 for n, step in zip(shape, strides)):
+        if not source.numel() or any(n > 1 and step == 0 for n, step in zip(shape, strides)):
             return NotImplemented
         if is_injective(shape, strides):
             return _in_memory_order(operator, x, source, *where, **named)

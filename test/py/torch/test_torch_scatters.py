@@ -209,6 +209,7 @@ PARTS = {
     "sliced": lambda x: x.view(1, 5, 3, 3, 2).permute(2, 0, 3, 1, 4)[:, :, 1:],
     "of a diagonal": lambda x: x.view(1, 5, 3, 3, 2).permute(0, 4, 2, 3, 1).diagonal(1, -3, -2)[0],
     "of a diagonal the other way": lambda x: x.view(1, 5, 3, 3, 2).diagonal(1, -2, -3)[..., 1:],
+    "without elements": lambda x: x.view(1, 5, 3, 3, 2).permute(2, 0, 3, 1, 4)[0, :0],
     "of a slice": lambda x: x.view(5, 3, 3, 2)[1:4].view(9, 6).t()[::2],
 }
 
