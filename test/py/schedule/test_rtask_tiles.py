@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
 from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import resolve
-from tilewright.compiler.tuning.cpu.cpu_candidates import cpu_candidates, register_tiles
+from tilewright.compiler.tuning.cpu.cpu_candidates import EPSILON, FEWEST, cpu_candidates, register_tiles
 from tilewright.compiler.tuning.cpu.rtask_tiles import (
     CpuModel,
     CutSpace,
@@ -94,6 +94,7 @@ def test_candidates_are_legal(m, n, k, step, exact):
 
 
 @settings(max_examples=20, deadline=None)
+@example(2, 13, 17)
 @given(st.integers(1, 8), st.integers(1, 24), st.integers(1, 24))
 def test_the_first_is_the_best_of_all_grids(cores, rows, blocks):
     """For loops with few divisions nothing is left out of the comparison."""
@@ -102,8 +103,10 @@ def test_the_first_is_the_best_of_all_grids(cores, rows, blocks):
     first = cpu_candidates(workload, cut, target, ConstructOptions())[0]
     grids = np.asarray(list(itertools.product(pieces(rows, 1, False), pieces(blocks * 16, 16, False))))
     grids = grids[(-np.asarray(cut.extents) % grids <= 0.05 * np.asarray(cut.extents)).all(axis=1)]
-    us, _, _ = CpuModel(workload, cut, target).predict(grids)
-    if len(grids) >= 4:
+    model = CpuModel(workload, cut, target)
+    us, _, _ = model.predict(grids)
+    # Grids of too many tasks are no candidates; while too few are left, more is computed twice.
+    if len(aligned_tiles(cut, model.most_tasks(), EPSILON)) >= FEWEST:
         assert first.us == pytest.approx(us.min(), abs=1e-3)
     else:
         assert first.us <= us.min() + 1e-3
