@@ -289,7 +289,9 @@ def raised(program: Program | Graph, error: BaseException) -> Outcome:
         link = getattr(link, "inner_exception", None) or link.__cause__ or link.__context__
     for link in chain:
         if isinstance(link, UnsupportedError):
-            return Outcome("refused", "; ".join(f"{o.operator}: {o.reason}" for o in link.operators))
+            died = any("the process that compiled it" in o.reason for o in link.operators)
+            reasons = "; ".join(f"{o.operator}: {o.reason}" for o in link.operators)
+            return Outcome("internal" if died else "refused", reasons)
         if program.fails and isinstance(link, TilewrightError):
             return Outcome("ok")
         if (
@@ -310,7 +312,8 @@ def fallen_back(caught: list[warnings.WarningMessage]) -> Outcome | None:
         if issubclass(warning.category, fallback.FallbackWarning)
         for line in str(warning.message).splitlines()[1:]
     ]
-    failed = [line for line in lines if "the compiler failed" in line]
+    told = ("the compiler failed", "the process that compiled it")
+    failed = [line for line in lines if any(words in line for words in told)]
     if failed:
         return Outcome("internal", failed[0][:400])
     return Outcome("refused", "; ".join(lines)[:400]) if lines else None

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -27,6 +28,8 @@ from fuzz.pool import Worker
 from fuzz.program import CONTAINERS, Program, Statement
 from fuzz.tensors import DTYPES, LAYOUTS, Tensor, placed, values
 
+from tilewright.compiler.errors import CompilerCrashError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.torch import fallback
 from tilewright.runtime.model import CompiledModel
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
@@ -484,6 +487,26 @@ class TestProcesses:
         kinds = [outcome.kind for _, outcome in pool.outcomes(made, 2)]
         assert kinds.count("hang") == 1
         assert kinds[-1] != "hang"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("torch-mlir has no lowering of it for these types", "refused"),
+        (str(CompilerCrashError("the import of aten.mm.default", "died of signal 11 (SIGSEGV)")), "internal"),
+    ],
+)
+def test_an_operator_that_ends_its_worker_is_no_refusal(reason: str, kind: str) -> None:
+    made = program("v0 = x0.exp()", x0=of("x0"))
+    operator = UnsupportedOperator("aten.mm.default", reason)
+    assert execution.raised(made, UnsupportedError([operator])).kind == kind
+    fallback._reported.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fallback.warn([operator])
+    outcome = execution.fallen_back(caught)
+    assert outcome is not None
+    assert outcome.kind == kind
 
 
 def test_the_summary_counts_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
