@@ -1,14 +1,11 @@
-"""The fuzzer itself: its programs are the same everywhere, what is wrong is noticed and made small, dead processes are replaced."""
+"""The fuzzer itself: its programs are the same everywhere, and what is wrong is noticed and made small."""
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import re
 import subprocess
 import sys
-import time
-import warnings
 from dataclasses import replace
 from fractions import Fraction
 from importlib import import_module
@@ -16,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzz import execution, gradients, paths, pool
+from fuzz import execution, gradients, paths
 from fuzz.cli import main
 from fuzz.draw import PATHS, _by_exporters, draw
 from fuzz.forms import written
@@ -24,12 +21,9 @@ from fuzz.generator import Growth, NoFit
 from fuzz.minimise import minimise
 from fuzz.oracle import difference, expected
 from fuzz.outcome import Outcome
-from fuzz.pool import Worker
 from fuzz.program import CONTAINERS, Program, Statement
 from fuzz.tensors import DTYPES, LAYOUTS, Tensor, placed, values
 
-from tilewright.compiler.errors import CompilerCrashError, UnsupportedError, UnsupportedOperator
-from tilewright.compiler.torch import fallback
 from tilewright.runtime.model import CompiledModel
 
 FUZZ = Path(__file__).parents[2] / "fuzz"
@@ -455,58 +449,6 @@ def test_failures_are_made_small() -> None:
     assert [str(s.source) for s in found.statements] == ["x0.t()", "v1.tan()"]
     assert found.outputs == ("v2",)
     assert [t.shape for t in found.inputs] == [(1, 1)]
-
-
-@pytest.fixture(scope="module")
-def worker():
-    worker = Worker()
-    yield worker
-    worker.close()
-
-
-class TestProcesses:
-    def test_run_programs(self, worker: Worker) -> None:
-        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
-
-    def test_that_die_are_replaced(self, worker: Worker) -> None:
-        made = program("v0 = x0.exp()", "v1 = __import__('os').abort()", x0=of("x0"))
-        assert worker.run(made) == Outcome("crash", "SIGABRT")
-        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
-
-    def test_that_hang_are_replaced(self, worker: Worker) -> None:
-        worker.send(program("v0 = __import__('time').sleep(60)", x0=of("x0")), 0.5)
-        assert worker.receive().kind == "hang"
-        assert worker.run(program("v0 = x0.exp()", x0=of("x0"))).kind == "ok"
-
-    def test_that_hang_beside_others_are_replaced(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pool.Worker.send, "__defaults__", (5.0,))
-        until = time.monotonic() + 10
-        short = program("v0 = x0.exp()", x0=of("x0"))
-        shorts = itertools.takewhile(lambda _: time.monotonic() < until, itertools.repeat(short))
-        made = itertools.chain([program("v0 = __import__('time').sleep(600)", x0=of("x0"))], shorts)
-        kinds = [outcome.kind for _, outcome in pool.outcomes(made, 2)]
-        assert kinds.count("hang") == 1
-        assert kinds[-1] != "hang"
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind"),
-    [
-        ("torch-mlir has no lowering of it for these types", "refused"),
-        (str(CompilerCrashError("the import of aten.mm.default", "died of signal 11 (SIGSEGV)")), "internal"),
-    ],
-)
-def test_an_operator_that_ends_its_worker_is_no_refusal(reason: str, kind: str) -> None:
-    made = program("v0 = x0.exp()", x0=of("x0"))
-    operator = UnsupportedOperator("aten.mm.default", reason)
-    assert execution.raised(made, UnsupportedError([operator])).kind == kind
-    fallback._reported.clear()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fallback.warn([operator])
-    outcome = execution.fallen_back(caught)
-    assert outcome is not None
-    assert outcome.kind == kind
 
 
 def test_the_summary_counts_and_keeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
