@@ -71,7 +71,7 @@ def tilewright_backend(
 def _untraced(module: GraphModule, error: Exception) -> Callable[..., Any]:
     """The captured graph in eager PyTorch, gradients included; every operator counted as a fallback."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    is_ours = frame.f_globals["__name__"].startswith("tilewright.")
+    is_ours = frame.f_globals.get("__name__", "").startswith("tilewright.")  # generated code has no name
     what = "the compiler failed on its graph" if is_ours else "AOTAutograd cannot trace its graph"
     reason = " ".join(f"{what}: {type(error).__name__}: {str(error) or 'no reason'}".split())[:400]
     nodes = [node for node in module.graph.nodes if node.op.startswith("call_")]

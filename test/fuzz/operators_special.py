@@ -29,6 +29,7 @@ _SPECIAL = {
     "inside": (
         "torch.special.<erfcx|log_ndtr|psi|gammaln|digamma|ndtr>({float})",
         "torch.<digamma|lgamma>({number})",
+        # Eager PyTorch counts up from negative numbers by ones, for minutes from large ones.
         "torch.polygamma(<0|1|2|3|5>, {float}.clamp(-99, 99))",
         "torch.special.polygamma(<1|2>, {number}.clamp(-99, 99))",
         "{float}.<polygamma(1)|lgamma()|digamma()|mvlgamma(1)>",
