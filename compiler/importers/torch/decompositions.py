@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 _KEEP = (
     # torch-mlir lowers these directly, into fewer or better loops than their decompositions.
-    *(aten.t, aten.transpose, aten.sigmoid, aten.unbind, aten.gelu, aten.linear, aten.mv, aten.dot),
+    *(aten.t, aten.transpose, aten.sigmoid, aten.gelu, aten.linear, aten.mv, aten.dot),
     *(aten.baddbmm, aten.softmax, aten._softmax, aten._log_softmax, aten.einsum, aten.prelu),
     *(aten.masked_fill, aten.full, aten.arange),
 )
