@@ -45,7 +45,7 @@ from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.winograd_choice import WinogradMachine
 from tilewright.compiler.workers.compile_kernels import compile_kernels
-from tilewright.compiler.workers.modules import run_phase
+from tilewright.compiler.workers.modules import run_phase, run_phase_apart
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
 
 Decide = Callable[[ir.Module, Target], Mapping[str, Decision]]
@@ -59,6 +59,8 @@ class Phase:
     name: str
     summary: str
     passes: Callable[[Target], list[str]]
+    apart: bool = False
+    """Whether its passes look at one dispatch at a time, so that several workers can have some each."""
 
     def pipeline(self, target: Target) -> str:
         """The passes as one pipeline on a module."""
@@ -162,7 +164,7 @@ PHASES = (
     Phase("layout", "layouts chosen and propagated; algorithms and blocks chosen", _layout),
     Phase("packing", "weights packed and transformed; what they decide goes to @prepack", _packing),
     Phase("dispatch", "fusion groups outlined, one sink each", _dispatch),
-    Phase("schedule", "a schedule on every dispatch", _schedule),
+    Phase("schedule", "a schedule on every dispatch", _schedule, apart=True),
 )
 """The phases on MLIR; `lower` and `package` follow in `package_module`."""
 
@@ -222,7 +224,8 @@ def compile_module(
     report = report or Report()
     for phase in _between(first, "schedule"):
         start = time.perf_counter()
-        run_phase(module, target, phase.name, phase.pipeline(target))
+        run = run_phase_apart if phase.apart else run_phase
+        run(module, target, phase.name, phase.pipeline(target))
         report.add(phase.name, time.perf_counter() - start)
     if decide is not None:
         start = time.perf_counter()
