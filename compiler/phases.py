@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tilewright.compiler import debug
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.winograd_form import share_of_direct
-from tilewright.compiler.codegen.lower_cpu import ONCE, LoweredKernel
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, shape_free
 from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
@@ -150,7 +150,7 @@ def _dispatch(target: Target) -> list[str]:
         "canonicalize",
         "restore-copies",
         "collapse-loops",
-        *(["mark-alignment"] if target.kind == "gpu" else []),
+        "mark-alignment" if target.kind == "gpu" else "mark-once",
     ]
 
 
@@ -278,7 +278,6 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     }
     if "main" not in public:
         raise PassError(f"expected a public function @main, found {', '.join(public) or 'none'}")
-    _mark_once(dispatches, public)
     start = time.perf_counter()
     lowered, report.kernels_compiled = compile_kernels(dispatches, target)
     report.kernels_cached = len(lowered) - report.kernels_compiled
@@ -302,9 +301,9 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         table[name] = (numbers[code], entry.tasks)
     packed_bytes, prepack = 0, Program()
     if "prepack" in public:
-        packed_bytes, prepack = _prepack(public["prepack"], public["main"], constants, table)
+        packed_bytes, prepack = _prepack(public["prepack"], public["main"], constants, table, dispatches)
     steps, arena_bytes = plan.plan_function(public["main"], constants)
-    main = plan.program(steps, arena_bytes, table)
+    main = plan.program(_told(steps, dispatches, constants), arena_bytes, table)
     inputs, weights = _arguments(public["main"])
     if "prepack" in public and _arguments(public["prepack"])[1] != weights:
         raise PassError("@prepack and @main must take the same weights in the same order")
@@ -339,20 +338,13 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     )
 
 
-def _mark_once(dispatches: dict[str, ir.Operation], public: dict[str, ir.Operation]) -> None:
-    """Marks element-wise dispatches that only @prepack calls: most are transposes of weights."""
-    called = {
-        caller: {
-            ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in walk(function, "func.call")
-        }
-        for caller, function in public.items()
-    }
-    for name in called.get("prepack", set()) - called["main"]:
-        if ir.StringAttr(dispatches[name].attributes["tilewright.operator"]).value == "elementwise":
-            dispatches[name].attributes[ONCE] = ir.UnitAttr.get()
-
-
-def _prepack(prepack: ir.Operation, main: ir.Operation, constants, table) -> tuple[int, Program]:
+def _prepack(
+    prepack: ir.Operation,
+    main: ir.Operation,
+    constants: plan.Constants,
+    table: Mapping[str, tuple[int, int]],
+    dispatches: Mapping[str, ir.Operation],
+) -> tuple[int, Program]:
     """Places the results of @prepack one after the other in the packed block, and tells @main's arguments where."""
     offsets, total = [], 0
     for type_ in prepack.attributes["function_type"].value.results:
@@ -369,7 +361,22 @@ def _prepack(prepack: ir.Operation, main: ir.Operation, constants, table) -> tup
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
     outputs = {i: BufferRef("packed", 0, offset) for i, offset in enumerate(offsets)}
     steps, arena_bytes = plan.plan_function(prepack, constants, outputs)
-    return total, plan.program(steps, arena_bytes, table)
+    return total, plan.program(_told(steps, dispatches, constants), arena_bytes, table)
+
+
+def _told(
+    steps: list[plan.CallStep], dispatches: Mapping[str, ir.Operation], constants: plan.Constants
+) -> list[plan.CallStep]:
+    """The steps with the tables of extents and strides that kernels of some read, in front of their results."""
+    forms = [shape_free(dispatches[step.dispatch]) for step in steps]
+    return [
+        step
+        if form is None
+        else replace(
+            step, buffers=(*step.buffers[:-1], constants.place_numbers(form.table()), step.buffers[-1])
+        )
+        for step, form in zip(steps, forms)
+    ]
 
 
 def _arguments(function: ir.Operation) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -9,9 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from tilewright import __version__
+from tilewright.compiler.analysis.strided_form import StridedForm, strided_form
 from tilewright.compiler.codegen import machine_code as codegen
 from tilewright.compiler.codegen.machine_code import CpuCode
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects.kernel_form import ONCE
+from tilewright.compiler.families.cpu import strided_loops
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED, Schedule
@@ -29,9 +32,6 @@ from tilewright.compiler.passes.lower_cpu.vectorize_windows import VectorizeWind
 from tilewright.compiler.pipeline.pipeline import OnPass, run_pipeline
 from tilewright.compiler.targets.target import Target
 from tilewright.runtime.program import Kernel
-
-ONCE = "tilewright.once"
-"""Marks a dispatch that runs when weights are bound and never again: its code need not be the fastest."""
 
 
 def pipeline(target: Target) -> str:
@@ -61,7 +61,12 @@ def pipeline(target: Target) -> str:
             report-asserts,
             canonicalize,cse,
             canonicalize),
-        lower-affine,
+        {_to_llvm(target)})""".replace("\n", "").replace("        ", "")
+
+
+def _to_llvm(target: Target) -> str:
+    """The passes that lower loops over buffers to the LLVM dialect."""
+    return f"""lower-affine,
         convert-scf-to-cf,
         expand-strided-metadata,
         lower-affine,
@@ -73,9 +78,7 @@ def pipeline(target: Target) -> str:
         convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
         convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
         canonicalize,cse,
-        reconcile-unrealized-casts,widen-booleans,move-short-floats)""".replace("\n", "").replace(
-        "        ", ""
-    )
+        reconcile-unrealized-casts,widen-booleans,move-short-floats"""
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,21 @@ def code_key(target: Target) -> str:
     return hashlib.sha256("\n".join((compiler_digest(), *facts)).encode()).hexdigest()
 
 
+def shape_free(function: ir.Operation) -> StridedForm | None:
+    """The form of a dispatch whose kernel is told extents and strides; None for one that has a kernel of its own.
+
+    Such is what runs once and has no schedule: written by hand, one gets the kernel that it says.
+    """
+    if ONCE not in function.attributes or ATTRIBUTE in function.attributes:
+        return None
+    return strided_form(function)
+
+
 def kernel_key(function: ir.Operation, target: Target) -> str:
     """What a kernel's code depends on, hashed: the dispatch without name, locations and reasons, target and version."""
+    form = shape_free(function) if target.kind == "cpu" else None
+    if form is not None:
+        return hashlib.sha256(f"{form.text()}\n{code_key(target)}".encode()).hexdigest()
     return hashlib.sha256(f"{bare_text(function)}\n{code_key(target)}".encode()).hexdigest()
 
 
@@ -139,6 +155,9 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     Raises ScheduleError for a schedule that the kernel cannot have.
     """
     name = ir.StringAttr(function.attributes["sym_name"]).value
+    form = shape_free(function)
+    if form is not None:
+        return _lower_strided(form, name, target, on_pass)
     module = parse("module {}")
     clone = function.clone().operation
     del clone.attributes["sym_visibility"]
@@ -158,6 +177,18 @@ def lower(function: ir.Operation, target: Target, on_pass: OnPass | None = None)
     reduced = "never" if ONCE in function.attributes else _REDUCED.get(_operator(function), "")
     text = codegen.llvm_ir(module, name, inputs + outputs, cpu_code(target), bool(asserts), fences, reduced)
     return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", scratch, asserts), tasks)
+
+
+def _lower_strided(
+    form: StridedForm, name: str, target: Target, on_pass: OnPass | None
+) -> tuple[str, LoweredKernel]:
+    module = strided_loops.emit(form, name)
+    run_pipeline(module.operation, f"builtin.module({_to_llvm(target)})", on_pass, late=True)
+    buffers = len(set(form.reads)) + len(("table", "result"))
+    text = codegen.llvm_ir(
+        module, name, buffers, cpu_code(target), reports=False, fences=False, reduced="never"
+    )
+    return text, LoweredKernel(Kernel(name, codegen.SYMBOL, b"", 0, ()), form.tasks)
 
 
 _REDUCED = {"attention": "always", "matmul": "always"}

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir
 
+ONCE = "tilewright.once"
+"""On a dispatch that runs when weights are bound and never again: its code need not be the fastest."""
 EXPECTED = (
     "expected a kernel (rTask index first, memref<1xi32> and memref<...xi8> last); run `form-kernels` first"
 )

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tilewright.compiler.analysis.call_accesses import read_calls
 from tilewright.compiler.analysis.dense_constants import dense_bytes
 from tilewright.compiler.analysis.placement import is_dense, is_inserted, shape_of
@@ -85,9 +87,17 @@ class Constants:
     entries: list[Constant] = field(default_factory=list)
     index: dict[tuple[str, tuple[int, ...], bytes], int] = field(default_factory=dict)
 
-    def place(self, op: ir.Operation) -> BufferRef:
+    def place_operation(self, op: ir.Operation) -> BufferRef:
+        """Where the value of an `arith.constant` lies."""
         spec = tensor_spec(op.results[0].type, f"constant.{len(self.entries)}")
-        data = dense_bytes(op, spec)
+        return self._place(spec, dense_bytes(op, spec))
+
+    def place_numbers(self, numbers: np.ndarray) -> BufferRef:
+        """Where an array of i64 lies."""
+        spec = TensorSpec(f"constant.{len(self.entries)}", "i64", numbers.shape)
+        return self._place(spec, numbers.astype("<i8").tobytes())
+
+    def _place(self, spec: TensorSpec, data: bytes) -> BufferRef:
         key = (spec.dtype, spec.shape, data)
         if key not in self.index:
             self.index[key] = len(self.entries)
@@ -159,7 +169,7 @@ def plan_function(
     steps: list[CallStep] = []
     for op in ops:
         if op.name == "arith.constant":
-            memory[op.results[0]] = constants.place(op)
+            memory[op.results[0]] = constants.place_operation(op)
             producer[op.results[0]] = "constant"
         elif op.name == "func.call":
             sources = tuple(producer.get(calls.place(value).root, "") for value in op.operands)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.compiler import debug
 from tilewright.compiler.cache.store import KernelCache
-from tilewright.compiler.codegen.lower_cpu import LoweredKernel, kernel_key, pipeline
+from tilewright.compiler.codegen.lower_cpu import LoweredKernel, kernel_key, pipeline, shape_free
 from tilewright.compiler.ir import ir
 from tilewright.compiler.pipeline.diagnostics import place
 from tilewright.compiler.pipeline.reproducer import reproducer_text
@@ -54,9 +54,11 @@ def compile_kernels(
         if name in errors:
             raise errors[name]
     kernels = {}
-    for name in dispatches:
+    for name, function in dispatches.items():
         shared = found[first[keys[name]]]
-        kernels[name] = replace(shared, kernel=replace(shared.kernel, name=name))
+        form = shape_free(function) if target.kind == "cpu" else None
+        tasks = shared.tasks if form is None else form.tasks
+        kernels[name] = replace(shared, kernel=replace(shared.kernel, name=name), tasks=tasks)
     return kernels, len(jobs)
 
 

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.analysis.strided_form import strided_form
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION
+from tilewright.compiler.dialects.kernel_form import ONCE
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
 from tilewright.compiler.ir import functions, ir, walk
@@ -31,6 +33,9 @@ from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
+
+TOLD = "it runs once, by a kernel that is told its extents and strides"
+"""Why a dispatch of @prepack has no schedule."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,9 @@ class ConstructSchedules(Pass):
             if written is not None:
                 if target.kind == "cpu":
                     schedule_attribute.write(function, complete(function, written, target))
+                continue
+            if ONCE in function.attributes and strided_form(function) is not None:
+                function.attributes[UNSCHEDULED] = ir.StringAttr.get(TOLD, function.context)
                 continue
             if walk(function, ATTENTION) and not target.is_cuda:  # its cut is all there is to say
                 schedule_attribute.write(function, self._completed(function, Schedule(), target))
