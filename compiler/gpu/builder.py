@@ -432,6 +432,10 @@ def kernel(
     if points >= 1 << 31:
         function.attributes[WIDE] = ir.UnitAttr.get()
     gangs = gangs or rtasks
+    if gangs > rtasks:
+        raise ValueError(
+            f"@{name}: expected a gang for each of its {rtasks} rTasks at most, found {gangs} gangs"
+        )
     function.attributes[LAUNCH] = launch_attribute(
         rtasks, gang, gangs * gang.blocks, block, workspace_bytes, zeroed_bytes, tensor_maps, asserts
     )

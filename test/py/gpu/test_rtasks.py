@@ -114,6 +114,11 @@ def test_a_body_of_one_rtask_is_not_given_several() -> None:
         write(["7x32xf32"] * 2, one, rtasks=7, gangs=3)
 
 
+def test_no_gang_is_without_work() -> None:
+    with pytest.raises(ValueError, match="expected a gang for each of its 7 rTasks at most, found 8 gangs"):
+        write(["7x32xf32"] * 2, several, rtasks=7, gangs=8)
+
+
 @pytest.mark.parametrize(
     ("gang", "gangs", "launch"),
     [
