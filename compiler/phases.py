@@ -410,6 +410,7 @@ def _note(step: plan.CallStep, function: ir.Operation, lowered: LoweredKernel, t
         + sum(attention.flops for attention in attentions),
         "bytes": nbytes,
         "tasks": lowered.tasks,
+        "gang": lowered.kernel.launch.gang if lowered.kernel.launch else "alone",
         "inputs": list(step.inputs),
         "kernel": table[step.dispatch][0],
         "family": lowered.family,

@@ -17,7 +17,7 @@ from tilewright.runtime.errors import (
 from tilewright.runtime.launch_rules import TENSOR_MAP_DTYPES, broken_rule
 from tilewright.runtime.program import Kernel, Package, TensorMap
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """TW_CUDA_ABI_VERSION of csrc/cuda_abi.h."""
 
 OK, DRIVER, MEMORY, TABLE, ARGUMENT, ASSERT = range(6)
@@ -63,7 +63,7 @@ class _Kernel(ctypes.Structure):
         ("cooperative", i32),
         ("assert_count", i32),
         ("overlaps", i32),
-        ("reserved", i32),
+        ("rtasks", i32),
         ("maps", ctypes.POINTER(_TensorMap)),
         ("map_count", i64),
     )
@@ -189,7 +189,7 @@ def _kernel(kernel: Kernel) -> _Kernel:
         launch.cooperative,
         len(kernel.asserts),
         launch.overlaps,
-        0,
+        launch.tasks,
         maps,
         len(maps),
     )

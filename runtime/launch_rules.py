@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from tilewright.runtime.program import IMAGES, Launch, TensorMap
 
 MOST_BLOCKS = (1 << 31) - 1
+MOST_RTASKS = (1 << 31) - 1
+"""Of one kernel, which may be more than it has blocks."""
 MOST_THREADS = 1024
 WARP = 32
 MOST_CLUSTER_BLOCKS = 16
@@ -56,6 +58,11 @@ def broken_rule(launch: Launch) -> str | None:
         return (
             f"cluster: expected 1 to {MOST_CLUSTER_BLOCKS} blocks that divide the grid of {launch.grid}, "
             f"found {launch.cluster}"
+        )
+    if not launch.grid // launch.cluster <= launch.tasks <= MOST_RTASKS:
+        return (
+            f"rtasks: expected {launch.grid // launch.cluster}, one for each block or cluster, to {MOST_RTASKS}, "
+            f"found {launch.rtasks}"
         )
     if not 0 <= launch.shared_bytes <= MOST_SHARED_BYTES:
         return f"shared_bytes: expected 0 to {MOST_SHARED_BYTES}, found {launch.shared_bytes}"

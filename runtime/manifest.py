@@ -232,6 +232,8 @@ def _launch_from_json(entry: Reader, tensors: Mapping[str, memoryview]) -> Launc
         ptx=b"" if entry["ptx"].data is None else bytes(entry["ptx"].tensor(tensors)),
         # Files from before kernels could overlap do not say so.
         overlaps="overlaps" in entry.object() and entry["overlaps"].flag(),
+        # In files from before kernels said so, every block has one.
+        rtasks=entry["rtasks"].size() if "rtasks" in entry.object() else 0,
     )
     broken = broken_rule(launch)
     if broken:

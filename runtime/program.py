@@ -11,7 +11,7 @@ It computes rTasks `first_task <= i < end_task` over `buffers` (dense, row-major
 are a caller's own arrays), may use `scratch_bytes` of 64-byte aligned scratch private to the calling thread,
 and returns 0, or 1 + the index into `Kernel.asserts` of a run-time check that failed.
 
-A kernel with a `Launch` is a GPU kernel instead: one launch of `grid` blocks computes one rTask per block id. Its
+A kernel with a `Launch` is a GPU kernel instead: one launch of `grid` blocks computes all its rTasks. Its
 parameters are pointers into device memory, in this order: the step's buffers; the workspace when it has one; an
 i32 status word when it has asserts (0, or 1 + the index of a check that failed); then one 128-byte tensor map per
 entry of `Launch.tensor_maps`, by value.
@@ -108,11 +108,12 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a GPU kernel is launched: 1-D `grid` of blocks (= rTasks) of `block` threads in clusters of `cluster` blocks.
+    """What a GPU kernel needs: `rtasks` rTasks done by a 1-D `grid` of blocks of `block` threads in clusters of `cluster`.
 
-    `shared_bytes` is dynamic shared memory of one block. `workspace_bytes` of global memory belong to the kernel
+    Where `rtasks` is 0, every block does one. An rTask is done by one block or by the blocks of a cluster together; where
+    there are more rTasks than those, they take them in turn. `shared_bytes` is dynamic shared memory of one block. `workspace_bytes` of global memory belong to the kernel
     alone; its first `zeroed_bytes` are zero before the first launch, and every launch leaves them zero. All blocks
-    of a `cooperative` kernel run at once. One that `overlaps` may be started before the kernel launched before it has
+    of a `cooperative` kernel run at once, as they wait for each other. One that `overlaps` may be started before the kernel launched before it has
     ended: all its threads wait for that end before they touch global memory. `registers` (per thread) and `spill_bytes` are what the assembler
     reported, 0 when none ran. `ptx` is what the driver may compile when it takes the cubin in `object` for none of
     its own.
@@ -131,6 +132,17 @@ class Launch:
     spill_bytes: int = 0
     ptx: bytes = b""
     overlaps: bool = False
+    rtasks: int = 0
+
+    @property
+    def tasks(self) -> int:
+        """The number of rTasks."""
+        return self.rtasks or self.grid
+
+    @property
+    def gang(self) -> str:
+        """Which blocks wait for each other while rTasks are done: `alone` for none, those of a `cluster`, or of the `grid`."""
+        return "grid" if self.cooperative else "cluster" if self.cluster > 1 else "alone"
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compiler.codegen.llvm_text import for_older_llvm
-from tilewright.compiler.codegen.lower_gpu import read_launch
 from tilewright.compiler.codegen.machine_code import SYMBOL, CpuCode, emit_object
 from tilewright.compiler.errors import PassError
+from tilewright.compiler.gpu.launch import LAUNCH, launch_of
 from tilewright.compiler.ir import ir, llvm, walk
 from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
-from tilewright.compiler.passes.lower_gpu.lower_to_emulator import EMULATED, LAUNCH, LowerToEmulator
+from tilewright.compiler.passes.lower_gpu.lower_to_emulator import EMULATED, LowerToEmulator
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.runtime.emulated import aligned_bytes
 from tilewright.runtime.emulated_kernel import EmulatedKernel, Memory
@@ -73,7 +73,7 @@ def _compile(module: ir.Module, checked: bool) -> tuple[bytes, str, Launch]:
             ):
                 run_pipeline(clone, "builtin.module(gpu.module(gpu.func(place-shared)))")
                 (kernel,) = walk(clone, "gpu.func")
-            launch = read_launch({entry.name: entry.attr for entry in ir.DictAttr(kernel.attributes[LAUNCH])})
+            launch = launch_of(kernel)
             run_pipeline(clone, pipeline(checked))
             function = next(f for f in walk(clone, "llvm.func") if EMULATED in f.attributes)
             description = ir.StringAttr(function.attributes[EMULATED]).value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.gpu.builder import LAUNCH
+from tilewright.compiler.gpu.launch import launch_of
 from tilewright.compiler.ir import ir
 from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
+from tilewright.runtime.program import Launch
 
 MOST_BLOCKS = (1 << 31) - 1
 PORTABLE_CLUSTER = 8
@@ -19,20 +18,16 @@ _FEWEST_REGISTERS = 16
 
 def check_limits(kernel: ir.Operation, target: Target) -> None:
     """Raises ScheduleError unless `target` can start the kernel: threads, blocks, clusters, shared memory, residency."""
-    launch = {field.name: field.attr for field in ir.DictAttr(kernel.attributes[LAUNCH])}
-    numbers = {
-        name: ir.IntegerAttr(attr).value for name, attr in launch.items() if isinstance(attr, ir.IntegerAttr)
-    }
-    problem = broken_limit(target, numbers, ir.BoolAttr(launch["cooperative"]).value)
+    problem = broken_limit(target, launch_of(kernel))
     if problem:
         name = ir.StringAttr(kernel.attributes["sym_name"]).value
         raise ScheduleError(f"@{name} on {target.name}: {problem}", kernel.location)
 
 
-def broken_limit(target: Target, launch: Mapping[str, int], cooperative: bool = False) -> str:
+def broken_limit(target: Target, launch: Launch) -> str:
     """The first limit that a launch breaks, with what was found and a remedy; empty when there is none."""
-    threads, grid, cluster = launch["block"], launch["grid"], launch.get("cluster", 1)
-    shared, capacity = launch.get("shared_bytes", 0), target.level("shared").capacity_bytes
+    threads, grid, cluster = launch.block, launch.grid, launch.cluster
+    shared, capacity = launch.shared_bytes, target.level("shared").capacity_bytes
     most = target.block_threads or 1024
     if threads % 32 or not 32 <= threads <= most:
         return f"a block has {threads} threads, the rule is a multiple of 32 up to {most}; change `threads`"
@@ -45,6 +40,6 @@ def broken_limit(target: Target, launch: Mapping[str, int], cooperative: bool = 
     if cluster > PORTABLE_CLUSTER or grid % cluster:
         return f"{grid:,} blocks in clusters of {cluster}, the rule is a divisor up to {PORTABLE_CLUSTER}; use cluster 1"
     resident = int(resident_blocks(target, threads, _FEWEST_REGISTERS, shared)) * target.num_cores
-    if cooperative and grid > resident:
+    if launch.cooperative and grid > resident:
         return f"{grid:,} cooperating blocks, {resident:,} fit at once; use a grid of at most that"
     return ""

@@ -11,14 +11,13 @@ from tilewright.compiler.codegen.lower_cpu import LoweredKernel
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.families.gpu import families
-from tilewright.compiler.gpu.builder import LAUNCH
-from tilewright.compiler.gpu.tensor_maps import read_tensor_map
+from tilewright.compiler.gpu.launch import asserts_of, launch_of
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.passes.lower_gpu.overlap_launches import OverlapLaunches
 from tilewright.compiler.passes.lower_gpu.place_shared import PlaceShared
 from tilewright.compiler.targets.target import Target
-from tilewright.runtime.program import Kernel, Launch
+from tilewright.runtime.program import Kernel
 
 
 def gpu_module(function: ir.Operation, target: Target) -> tuple[ir.Module, str]:
@@ -55,9 +54,7 @@ def lower(function: ir.Operation, target: Target, key: str) -> LoweredKernel:
         named.erase()
     debug.dump_text(f"{name}.gpu.mlir", str(module))
     kernel = kernel_of(module)
-    attributes = {entry.name: entry.attr for entry in ir.DictAttr(kernel.attributes[LAUNCH])}
-    launch = read_launch(attributes)
-    asserts = tuple(ir.StringAttr(text).value for text in attributes["asserts"])
+    launch, asserts = launch_of(kernel), asserts_of(kernel)
     if target.emulated:
         from tilewright.compiler.codegen.emulation import compile_object
 
@@ -70,7 +67,7 @@ def lower(function: ir.Operation, target: Target, key: str) -> LoweredKernel:
         debug.dump_text(f"{name}.ll", code.optimised)
         debug.dump_text(f"{name}.ptx", text)
         made = Kernel(name, symbol, text.encode(), asserts=asserts, launch=replace(launch, image="ptx"))
-    return LoweredKernel(made, launch.grid, family=family)
+    return LoweredKernel(made, launch.tasks, family=family)
 
 
 def assemble(lowered: LoweredKernel, target: Target) -> LoweredKernel:
@@ -92,15 +89,3 @@ def assemble(lowered: LoweredKernel, target: Target) -> LoweredKernel:
         ptx=made.ptx.encode(),
     )
     return replace(lowered, kernel=replace(kernel, object=made.cubin, launch=launch))
-
-
-def read_launch(attributes: dict[str, ir.Attribute]) -> Launch:
-    """The launch data of a kernel for the emulator, as its attribute says."""
-    numbers = ("grid", "block", "cluster", "shared_bytes", "workspace_bytes", "zeroed_bytes")
-    return Launch(
-        "emulated",
-        **{name: ir.IntegerAttr(attributes[name]).value for name in numbers if name in attributes},
-        cooperative=ir.BoolAttr(attributes["cooperative"]).value,
-        overlaps="overlaps" in attributes and ir.BoolAttr(attributes["overlaps"]).value,
-        tensor_maps=tuple(read_tensor_map(entry) for entry in attributes["tensor_maps"]),
-    )

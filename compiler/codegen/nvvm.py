@@ -8,9 +8,10 @@ from tilewright.compiler.codegen.llvm_text import for_older_llvm
 from tilewright.compiler.dialects.kernel_form import contents, kernel_of
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.gpu.builder import WIDE
+from tilewright.compiler.gpu.launch import LAUNCH
 from tilewright.compiler.ir import element_bytes, ir, llvm, parse, walk
 from tilewright.compiler.passes.lower_gpu.lower_primitives import LowerPrimitives
-from tilewright.compiler.passes.lower_gpu.place_shared import BASE_ALIGNMENT, LAUNCH
+from tilewright.compiler.passes.lower_gpu.place_shared import BASE_ALIGNMENT
 from tilewright.compiler.pipeline.pipeline import OnPass, run_pipeline
 
 NARROW_BYTES = (1 << 31) - (1 << 24)

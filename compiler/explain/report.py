@@ -19,7 +19,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class DispatchReport:
-    """One step of the main program; `inputs` are numbers of earlier steps or names of the model's inputs."""
+    """One step of the main program; `inputs` are numbers of earlier steps or names of the model's inputs.
+
+    `gang` says which blocks of a GPU wait for each other while they do rTasks, as in `Launch`.
+    """
 
     number: int
     operator: str
@@ -35,6 +38,13 @@ class DispatchReport:
     bound: Bound
     predicted_us: float
     plan: ScheduleReport = field(default_factory=lambda: ScheduleReport({}))
+    gang: str = "alone"
+
+    @property
+    def work(self) -> str:
+        """The rTasks, and who does them together or waits for the others: `48 rTasks of clusters`."""
+        many = f"{self.tasks} rTask{'s' if self.tasks != 1 else ''}"
+        return many + {"cluster": " of clusters", "grid": " at once"}.get(self.gang, "")
 
     @property
     def of_bound(self) -> float:
@@ -163,6 +173,7 @@ def explain(
                 if predicted is None
                 else float(predicted),
                 plan=ScheduleReport.of(row),
+                gang=row.get("gang") or "alone",
             )
         )
     return Report(

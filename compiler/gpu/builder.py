@@ -1,12 +1,15 @@
 """Writes gpu-level IR from Python: SSA values with operators, loops and branches as functions, memory accesses.
 
-    with kernel("scale", [source_type, result_type], grid=4, block=256) as k:
-        i = block_id() * 256 + thread_id()
+    with kernel("scale", [source_type, result_type], rtasks=4, block=256) as k:
+        i = k.rtask() * 256 + thread_id()
         with if_(i < n):
             store(load(k.buffers[0], i) * 2.0, k.buffers[1], i)
 
 A Python number beside a value becomes a constant of its type, and arithmetic on Python numbers alone stays in
 Python, so address computations fold where they are written. Integers are unsigned: positions and sizes.
+
+A body asks its kernel for the number of its rTask, or for its share of them, and never for its block's: which block does
+which rTask is decided in `Kernel`, and by who puts bodies of several kernels together (`combined_kernels.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +20,10 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.gpu.aliases import promises
+from tilewright.compiler.gpu.launch import ALONE, LAUNCH, Gang, launch_attribute
 from tilewright.compiler.ir import arith, gpu, ir, memref, scf, vector
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 
-LAUNCH = "tilewright.launch"
-"""Attribute of a `gpu.func`: how it is started. Fields as in `Launch`."""
 WIDE = "tilewright.wide"
 """Attribute of a `gpu.func` that counts points past 2^31, whatever its buffers' sizes."""
 SHARED = "#gpu.address_space<workgroup>"
@@ -339,16 +341,49 @@ def if_else(
     return [Value(result) for result in branch.results]
 
 
+@dataclass(frozen=True)
+class Share:
+    """What a gang has of `count` rTasks: number `first`, and every `step`-th after it."""
+
+    first: Value
+    step: int
+    count: int
+
+    def each(self, carried: Sequence[Value], body: Callable[..., Sequence[Value] | None]) -> list[Value]:
+        """A loop over them: `body(rtask, *carried)` gives what the next one carries; gives the last."""
+        return for_(self.first, self.count, self.step, carried, body)
+
+
 @dataclass
 class Kernel:
-    """A kernel being written: its module, its function, and the function's arguments by kind."""
+    """A kernel being written: its module, its function, and the function's arguments by kind.
+
+    It has `rtasks` rTasks for `gangs` gangs of blocks, which take them in turn where there are fewer gangs.
+    """
 
     module: ir.Module
     function: ir.Operation
+    rtasks: int
+    gang: Gang
+    gangs: int
     buffers: list[ir.Value]
     workspace: ir.Value | None = None
     status: ir.Value | None = None
     maps: list[ir.Value] = field(default_factory=list)
+
+    def rtask(self) -> Value:
+        """The number of the one rTask that this block does, by itself or with the others of its gang."""
+        if self.gangs != self.rtasks:
+            raise ValueError(f"{self.gangs} gangs take {self.rtasks} rTasks in turn; ask for their `share`")
+        return self.gang_number()
+
+    def share(self) -> Share:
+        """The rTasks that this block does, by itself or with the others of its gang."""
+        return Share(self.gang_number(), self.gangs, self.rtasks)
+
+    def gang_number(self) -> Value:
+        """The number of this block's gang: whose part of the workspace is its own, whatever rTasks it does."""
+        return block_id() // self.gang.blocks
 
 
 @contextmanager
@@ -356,21 +391,22 @@ def kernel(
     name: str,
     buffers: Sequence[ir.Type],
     *,
-    grid: int,
+    rtasks: int,
     block: int,
-    cluster: int = 1,
+    gang: Gang = ALONE,
+    gangs: int = 0,
     workspace_bytes: int = 0,
     zeroed_bytes: int = 0,
-    cooperative: bool = False,
     tensor_maps: Sequence[ir.DictAttr] = (),
     asserts: Sequence[str] = (),
     blocks_per_core: int = 0,
     points: int = 0,
     made: GpuTile | None = None,
 ) -> Iterator[Kernel]:
-    """A module with one kernel of `grid` blocks of `block` threads; what is written inside is its body.
+    """A module with one kernel of blocks of `block` threads; what is written inside is its body, which does its rTasks.
 
-    `buffers` are the memref types of the step's buffers. `blocks_per_core`, when not 0, asks the register
+    Each of `rtasks` rTasks is done by a `gang`: a gang for every rTask, or `gangs` of them that take rTasks in turn, where
+    that is not 0. `buffers` are the memref types of the step's buffers. `blocks_per_core`, when not 0, asks the register
     allocator to leave room for that many blocks on a multiprocessor. `points` is up to where the kernel counts, when
     that may be further than any buffer reaches. `made` is what the kernel is made of, kept on it as its schedule. Use
     under a context and a location.
@@ -395,8 +431,13 @@ def kernel(
         )
     if points >= 1 << 31:
         function.attributes[WIDE] = ir.UnitAttr.get()
+    gangs = gangs or rtasks
+    if gangs > rtasks:
+        raise ValueError(
+            f"@{name}: expected a gang for each of its {rtasks} rTasks at most, found {gangs} gangs"
+        )
     function.attributes[LAUNCH] = launch_attribute(
-        grid, block, cluster, workspace_bytes, zeroed_bytes, cooperative, tensor_maps, asserts
+        rtasks, gang, gangs * gang.blocks, block, workspace_bytes, zeroed_bytes, tensor_maps, asserts
     )
     if made is not None:
         schedule_attribute.write(function.operation, Schedule(gpu=replace(made, threads=block)))
@@ -404,7 +445,7 @@ def kernel(
     entry = region.blocks[0] if len(region.blocks) else region.blocks.append(*types)
     arguments = list(entry.arguments)
     count = len(buffers)
-    written = Kernel(module, function.operation, arguments[:count])
+    written = Kernel(module, function.operation, rtasks, gang, gangs, arguments[:count])
     if workspace_bytes:
         written.workspace = arguments[count]
         count += 1
@@ -417,35 +458,6 @@ def kernel(
         gpu.return_([])
     function.attributes["arg_attrs"] = promises(function.operation, written.buffers)
     module.operation.verify()
-
-
-def launch_attribute(
-    grid: int,
-    block: int,
-    cluster: int = 1,
-    workspace_bytes: int = 0,
-    zeroed_bytes: int = 0,
-    cooperative: bool = False,
-    tensor_maps: Sequence[ir.DictAttr] = (),
-    asserts: Sequence[str] = (),
-) -> ir.DictAttr:
-    """The `tilewright.launch` of a kernel."""
-    i64 = ir.IntegerType.get_signless(64)
-    numbers = {
-        "grid": grid,
-        "block": block,
-        "cluster": cluster,
-        "workspace_bytes": workspace_bytes,
-        "zeroed_bytes": zeroed_bytes,
-    }
-    return ir.DictAttr.get(
-        {
-            **{name: ir.IntegerAttr.get(i64, number) for name, number in numbers.items()},
-            "cooperative": ir.BoolAttr.get(cooperative),
-            "tensor_maps": ir.ArrayAttr.get(list(tensor_maps)),
-            "asserts": ir.ArrayAttr.get([ir.StringAttr.get(text) for text in asserts]),
-        }
-    )
 
 
 def _element(type_: ir.Type) -> ir.Type:

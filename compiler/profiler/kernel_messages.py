@@ -27,10 +27,14 @@ def to_message(kernel: Kernel, tasks: int) -> Message:
 def object_digest(kernel: Kernel, tasks: int) -> str:
     """SHA-256 of a kernel's code and of what the runtime needs to run so many rTasks of it, but for its names.
 
-    Symbols of GPU kernels carry a hash of the compiler's sources; kernels that differ in that alone are the same.
+    Symbols of GPU kernels carry a hash of the compiler's sources; kernels that differ in that alone are the same. A GPU
+    is asked for blocks: which rTasks they do is in the code.
     """
     symbol = kernel.symbol.encode()
     launch = kernel.launch and {**asdict(kernel.launch), "ptx": ""}
+    if launch:
+        tasks = launch["grid"]
+        del launch["rtasks"]
     facts = json.dumps(
         {"scratch_bytes": kernel.scratch_bytes, "tasks": tasks, "launch": launch}, sort_keys=True
     )

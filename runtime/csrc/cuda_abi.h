@@ -3,7 +3,7 @@
 #include "abi.h"
 
 // Bumped whenever a struct or function below changes.
-#define TW_CUDA_ABI_VERSION 2
+#define TW_CUDA_ABI_VERSION 3
 
 extern "C" {
 
@@ -22,7 +22,7 @@ struct tw_cuda_kernel {
   const char *name, *symbol;
   int32_t grid, block, cluster, shared_bytes;
   int64_t workspace_bytes, zeroed_bytes;
-  int32_t cooperative, assert_count, overlaps, reserved;
+  int32_t cooperative, assert_count, overlaps, rtasks;
   const tw_cuda_tensor_map *maps;
   int64_t map_count;
 };

@@ -55,9 +55,9 @@ void Program::read(const tw_program &table, const tw_cuda_package &package, cons
     const tw_step &from = table.steps[i];
     const tw_cuda_kernel &kernel = package.kernels[from.kernel];
     const std::string who = std::string(name) + " step " + std::to_string(i) + ", kernel `" + kernel.name + "`";
-    if (from.tasks != kernel.grid)
-      throw TableError(who + ": " + std::to_string(from.tasks) + " rTasks for a grid of " +
-                       std::to_string(kernel.grid) + " blocks");
+    if (from.tasks != kernel.rtasks)
+      throw TableError(who + ": " + std::to_string(from.tasks) + " rTasks of a kernel that has " +
+                       std::to_string(kernel.rtasks));
     check_maps(kernel, from, table.buffers, sizes, who);
     steps_.push_back({&kernels[from.kernel], kernel.grid == 0, 0, maps_.size(), size_t(kernel.map_count), false});
     add_step(from, int32_t(i), table, kernel);

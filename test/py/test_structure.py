@@ -294,6 +294,13 @@ def test_choices_of_gpu_kernels_are_made_in_one_module(path: Path) -> None:
         assert not imported(path, "tilewright.compiler.tuning")
 
 
+@pytest.mark.parametrize("path", [*compiler_sources("families"), *compiler_sources("passes")], ids=relative)
+def test_what_writes_kernels_never_asks_for_the_number_of_a_block(path: Path) -> None:
+    """Which block does which rTask is decided in `gpu/`, so that bodies of several kernels can be put into one."""
+    found = re.findall(r"\b(?:block_id|BlockIdOp|grid_dim|GridDimOp|cluster_id)\b", path.read_text("utf-8"))
+    assert not found, f"{relative(path)} names {found[0]}; ask the kernel for its `rtask` or its `share`"
+
+
 @pytest.mark.parametrize("path", compiler_sources("codegen"), ids=relative)
 def test_code_generation_chooses_nothing(path: Path) -> None:
     assert not imported(path, "tilewright.compiler.tuning")

@@ -27,7 +27,6 @@ from tilewright.compiler.gpu.builder import (
     Kernel,
     Value,
     barrier,
-    block_id,
     both,
     constant,
     from_elements,
@@ -112,8 +111,8 @@ def emit_mma(plan: MmaPlan) -> ir.Module:
     """The kernel of an attention in gpu-level IR."""
     problem = plan.problem
     parts = -(-problem.attention.rows // plan.rows)
-    grid = problem.heads * parts
-    with kernel(problem.name, problem.buffers, grid=grid, block=plan.threads, made=plan.gpu) as written:
+    rtasks = problem.heads * parts
+    with kernel(problem.name, problem.buffers, rtasks=rtasks, block=plan.threads, made=plan.gpu) as written:
         _Block(plan, written, parts).write()
     return written.module
 
@@ -129,7 +128,7 @@ class _Block:
         self.lane = self.thread % 32
         self.within, self.matrix = self.lane % 8, self.lane // 8
         self.warp_row = self.thread // 32 * (plan.warp_rows * ROWS)
-        place = block_id()
+        place = written.rtask()
         # Later rows see more keys when there is a causal mask: they start first.
         self.first = (index(parts - 1) - place % parts) * plan.rows
         self.batch = self.problem.batch(place // parts)

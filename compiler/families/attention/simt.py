@@ -128,8 +128,8 @@ def emit_simt(plan: SimtPlan) -> ir.Module:
     """The kernel of an attention in gpu-level IR."""
     problem, tile = plan.problem, plan.tile
     parts = -(-problem.attention.rows // tile.rows)
-    grid = problem.heads * parts
-    with kernel(problem.name, problem.buffers, grid=grid, block=tile.threads, made=plan.gpu) as written:
+    rtasks = problem.heads * parts
+    with kernel(problem.name, problem.buffers, rtasks=rtasks, block=tile.threads, made=plan.gpu) as written:
         _Block(plan, written, parts).write()
     return written.module
 
@@ -138,13 +138,11 @@ class _Block:
     """One block's work: some rows of one head."""
 
     def __init__(self, plan: SimtPlan, written: Kernel, parts: int):
-        from tilewright.compiler.gpu.builder import block_id
-
         self.plan, self.tile, self.problem, self.written = plan, plan.tile, plan.problem, written
         self.attention, self.real = plan.problem.attention, plan.problem.real
         self.thread = thread_id()
         self.row, self.lane = self.thread // LANES, self.thread % LANES
-        place = block_id()
+        place = written.rtask()
         # Later rows see more keys when there is a causal mask: they start first.
         self.first = (index(parts - 1) - place % parts) * self.tile.rows
         self.batch = self.problem.batch(place // parts)

@@ -27,7 +27,6 @@ from tilewright.compiler.gpu.builder import (
     Operand,
     Value,
     barrier,
-    block_id,
     for_,
     i32,
     if_,
@@ -48,7 +47,7 @@ def emit_wgmma(plan: WgmmaPlan) -> ir.Module:
     with kernel(
         problem.name,
         problem.buffers,
-        grid=problem.heads * plan.parts,
+        rtasks=problem.heads * plan.parts,
         block=plan.tile.threads,
         tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
         blocks_per_core=1,
@@ -74,7 +73,7 @@ def _write(plan: WgmmaPlan, written: Kernel) -> None:
         primitives.fence_mbarrier_init()
     barrier()
     primitives.grid_dependency_wait()
-    place, heads = block_id(), plan.problem.heads
+    place, heads = written.rtask(), plan.problem.heads
     # Later rows see more keys when there is a causal mask: those of all heads start first.
     is_causal = plan.problem.attention.causal is not None
     part, head = (place // heads, place % heads) if is_causal else (place % plan.parts, place // plan.parts)

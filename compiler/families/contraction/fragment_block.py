@@ -18,7 +18,6 @@ from tilewright.compiler.families.contraction.split_k import SplitK, counter_byt
 from tilewright.compiler.gpu.builder import (
     Kernel,
     Value,
-    block_id,
     constant,
     if_,
     index,
@@ -105,7 +104,7 @@ class FragmentBlock(ABC):
         with kernel(
             self.contraction.name,
             [buffer.type for buffer in self.contraction.buffers],
-            grid=self.grid.blocks,
+            rtasks=self.grid.blocks,
             block=tile.threads,
             workspace_bytes=workspace_bytes(self.grid, sums, tile.threads),
             zeroed_bytes=counter_bytes(self.grid),
@@ -119,7 +118,7 @@ class FragmentBlock(ABC):
         tile, grid = self.sizes, self.grid
         self.thread = thread_id()
         self.lane = self.thread % 32
-        place = grid.place(block_id())
+        place = grid.place(written.rtask())
         addresses = Addresses.of(self.contraction, written.buffers)
         byte = ir.IntegerType.get_signless(8)
         self.memory = shared([shared_bytes(tile, self.plans)], byte, alignment=128)

@@ -26,7 +26,6 @@ from tilewright.compiler.families.contraction.problem import Contraction, elemen
 from tilewright.compiler.families.contraction.split_k import SplitK, counter_bytes, workspace_bytes
 from tilewright.compiler.gpu.builder import (
     Value,
-    block_id,
     broadcast,
     constant,
     fma,
@@ -122,7 +121,7 @@ def emit_simt(contraction: Contraction, tile: SimtTile) -> ir.Module:
     with kernel(
         contraction.name,
         [buffer.type for buffer in contraction.buffers],
-        grid=grid.blocks,
+        rtasks=grid.blocks,
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, sums, tile.threads),
         zeroed_bytes=counter_bytes(grid),
@@ -176,7 +175,7 @@ class _Block:
 
     def write(self) -> None:
         contraction, tile, grid = self.contraction, self.tile, self.grid
-        place = grid.place(block_id())
+        place = grid.place(self.written.rtask())
         addresses = Addresses.of(contraction, self.written.buffers)
         self.buffers = [shared([plan.elements * tile.stages], self.element) for plan in self.plans]
         split = None

@@ -20,7 +20,6 @@ from tilewright.compiler.gpu.builder import (
     Kernel,
     Value,
     barrier,
-    block_id,
     both,
     constant,
     for_,
@@ -113,7 +112,7 @@ def emit_skinny(contraction: Contraction, tile: SkinnyTile) -> ir.Module:
     with kernel(
         contraction.name,
         [buffer.type for buffer in contraction.buffers],
-        grid=grid.blocks,
+        rtasks=grid.blocks,
         block=tile.threads,
         workspace_bytes=workspace_bytes(grid, _results(tile), tile.threads),
         zeroed_bytes=counter_bytes(grid),
@@ -142,7 +141,7 @@ class _Block:
 
     def write(self) -> None:
         contraction, tile, grid = self.contraction, self.tile, self.grid
-        self.place = place = grid.place(block_id())
+        self.place = place = grid.place(self.written.rtask())
         self.addresses = Addresses.of(contraction, self.written.buffers)
         self.sums_at = shared([tile.k_warps * tile.rows * tile.block_n], self.element)
         split = None

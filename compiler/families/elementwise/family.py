@@ -229,7 +229,7 @@ def _emit_covers(problem: Elementwise, covers: Sequence[Cover], said: GpuTile) -
     with builder.kernel(
         problem.name,
         dispatch.types,
-        grid=sum(own.blocks for own in covers),
+        rtasks=sum(own.blocks for own in covers),
         block=said.threads,
         asserts=list(problem.messages),
         made=gpu_of(problem, covers),
@@ -238,7 +238,7 @@ def _emit_covers(problem: Elementwise, covers: Sequence[Cover], said: GpuTile) -
         first = 0
         for part, own in zip(dispatch.parts, covers):
             messages = list(problem.messages)
-            _write_part(dispatch, part, own, buffers, kernel.status, messages, first, len(covers) > 1)
+            _write_part(dispatch, part, own, buffers, kernel, messages, first, len(covers) > 1)
             first += own.blocks
     return kernel.module
 
@@ -249,7 +249,7 @@ def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile) -> ir.Mod
     with builder.kernel(
         problem.name,
         dispatch.types,
-        grid=boxed.blocks,
+        rtasks=boxed.blocks,
         block=said.threads,
         asserts=messages,
         made=GpuTile("transpose", said.threads, boxed.box),
@@ -257,7 +257,7 @@ def _emit_boxes(problem: Elementwise, across: Crossing, said: GpuTile) -> ir.Mod
         buffers = dispatch.buffers(kernel.buffers)
         results = list(zip(dispatch.results, buffers[len(dispatch.inputs) :]))
         write_box(
-            Box(boxed, builder.block_id()),
+            Box(boxed, kernel.rtask()),
             said.threads,
             results,
             lambda lanes: _elements(dispatch, buffers, lanes, messages, kernel.status),
@@ -269,11 +269,11 @@ def _emit_scatter(problem: Elementwise, scatter: Scatter, said: GpuTile) -> ir.M
     (keys,), dispatch = said.block, problem.dispatch
     made = GpuTile("scatter", said.threads, (keys,))
     with builder.kernel(
-        problem.name, dispatch.types, grid=-(-scatter.keys // keys), block=said.threads, made=made
+        problem.name, dispatch.types, rtasks=-(-scatter.keys // keys), block=said.threads, made=made
     ) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         elements = _elements(dispatch, buffers, 1, [], None)
-        write_scatter(scatter, keys, said.threads, elements, buffers[-1])
+        write_scatter(scatter, kernel.rtask(), keys, said.threads, elements, buffers[-1])
     return kernel.module
 
 
@@ -334,7 +334,7 @@ def trace(dispatch: Dispatch, lanes: Sequence[int] = ()) -> tuple[list[str], lis
     """
     messages: list[str] = []
     found, differs = [], False
-    with builder.kernel("trace", dispatch.types, grid=1, block=32) as kernel:
+    with builder.kernel("trace", dispatch.types, rtasks=1, block=32) as kernel:
         buffers = dispatch.buffers(kernel.buffers)
         for number, part in enumerate(dispatch.parts):
             own = lanes[number] if lanes else 1
@@ -373,20 +373,20 @@ def _write_part(
     part: Part,
     own: Cover,
     buffers: list[Buffer],
-    status: ir.Value | None,
+    kernel: builder.Kernel,
     messages: list[str],
-    first_block: int,
+    first_rtask: int,
     is_one_of_several: bool,
 ) -> None:
-    block = builder.block_id()
+    rtask, status = kernel.rtask(), kernel.status
     main = own.blocks - -(-own.rest // own.threads)
-    number = block - first_block
+    number = rtask - first_rtask
     several = is_one_of_several or bool(own.rest and main)
 
     def among(low: int, high: int) -> builder.Operand:
-        return (block - low < high - low) if several else True
+        return (rtask - low < high - low) if several else True
 
-    with builder.if_(among(first_block, first_block + main) if main else False):
+    with builder.if_(among(first_rtask, first_rtask + main) if main else False):
         if main:
             elements = _elements(dispatch, buffers, own.lanes, messages, status)
             start = number * (own.threads * own.vectors) + builder.thread_id()
@@ -401,7 +401,7 @@ def _write_part(
                 alive += [alive.pop()] * len(tiles)
             _stores(dispatch, part, elements, buffers, points, alive)
     if own.rest:
-        with builder.if_(among(first_block + main, first_block + own.blocks)):
+        with builder.if_(among(first_rtask + main, first_rtask + own.blocks)):
             elements = _elements(dispatch, buffers, 1, messages, status)
             point = (number - main) * own.threads + builder.thread_id()
             elements.bases[0] = builder.raw(builder.minimum(point, own.rest - 1) + (own.points - own.rest))

@@ -67,12 +67,19 @@ def scatter_of(function: ir.Operation) -> ir.Operation | None:
     return owner if owner is not None and owner.name == SCATTER else None
 
 
-def write_scatter(scatter: Scatter, per_block: int, threads: int, elements: Elements, result: Buffer) -> None:
-    """The body of the kernel whose blocks own `per_block` keys, at the insertion point; `elements` has one lane.
+def write_scatter(
+    scatter: Scatter,
+    rtask: builder.Value,
+    per_block: int,
+    threads: int,
+    elements: Elements,
+    result: Buffer,
+) -> None:
+    """The body of the kernel whose rTasks own `per_block` keys each, at the insertion point; `elements` has one lane.
 
     `threads` are a power of two: which of them owns an element is its number modulo that.
     """
-    first_key = builder.block_id() * per_block
+    first_key = rtask * per_block
     thread = builder.thread_id()
     total = scatter.keys * scatter.slice_
     own = per_block * scatter.slice_

@@ -17,7 +17,7 @@ from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 
 @dataclass(frozen=True)
 class Box:
-    """The box of this block: `starts[i]` is where it starts along axis i."""
+    """The box of number `number`, an rTask: `starts[i]` is where it starts along axis i."""
 
     boxes: Boxes
     number: builder.Value

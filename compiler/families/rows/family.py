@@ -22,6 +22,7 @@ from tilewright.compiler.families.rows.sorts import SortProblem
 from tilewright.compiler.families.rows.split import counter_bytes, row_blocks, workspace_bytes
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import kernel
+from tilewright.compiler.gpu.launch import ALONE, GRID
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
@@ -74,11 +75,11 @@ def emit(rows: RowDispatch, schedule: Schedule, target: Target) -> ir.Module:
     with kernel(
         rows.name,
         types,
-        grid=row_blocks(problem, layout) * layout.split,
+        rtasks=row_blocks(problem, layout) * layout.split,
         block=layout.threads,
         workspace_bytes=workspace_bytes(problem, layout),
         zeroed_bytes=counter_bytes(problem, layout),
-        cooperative=layout.waits,
+        gang=GRID if layout.waits else ALONE,
         asserts=checks(rows.function),
         points=problem.num_rows * problem.num_columns,
         made=layout.gpu,

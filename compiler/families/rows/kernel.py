@@ -25,7 +25,6 @@ from tilewright.compiler.gpu.builder import (
     Kernel,
     Operand,
     Value,
-    block_id,
     both,
     for_,
     if_,
@@ -79,7 +78,7 @@ class RowKernel:
         else:
             beside, self.across = thread % layout.beside, thread // layout.beside
         self.exchange = Exchange(layout, thread, beside, self.across)
-        self.beside, group, piece = beside, block_id(), index(0)
+        self.beside, group, piece = beside, self.made.rtask(), index(0)
         if layout.split > 1:
             group, piece = group // layout.split, group % layout.split
             assert self.made.workspace is not None

@@ -21,10 +21,10 @@ from tilewright.compiler.families.rows.layout import is_power
 from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.gpu.alignment import buffer_alignments
 from tilewright.compiler.gpu.builder import (
+    Kernel,
     Operand,
     Value,
     barrier,
-    block_id,
     constant,
     for_,
     from_elements,
@@ -192,10 +192,10 @@ def _vector(function: ir.Operation, problem: ScanProblem, types: list[ir.MemRefT
 def _column_scan(name: str, problem: ScanProblem, types: list[ir.MemRefType], threads: int) -> ir.Module:
     """One thread per row: neighbouring threads read neighbouring elements."""
     own = GpuTile("scan", threads, (threads,))
-    with kernel(name, types, grid=-(-problem.rows // threads), block=threads, made=own) as made:
+    with kernel(name, types, rtasks=-(-problem.rows // threads), block=threads, made=own) as made:
         source = made.buffers[problem.source]
         target, total = (None if n is None else made.buffers[n] for n in problem.targets)
-        number = block_id() * threads + thread_id()
+        number = made.rtask() * threads + thread_id()
         with if_(number < problem.rows if problem.rows % threads else True):
             row = delinearized(number, problem.others)
             first = load(source, *problem.at(row, 0))
@@ -220,23 +220,23 @@ def _row_scan(
     """Several neighbouring threads per row, in pieces of as many vectors as there are threads."""
     threads = across * beside
     own = GpuTile("scan", threads, (beside, across * vector), vector=vector)
-    with kernel(name, types, grid=-(-problem.rows // beside), block=threads, made=own) as made:
-        _RowScan(problem, made.buffers, across, beside, vector).write()
+    with kernel(name, types, rtasks=-(-problem.rows // beside), block=threads, made=own) as made:
+        _RowScan(problem, made, across, beside, vector).write()
     return made.module
 
 
 class _RowScan:
     """Writes the body of a kernel of `beside` rows of `across` threads, each with `vector` elements of a piece."""
 
-    def __init__(self, problem: ScanProblem, buffers: list[ir.Value], across: int, beside: int, vector: int):
+    def __init__(self, problem: ScanProblem, made: Kernel, across: int, beside: int, vector: int):
         self.problem, self.across, self.beside, self.vector = problem, across, beside, vector
-        self.source = buffers[problem.source]
-        self.target, self.total = (None if n is None else buffers[n] for n in problem.targets)
+        self.source = made.buffers[problem.source]
+        self.target, self.total = (None if n is None else made.buffers[n] for n in problem.targets)
         self.element = ir.MemRefType(self.source.type).element_type
         thread = thread_id()
         self.row_in_block, self.place = thread // across, thread % across
         self.lane = thread % WARP if across > WARP else self.place
-        number = block_id() * beside + self.row_in_block
+        number = made.rtask() * beside + self.row_in_block
         ragged = bool(problem.rows % beside)
         self.present: Operand = number < problem.rows if ragged else True
         self.row = delinearized(minimum(number, problem.rows - 1) if ragged else number, problem.others)

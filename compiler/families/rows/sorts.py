@@ -18,10 +18,10 @@ from tilewright.compiler.families.contract import require
 from tilewright.compiler.families.rows.access import delinearized
 from tilewright.compiler.families.tile_space import refuse_broken, whole_warps
 from tilewright.compiler.gpu.builder import (
+    Kernel,
     Operand,
     Value,
     barrier,
-    block_id,
     both,
     for_,
     if_,
@@ -163,9 +163,8 @@ def element_bytes_of(problem: SortProblem, types: list[ir.MemRefType]) -> int:
 class _Rows:
     """Elements of the rows of one block in shared memory, `width` of each row at a time, and where they came from."""
 
-    def __init__(
-        self, problem: SortProblem, buffers: list[ir.Value], rows: int, width: int, threads: Threads
-    ):
+    def __init__(self, problem: SortProblem, made: Kernel, rows: int, width: int, threads: Threads):
+        buffers = made.buffers
         self.problem, self.buffers, self.threads, self.width, self.count = (
             problem,
             buffers,
@@ -178,7 +177,7 @@ class _Rows:
         self.memory = [shared([rows, width], type_) for type_ in types]
         self.positions = shared([rows, width], i32)
         self.i32 = i32
-        self.first = block_id() * rows
+        self.first = made.rtask() * rows
         self.ragged = bool(problem.rows % rows)
 
     def row(self, number: Value) -> tuple[list[Operand], Operand]:
@@ -247,9 +246,9 @@ class _Rows:
 def _in_shared(name: str, problem: SortProblem, types: list[ir.MemRefType], said: GpuTile) -> ir.Module:
     """Sorts `width` elements of a row at a time, those kept among them from the second time on."""
     (rows, width), threads = said.block, said.threads
-    grid = -(-problem.rows // rows)
-    with kernel(name, types, grid=grid, block=threads, made=said) as made:
-        block = _Rows(problem, made.buffers, rows, width, Threads(threads, thread_id().value))
+    rtasks = -(-problem.rows // rows)
+    with kernel(name, types, rtasks=rtasks, block=threads, made=said) as made:
+        block = _Rows(problem, made, rows, width, Threads(threads, thread_id().value))
         block.fetch(0, 0, width)
         block.sort()
         step = width - problem.kept
@@ -271,17 +270,17 @@ def _in_place(name: str, problem: SortProblem, types: list[ir.MemRefType], said:
     with kernel(
         name,
         types,
-        grid=problem.rows,
+        rtasks=problem.rows,
         block=threads,
         workspace_bytes=problem.rows * row_bytes,
         made=said,
     ) as made:
         i32 = ir.IntegerType.get_signless(32)
         assert made.workspace is not None
-        start = block_id() * row_bytes
+        start = made.rtask() * row_bytes
         positions = memref.view(ir.MemRefType.get([problem.length], i32), made.workspace, start.value, [])
         own = Threads(threads, thread_id().value)
-        at = delinearized(block_id(), problem.others)
+        at = delinearized(made.rtask(), problem.others)
         targets = [made.buffers[number] for number in problem.targets]
 
         def fetch(place: Value) -> None:

@@ -20,7 +20,6 @@ from tilewright.compiler.gpu import primitives
 from tilewright.compiler.gpu.builder import (
     Kernel,
     barrier,
-    block_id,
     i32,
     if_,
     if_else,
@@ -28,6 +27,7 @@ from tilewright.compiler.gpu.builder import (
     shared,
     thread_id,
 )
+from tilewright.compiler.gpu.launch import cluster_of
 from tilewright.compiler.gpu.tensor_maps import tensor_map
 from tilewright.compiler.ir import ir
 
@@ -39,9 +39,10 @@ def build(plan: Plan, cores: int) -> ir.Module:
     with kernel(
         plan.contraction.name,
         [buffer.type for buffer in plan.contraction.buffers],
-        grid=schedule.grid,
+        rtasks=schedule.units,
+        gang=cluster_of(plan.tile.cluster),
+        gangs=schedule.clusters,
         block=plan.tile.threads,
-        cluster=plan.tile.cluster,
         workspace_bytes=workspace.bytes,
         zeroed_bytes=workspace.zeroed_bytes if workspace.bytes else 0,
         tensor_maps=[tensor_map(**vars(own)) for own in plan.tensor_maps],
@@ -68,7 +69,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
     inside = thread % WARPGROUP_THREADS
     clustered = tile.cluster > 1
     rank = primitives.cluster_rank().to(ir.IndexType.get()) if clustered else 0
-    cluster = block_id() // tile.cluster
+    share = k.share()
     with if_(thread.equals(0)):
         pipeline.initialise()
         primitives.fence_mbarrier_init()
@@ -79,7 +80,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
     def produce() -> list:
         if tile.registers:
             primitives.set_max_registers(tile.registers[0], increase=False)
-        producer = Producer(plan, schedule, pipeline, a_memory, b_memory, k.maps[0], k.maps[1], cluster, rank)
+        producer = Producer(plan, schedule, pipeline, a_memory, b_memory, k.maps[0], k.maps[1], share, rank)
         with if_(inside.equals(0)):
             producer.run()
         return []
@@ -106,7 +107,7 @@ def _body(k: Kernel, plan: Plan, schedule: TileSchedule, workspace: Workspace) -
                 reduction.write(own, sums, lambda total: writer.write(own, total, early))
             return turn.carried()
 
-        schedule.each(cluster, rank, Turn.first().carried(), unit)
+        schedule.each(share, rank, Turn.first().carried(), unit)
         writer.finish()
         return []
 

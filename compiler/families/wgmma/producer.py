@@ -16,7 +16,7 @@ from tilewright.compiler.families.wgmma.plan import Plan
 from tilewright.compiler.families.wgmma.schedule import TileSchedule, Unit
 from tilewright.compiler.families.wgmma.tile import PANEL, ROW_BYTES, WARPGROUP_ROWS
 from tilewright.compiler.gpu import primitives
-from tilewright.compiler.gpu.builder import Operand, Value, for_, i32, if_
+from tilewright.compiler.gpu.builder import Operand, Share, Value, for_, i32, if_
 from tilewright.compiler.gpu.primitives import Shared
 from tilewright.compiler.ir import ir
 
@@ -32,14 +32,14 @@ class Producer:
     b_memory: ir.Value
     a_map: ir.Value
     b_map: ir.Value
-    cluster: Operand
+    share: Share
     rank: Operand
 
     def run(self) -> None:
-        """All of this cluster's units."""
+        """All units of this cluster's share."""
         primitives.tma_prefetch(self.a_map)
         primitives.tma_prefetch(self.b_map)
-        self.schedule.each(self.cluster, self.rank, Turn.first().carried(), self._unit)
+        self.schedule.each(self.share, self.rank, Turn.first().carried(), self._unit)
 
     def _unit(self, unit: Unit, *carried: Value) -> list[Value]:
         plan = self.plan

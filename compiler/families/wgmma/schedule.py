@@ -1,6 +1,6 @@
-"""Which tiles a persistent block works on: units of work dealt out in turn, walked in groups of rows.
+"""The rTasks of a wgmma kernel: units of work, which clusters take in turn, walked in groups of rows.
 
-    for unit in cluster, cluster + clusters, ...:
+    for unit in the cluster's share:
         unit -> (batch, row block, column block, part of the k loop)
 
 Tiles that fill whole waves are one unit each. Where a tile is divided (`split` > 1), the tiles of the last, incomplete
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.families.wgmma.plan import Plan
-from tilewright.compiler.gpu.builder import Operand, Value, for_, minimum, select
+from tilewright.compiler.gpu.builder import Operand, Share, Value, minimum, select
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class TileSchedule:
-    """Units of a plan for `clusters` clusters that run at once."""
+    """Units of a plan, its kernel's rTasks, for `clusters` clusters that run at once."""
 
     plan: Plan
     cores: int
@@ -49,10 +49,6 @@ class TileSchedule:
     def clusters(self) -> int:
         """Clusters of the grid: as many as run at once, or as there is work for."""
         return min(self.room, self.units)
-
-    @property
-    def grid(self) -> int:
-        return self.clusters * self.plan.tile.cluster
 
     @property
     def split(self) -> int:
@@ -76,15 +72,9 @@ class TileSchedule:
         """All units."""
         return self.whole + self.divided * self.split
 
-    def each(self, cluster: Operand, rank: Operand, carried: list[Value], body) -> list[Value]:
+    def each(self, share: Share, rank: Operand, carried: list[Value], body) -> list[Value]:
         """A loop over the units of a cluster: `body(unit, *carried)` gives what the next one carries."""
-        return for_(
-            cluster,
-            self.units,
-            self.clusters,
-            carried,
-            lambda u, *values: body(self.decode(u, rank), *values),
-        )
+        return share.each(carried, lambda u, *values: body(self.decode(u, rank), *values))
 
     def decode(self, unit: Value, rank: Operand) -> Unit:
         plan, steps = self.plan, self.plan.depths.total

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from tilewright.compiler.gpu.emulated_accesses import ATOMICS, LOADS, STORES, Accesses
 from tilewright.compiler.gpu.emulated_calls import SITE, Calls, index, is_shared, origin, pointer, value_bytes
 from tilewright.compiler.gpu.emulated_operations import LOWERINGS, Kernel, lower_operations
+from tilewright.compiler.gpu.launch import LAUNCH
 from tilewright.compiler.ir import element_bytes, func, ir, walk
 from tilewright.compiler.pipeline.diagnostics import place
 from tilewright.compiler.pipeline.pass_base import Pass
 
 EMULATED = "tilewright.emulated"
-LAUNCH = "tilewright.launch"
 MOST_SITES = 0x7FFF
 """Operations that the emulator can tell apart."""
 MOST_OWN_BYTES = 65536

@@ -24,9 +24,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.gpu.launch import LAUNCH
 from tilewright.compiler.gpu.primitives import grid_dependency_wait, launch_dependents
 from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.passes.lower_gpu.place_shared import LAUNCH
 from tilewright.compiler.pipeline.pass_base import Pass
 
 WAIT = "tilewright.grid_dependency_wait"

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.gpu.launch import LAUNCH
 from tilewright.compiler.ir import arith, element_bytes, gpu, ir, memref, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 
-LAUNCH = "tilewright.launch"
 BASE_ALIGNMENT = 1024
 """Bytes that the dynamic array's start is a multiple of: what 128-byte swizzles of tensor maps need."""
 _ALIASES = {

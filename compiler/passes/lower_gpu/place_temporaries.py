@@ -1,10 +1,11 @@
-"""Places a GPU kernel's temporaries: small ones in shared memory, the others in the block's part of a workspace.
+"""Places a GPU kernel's temporaries: small ones in shared memory, the others at fixed offsets of the block's scratch.
 
     %t = memref.alloc() : memref<8x64xf32>  =>  %t = memref.alloc() : memref<8x64xf32, #gpu.address_space<workgroup>>
-    %u = memref.alloc() : memref<1048576xf32>  =>  %u = memref.view %scratch[4194304 * %block + 0]
+    %u = memref.alloc() : memref<1048576xf32>  =>  %u = memref.view %scratch[0]
 
 Whatever loop they stood in, temporaries are placed once: all extents are static, and one that lives across
-iterations is none. `tilewright.scratch_bytes` tells what each block needs of the workspace.
+iterations is none. `tilewright.scratch_bytes` tells how much scratch each block needs; `form-gpu-kernels` gives it a part
+of the workspace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import ClassVar
 
 from tilewright.compiler.dialects.kernel_form import EXPECTED, KernelArguments, is_declaration
 from tilewright.compiler.gpu.builder import SHARED
-from tilewright.compiler.ir import affine, element_bytes, gpu, ir, memref, walk
+from tilewright.compiler.ir import arith, element_bytes, ir, memref, walk
 from tilewright.compiler.passes.lower_cpu.place_scratch import SCRATCH_BYTES
 from tilewright.compiler.pipeline.pass_base import Pass
 
@@ -60,9 +61,7 @@ class PlaceTemporaries(Pass):
         total, offset = sum(size for size, _ in far), 0
         for size, alloc in far:
             with ir.InsertionPoint.at_block_begin(block), alloc.location:
-                d0 = ir.AffineExpr.get_dim(0)
-                number = gpu.block_id(gpu.Dimension.x)
-                start = affine.apply(ir.AffineMap.get(1, 0, [d0 * total + offset]), [number])
+                start = arith.constant(ir.IndexType.get(), offset)
                 view = memref.view(alloc.results[0].type, kernel.scratch, start, [])
             alloc.results[0].replace_all_uses_with(view)
             alloc.erase()

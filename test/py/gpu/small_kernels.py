@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.gpu import builder
+from tilewright.compiler.gpu.launch import ALONE, Gang
 from tilewright.compiler.ir import context, ir, memref
 
 SHARED = "#gpu.address_space<workgroup>"
@@ -19,13 +20,21 @@ def memref_type(shape: str) -> ir.Type:
 
 
 def write(
-    buffers: list[str], body: Callable[[builder.Kernel], None], *, grid: int = 1, block: int = 32, **launch
+    buffers: list[str],
+    body: Callable[[builder.Kernel], None],
+    *,
+    rtasks: int = 1,
+    block: int = 32,
+    gang: Gang = ALONE,
+    **needs,
 ) -> ir.Module:
     """A kernel over memrefs of the given shapes, whose body `body` writes; tensor maps as text of attributes."""
     with context(), ir.Location.unknown():
-        maps = [ir.Attribute.parse(text) for text in launch.pop("tensor_maps", ())]
+        maps = [ir.Attribute.parse(text) for text in needs.pop("tensor_maps", ())]
         types = [memref_type(shape) for shape in buffers]
-        with builder.kernel("small", types, grid=grid, block=block, tensor_maps=maps, **launch) as kernel:
+        with builder.kernel(
+            "small", types, rtasks=rtasks, block=block, gang=gang, tensor_maps=maps, **needs
+        ) as kernel:
             body(kernel)
     return kernel.module
 

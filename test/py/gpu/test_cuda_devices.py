@@ -226,7 +226,7 @@ def test_packages_that_do_not_fit_are_refused(mock, kernels, message):
     [
         (
             [step(0, "input:0", "output:0", tasks=5)],
-            "main step 0, kernel `copy`: 5 rTasks for a grid of 4 blocks",
+            "main step 0, kernel `copy`: 5 rTasks of a kernel that has 4",
         ),
         ([step(1, "input:0", "output:0")], "main step 0: kernel 1 of 1"),
         ([step(0, "input:1", "output:0")], "main step 0: input 1 of 1"),

@@ -26,7 +26,9 @@ from tilewright.runtime.program import (
 
 MAP = TensorMap(0, "f16", (72, 33), (144,), (64, 16), 128)
 STEPPED = TensorMap(0, "f16", (8, 3, 33), (16, 48), (8, 1, 32), 0, (1, 1, 2))
-LAUNCH = Launch("cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP, STEPPED), 168, 4, b".version 8.0")
+LAUNCH = Launch(
+    "cubin", 6, 384, 2, 100_000, 1024, 256, True, (MAP, STEPPED), 168, 4, b".version 8.0", rtasks=9
+)
 
 
 def package(launch: Launch | None = LAUNCH) -> Package:
@@ -36,7 +38,7 @@ def package(launch: Launch | None = LAUNCH) -> Package:
     )
     specs = (TensorSpec("x", "f16", (33, 72)),), (TensorSpec("y", "f16", (33, 72)),)
     steps = (
-        Step(0, (BufferRef("input"), BufferRef("output")), 6, "dispatch_0"),
+        Step(0, (BufferRef("input"), BufferRef("output")), 9, "dispatch_0"),
         Step(1, (BufferRef("output"),), 0),
     )
     return Package("cuda:sm_90a", (), *specs, (), (), kernels, Program(steps, 64))
@@ -69,6 +71,9 @@ def rewritten(path, change):
         (lambda m: m.update(grid=1 << 31), "grid: expected 0 to 2147483647 blocks, found 2147483648"),
         (lambda m: m.update(block=100), "block: expected whole warps of 32"),
         (lambda m: m.update(cluster=4), "cluster: expected 1 to 16 blocks that divide the grid of 6, found 4"),
+        (lambda m: m.update(rtasks=2), "rtasks: expected 3, one for each block or cluster, to 2147483647, found 2"),
+        (lambda m: m.update(rtasks=1 << 31), "rtasks: expected 3.* to 2147483647, found 2147483648"),
+        (lambda m: m.update(rtasks="9"), "launch.rtasks: expected a size, found '9'"),
         (lambda m: m.update(zeroed_bytes=2048), "zeroed_bytes: expected 0 to workspace_bytes 1024"),
         (lambda m: m.update(cooperative=1), "launch.cooperative: expected true or false, found 1"),
         (lambda m: m.update(ptx="weights/none"), "launch.ptx: expected the name of a tensor in the file"),
@@ -87,6 +92,21 @@ def test_bad_fields_are_named(tmp_path, change, message):
     rewritten(path, change)
     with pytest.raises(ArtifactError, match=message):
         artifact.load_package(path)
+
+
+def test_in_files_that_do_not_say_so_every_block_has_an_rtask(tmp_path):
+    path = tmp_path / "p.safetensors"
+    artifact.save_package(package(), path)
+    rewritten(path, lambda m: m.pop("rtasks"))
+    launch = artifact.load_package(path).kernels[0].launch
+    assert launch == replace(LAUNCH, rtasks=0) and launch.tasks == launch.grid == 6
+
+
+def test_a_gang_is_whoever_waits_for_each_other():
+    alone = Launch("ptx", 6, 32)
+    assert alone.gang == "alone"
+    assert replace(alone, cluster=2).gang == "cluster"
+    assert replace(alone, cooperative=True).gang == "grid"
 
 
 @pytest.mark.parametrize(

@@ -129,12 +129,17 @@ def test_objects_are_told_apart_by_code_and_launch_but_not_by_name():
         launch=replace(launch, ptx=b"ptx of kernel_5678"),
     )
     assert object_digest(kernel, 6) == object_digest(renamed, 6)
+    # How many rTasks its blocks do is in a kernel's code.
+    counted = replace(kernel, launch=replace(launch, rtasks=9))
+    assert object_digest(kernel, 6) == object_digest(counted, 9)
+    plain = replace(kernel, launch=None)
+    assert object_digest(plain, 6) != object_digest(plain, 7)
     others = [
-        object_digest(kernel, 7),
+        object_digest(replace(kernel, launch=replace(launch, grid=7)), 7),
         object_digest(replace(kernel, object=b"other code"), 6),
         object_digest(replace(kernel, scratch_bytes=64), 6),
         object_digest(replace(kernel, launch=replace(launch, block=128)), 6),
-        object_digest(replace(kernel, launch=None), 6),
+        object_digest(plain, 6),
     ]
     assert len({object_digest(kernel, 6), *others}) == 6
 
@@ -166,6 +171,7 @@ def test_kernels_travel_whole():
         8,
         4,
         b"ptx",
+        rtasks=9,
     )
     kernel = Kernel("k", "symbol", b"\x00code", 0, ("text",), launch)
     assert from_message("k", to_message(kernel, 6)) == kernel

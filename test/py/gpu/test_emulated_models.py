@@ -15,8 +15,8 @@ import tilewright
 from tilewright.compiler.cli.check import check, compare
 from tilewright.compiler.cli.run import command
 from tilewright.compiler.codegen.emulation import compile_object
-from tilewright.compiler.codegen.lower_gpu import read_launch
 from tilewright.compiler.gpu.builder import barrier, load, shared, store, thread_id
+from tilewright.compiler.gpu.launch import launch_of
 from tilewright.compiler.ir import ir, walk
 from tilewright.runtime.emulated import EmulatedExecutable
 from tilewright.runtime.errors import EmulationError, PackageError
@@ -93,7 +93,7 @@ def package(has_barrier: bool) -> Package:
 
     module = write(["64xf32"] * 2, body, block=64)
     (kernel,) = walk(module.operation, "gpu.func")
-    launch = read_launch({e.name: e.attr for e in ir.DictAttr(kernel.attributes["tilewright.launch"])})
+    launch = launch_of(kernel)
     spec = TensorSpec("x", "f32", (64,))
     made = Kernel("reverse", "reverse", compile_object(module), launch=replace(launch, shared_bytes=256))
     step = Step(0, (BufferRef("input"), BufferRef("output")), 1, "reverse_0")

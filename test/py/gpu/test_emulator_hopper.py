@@ -17,6 +17,7 @@ from tilewright.compiler.gpu.builder import (
     store,
     thread_id,
 )
+from tilewright.compiler.gpu.launch import cluster_of
 from tilewright.compiler.gpu.primitives import (
     Shared,
     bulk_commit,
@@ -161,7 +162,7 @@ def stages(kernel) -> None:
 
 def stages_module() -> ir.Module:
     maps = [map_text(i, "f32", (70, 13), (288,), (16, 8), 0) for i in range(2)]
-    return write(["13x72xf32"] * 2, stages, grid=2, block=64, tensor_maps=maps)
+    return write(["13x72xf32"] * 2, stages, rtasks=2, block=64, tensor_maps=maps)
 
 
 def stages_are_right(module: ir.Module, seed: int) -> bool:
@@ -205,7 +206,7 @@ def multicast(kernel, syncs: bool = True) -> None:
 @pytest.mark.parametrize("checked", [True, False])
 def test_multicast_reaches_the_whole_cluster(seed: int, checked: bool) -> None:
     map_ = map_text(0, "f32", (128, 3), (512,), (64, 1), 0)
-    module = write(["3x128xf32", "6x128xf32"], multicast, grid=6, cluster=2, tensor_maps=[map_])
+    module = write(["3x128xf32", "6x128xf32"], multicast, rtasks=3, gang=cluster_of(2), tensor_maps=[map_])
     a, b = numbers(3, 128), np.zeros((6, 128), np.float32)
     run_kernel(module, [a, b], seed=seed, checked=checked)
     assert np.array_equal(b, np.repeat(a[:, ::-1], 2, axis=0))

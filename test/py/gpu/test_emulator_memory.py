@@ -18,6 +18,7 @@ from tilewright.compiler.gpu.builder import (
     store_vector,
     thread_id,
 )
+from tilewright.compiler.gpu.launch import GRID
 from tilewright.compiler.gpu.primitives import atomic_add, load_acquire, store_release, thread_fence
 from tilewright.compiler.ir import arith, ir, memref, scf, walk
 
@@ -43,7 +44,7 @@ def reverse(kernel, has_barrier: bool) -> None:
 def test_a_block_exchanges_values(seed: int, checked: bool) -> None:
     a, b = numbers(192), np.zeros(192, np.float32)
     run_kernel(
-        write(["192xf32"] * 2, lambda k: reverse(k, True), grid=3, block=64),
+        write(["192xf32"] * 2, lambda k: reverse(k, True), rtasks=3, block=64),
         [a, b],
         seed=seed,
         checked=checked,
@@ -54,7 +55,7 @@ def test_a_block_exchanges_values(seed: int, checked: bool) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_missing_barrier_is_a_race(seed: int) -> None:
     report = finding(
-        write(["192xf32"] * 2, lambda k: reverse(k, False), grid=3, block=64), [numbers(192)] * 2, seed
+        write(["192xf32"] * 2, lambda k: reverse(k, False), rtasks=3, block=64), [numbers(192)] * 2, seed
     )
     assert "- race: block" in report
     assert "a barrier between them is missing" in report
@@ -67,7 +68,7 @@ def test_reports_name_block_thread_operation_and_place() -> None:
         with ir.Location.file("model.py", 33, 5), if_(thread_id().equals(5)):
             store(load(kernel.buffers[0], block_id() + 7), kernel.buffers[1], 0)
 
-    report = finding(write(["8xf32"] * 2, body, grid=3), [numbers(8)] * 2)
+    report = finding(write(["8xf32"] * 2, body, rtasks=3), [numbers(8)] * 2)
     assert "kernel `small`, seed 0: 1 finding(s)" in report
     assert "- out of bounds: block 1, thread 5 index 8 in dimension 0 of extent 8" in report
     assert "memref.load" in report
@@ -193,7 +194,7 @@ def test_blocks_may_write_the_same_value_twice(factor: float) -> None:
             store(value * factor, kernel.buffers[1], thread_id())
 
     a, b = numbers(32), np.zeros(32, np.float32)
-    module = write(["32xf32"] * 2, body, grid=2)
+    module = write(["32xf32"] * 2, body, rtasks=2)
     if factor == 1:
         run_kernel(module, [a, b])
         assert np.array_equal(a, b)
@@ -213,7 +214,7 @@ def test_atomics_do_not_race_with_each_other() -> None:
         )
 
     a, b = np.arange(32, dtype=np.int32), np.zeros(3, np.int32)
-    run_kernel(write(["32xi32", "3xi32"], body, grid=4), [a, b], ready=[1], seed=2)
+    run_kernel(write(["32xi32", "3xi32"], body, rtasks=4), [a, b], ready=[1], seed=2)
     assert np.array_equal(b, 4 * np.array([a[i::3].sum() for i in range(3)]))
 
 
@@ -251,7 +252,7 @@ def test_the_last_block_reads_what_others_released(seed: int, fences: bool, orde
     module = write(
         ["128xf32", "128xf32", "32xf32"],
         lambda k: last_block_sums(k, fences, order),
-        grid=4,
+        rtasks=4,
         workspace_bytes=16,
         zeroed_bytes=4,
     )
@@ -266,7 +267,7 @@ def test_reading_another_blocks_result_needs_a_release(seed: int) -> None:
     module = write(
         ["128xf32", "128xf32", "32xf32"],
         lambda k: last_block_sums(k, False),
-        grid=4,
+        rtasks=4,
         workspace_bytes=16,
         zeroed_bytes=4,
     )
@@ -279,7 +280,7 @@ def test_buffers_that_threads_share_are_not_promised_to_have_no_aliases() -> Non
     module = write(
         ["128xf32", "128xf32", "32xf32"],
         lambda k: last_block_sums(k, True),
-        grid=4,
+        rtasks=4,
         workspace_bytes=16,
         zeroed_bytes=4,
         asserts=["never"],
@@ -294,7 +295,7 @@ def test_values_are_not_exchanged_through_buffers_without_aliases() -> None:
     module = write(
         ["128xf32", "128xf32", "32xf32"],
         lambda k: last_block_sums(k, True, "acq_rel"),
-        grid=4,
+        rtasks=4,
         workspace_bytes=16,
         zeroed_bytes=4,
     )
@@ -338,7 +339,7 @@ def chain(kernel, waits: bool) -> None:
             store_release(1, flags, block)
 
 
-CHAIN = {"grid": 8, "cooperative": True, "workspace_bytes": 32, "zeroed_bytes": 32}
+CHAIN = {"rtasks": 8, "gang": GRID, "workspace_bytes": 32, "zeroed_bytes": 32}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -382,7 +383,7 @@ def test_a_loaded_kernel_runs_again() -> None:
 
 
 def test_the_same_seed_finds_the_same() -> None:
-    module = write(["192xf32"] * 2, lambda k: reverse(k, False), grid=3, block=64)
+    module = write(["192xf32"] * 2, lambda k: reverse(k, False), rtasks=3, block=64)
     reports = [finding(module, [numbers(192)] * 2, seed) for seed in (3, 3, 4)]
     assert reports[0] == reports[1]
     assert reports[0] != reports[2]

@@ -14,10 +14,12 @@ from tilewright.compiler.codegen import ptxas
 from tilewright.compiler.codegen.emulation import EmulationError, run_kernel
 from tilewright.compiler.codegen.ptx import compile_ptx
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.gpu.launch import launch_of
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.targets.target import resolve
+from tilewright.runtime.program import Launch
 
 torch.manual_seed(0)
 r = torch.randn
@@ -73,28 +75,25 @@ def only(function, *args: torch.Tensor, target: str = "v100") -> tuple[ir.Module
     return module, dispatch
 
 
-def launch_of(module: ir.Module) -> dict:
+def needs(module: ir.Module) -> Launch:
     (kernel,) = walk(module.operation, "gpu.func")
-    entries = ir.DictAttr(kernel.attributes["tilewright.launch"])
-    return {e.name: e.attr.value for e in entries if isinstance(e.attr, ir.IntegerAttr)}
+    return launch_of(kernel)
 
 
 def test_rows_fill_the_device() -> None:
     """80 multiprocessors, a few blocks each, with temporaries in shared memory."""
     _, dispatch = only(lambda x: torch.softmax(x, 1), r(1000, 64))
     with dispatch.context, ir.Location.unknown():
-        launch = launch_of(emitter("fallback")(dispatch, None, resolve("v100")))
-    assert launch["grid"] >= 320
-    assert launch["workspace_bytes"] == 0
+        launch = needs(emitter("fallback")(dispatch, None, resolve("v100")))
+    assert launch.grid == launch.tasks >= 320
+    assert launch.workspace_bytes == 0
 
 
 def test_large_temporaries_lie_in_a_part_of_the_workspace_per_block() -> None:
     x = torch.randint(-9, 10, (2, 13000)).float()  # whole numbers: sums are exact in any order
     _module, dispatch = only(lambda x: torch.cumsum(x, 1), x)
-    assert (
-        launch_of(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))["workspace_bytes"]
-        >= 2 * 13000 * 4
-    )
+    launch = needs(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))
+    assert launch.workspace_bytes >= 2 * 13000 * 4
     agree(run(lambda x: torch.cumsum(x, 1), (x,), emitter("fallback")), [torch.cumsum(x, 1)], 0.0)
 
 
@@ -102,8 +101,8 @@ def test_a_schedule_of_another_family_is_no_error() -> None:
     _, dispatch = only(lambda x: torch.softmax(x, 1), r(10, 12))
     with dispatch.context, ir.Location.unknown():
         schedule_attribute.write(dispatch, Schedule(tile=(5, 0, 7), gpu=GpuTile(threads=64)))
-    launch = launch_of(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))
-    assert (launch["grid"], launch["block"]) == (5, 64)
+    launch = needs(kernel_of(dispatch, [emitter("fallback")], resolve("v100")))
+    assert (launch.grid, launch.block) == (5, 64)
 
 
 def test_a_failed_check_is_reported_and_reads_nothing_outside() -> None:

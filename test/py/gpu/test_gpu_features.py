@@ -16,12 +16,11 @@ from torch.nn import functional as F
 
 from tilewright.compiler.analysis.workload_of import workload_of
 from tilewright.compiler.codegen import lower_gpu, ptxas
-from tilewright.compiler.codegen.lower_gpu import read_launch
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.gpu.families import complete
-from tilewright.compiler.gpu.builder import LAUNCH
+from tilewright.compiler.gpu.launch import launch_of
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import PREDICTED, GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Workload
@@ -136,13 +135,15 @@ def test_blocks_threads_and_shared_memory_are_those_of_the_kernel(case: str, tar
             kernel = kernel_of(module)
             with module.context, ir.Location.unknown():
                 PlaceShared(max_bytes=resolve(target).level("shared").capacity_bytes).run(kernel)
-                launch = read_launch(
-                    {entry.name: entry.attr for entry in ir.DictAttr(kernel.attributes[LAUNCH])}
-                )
-            own = {name: int(found[name][row]) for name in ("blocks", "threads", "shared")}
-            assert own == {"blocks": launch.grid, "threads": launch.block, "shared": launch.shared_bytes}, (
-                schedule.text()
-            )
+                launch = launch_of(kernel)
+            own = {name: int(found[name][row]) for name in ("blocks", "tasks", "threads", "shared")}
+            # The model counts blocks' parts of rTasks: a cluster does each of its rTasks together.
+            expected = {
+                "blocks": launch.grid,
+                "tasks": launch.tasks * launch.cluster,
+                "threads": launch.block,
+            }
+            assert own == {**expected, "shared": launch.shared_bytes}, schedule.text()
 
 
 @pytest.mark.parametrize("case", CASES)

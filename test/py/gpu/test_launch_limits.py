@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.compiler.codegen.limits import broken_limit, check_limits
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.gpu.builder import kernel
+from tilewright.compiler.gpu.launch import cluster_of
 from tilewright.compiler.ir import context, ir
 from tilewright.compiler.targets.target import resolve
+from tilewright.runtime.program import Launch
 
-FITS = {"grid": 264, "block": 384, "cluster": 2, "shared_bytes": 229_440}
+FITS = Launch("emulated", 264, 384, cluster=2, shared_bytes=229_440)
 
 
 def test_what_fits_passes() -> None:
     assert broken_limit(resolve("h100"), FITS) == ""
-    assert broken_limit(resolve("a100"), {**FITS, "cluster": 1, "shared_bytes": 163 << 10}) == ""
+    assert broken_limit(resolve("a100"), replace(FITS, cluster=1, shared_bytes=163 << 10)) == ""
 
 
 @pytest.mark.parametrize(
@@ -32,20 +36,20 @@ def test_what_fits_passes() -> None:
     ],
 )  # fmt: skip
 def test_each_limit_is_named(target: str, change: dict, message: str) -> None:
-    assert broken_limit(resolve(target), {**FITS, **change}).startswith(message)
+    assert broken_limit(resolve(target), replace(FITS, **change)).startswith(message)
 
 
 def test_cooperating_blocks_all_run_at_once() -> None:
-    launch = {"grid": 132, "block": 384, "shared_bytes": 120_000}
-    assert broken_limit(resolve("h100"), launch, cooperative=True) == ""
-    assert broken_limit(resolve("h100"), {**launch, "grid": 133}, cooperative=False) == ""
-    problem = broken_limit(resolve("h100"), {**launch, "grid": 133}, cooperative=True)
+    launch = Launch("emulated", 132, 384, shared_bytes=120_000, cooperative=True)
+    assert broken_limit(resolve("h100"), launch) == ""
+    assert broken_limit(resolve("h100"), replace(launch, grid=133, cooperative=False)) == ""
+    problem = broken_limit(resolve("h100"), replace(launch, grid=133))
     assert problem == "133 cooperating blocks, 132 fit at once; use a grid of at most that"
 
 
 def test_kernels_are_named() -> None:
     with context(), ir.Location.unknown():
-        with kernel("wide", [], grid=1, block=64, cluster=4) as k:
+        with kernel("wide", [], rtasks=1, block=64, gang=cluster_of(4)) as k:
             pass
         with pytest.raises(ScheduleError, match="@wide on v100: clusters of 4 blocks need sm_90"):
             check_limits(k.function, resolve("v100"))

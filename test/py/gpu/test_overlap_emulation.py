@@ -45,7 +45,7 @@ def doubling(kernel) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_reads_and_writes_come_after_the_wait(seed: int) -> None:
     a, b = np.arange(96, dtype=np.float32), np.zeros(96, np.float32)
-    module = overlapping(write(["96xf32"] * 2, doubling, grid=3))
+    module = overlapping(write(["96xf32"] * 2, doubling, rtasks=3))
     run_kernel(module, [a, b], seed=seed)
     assert np.array_equal(b, 2 * a)
     report = finding(without_wait(module), [a, b], seed)
@@ -59,7 +59,7 @@ def test_reads_and_writes_come_after_the_wait(seed: int) -> None:
 
 def test_kernels_that_do_not_overlap_need_no_wait() -> None:
     a, b = np.arange(96, dtype=np.float32), np.zeros(96, np.float32)
-    run_kernel(write(["96xf32"] * 2, doubling, grid=3), [a, b])
+    run_kernel(write(["96xf32"] * 2, doubling, rtasks=3), [a, b])
     assert np.array_equal(b, 2 * a)
 
 

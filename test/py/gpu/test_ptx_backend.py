@@ -88,7 +88,7 @@ def test_every_primitive_assembles_where_the_table_says_it_exists(name: str) -> 
     with context(), ir.Location.unknown():
         buffers = [ir.Type.parse(t) for t in ("memref<64xi32>", "memref<256xf32>")]
         maps = [tensor_map(1, "f32", [8, 8, 4], [32, 256], [8, 8, 1], 0)] if primitive.arch >= 90 else []
-        with kernel("k", buffers, grid=1, block=128, cluster=1, tensor_maps=maps, blocks_per_core=1) as k:
+        with kernel("k", buffers, rtasks=1, block=128, tensor_maps=maps, blocks_per_core=1) as k:
             space = Shared(shared([65536 // 4], ir.IntegerType.get_signless(8), 1024), 16)
             known = {"counters": k.buffers[0], "map": k.maps[0] if maps else k.buffers[0]}
             given = [v for o in primitive.operands for v in operands_of(o, primitive, space, known)]
@@ -282,7 +282,7 @@ class TestCompile:
 
     def test_shared_memory_is_placed_before(self) -> None:
         with context(), ir.Location.unknown():
-            with kernel("k", [], grid=1, block=32) as k:
+            with kernel("k", [], rtasks=1, block=32) as k:
                 mbarrier_wait(Shared(shared([8], ir.IntegerType.get_signless(8))), 0)
             with pytest.raises(PassError, match="run `place-shared` first"):
                 compile_ptx(k.module, "sm_90a")
