@@ -7,21 +7,23 @@ from dataclasses import replace
 from functools import partial
 
 from tilewright.compiler.analysis.workload_of import NoWorkload, read_workload, workload_of
+from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.candidates import gpu_candidates, product_of
 from tilewright.compiler.families.gpu.dispatch_space import kernel_spaces
-from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import KERNELS, Schedule
+from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.nouns.schedule import KERNELS, GpuTile, Schedule
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.proposers.gpu import GPU_PROPOSERS, IN_TURN
+from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS
+from tilewright.compiler.tuning.proposers.gpu import GPU_PROPOSERS, in_turn
 from tilewright.compiler.tuning.proposers.gpu_dispatch import GpuDispatch
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
-_RIVALS = {"wgmma": ("attention",), "transpose": ("elementwise",)}
+_RIVALS = {"wgmma": ("attention",)}
 """Of kernels that the model may find slower than others: which."""
 
 
@@ -40,7 +42,7 @@ def gpu_proposals(
     subject = read_dispatch(function, target)
     distinct: dict[Schedule, Candidate] = {}
     reasons = []
-    for name in (proposer,) if proposer else IN_TURN:
+    for name in (proposer,) if proposer else in_turn(subject):
         if len(distinct) >= count:
             break
         try:
@@ -61,7 +63,7 @@ def read_dispatch(function: ir.Operation, target: Target) -> GpuDispatch:
     return GpuDispatch(
         target,
         partial(_kernels, function, target),
-        partial(_is_product, function),
+        partial(_form, function),
         partial(_enumerated, function, target),
         lambda schedule: families.constructed(function, schedule, target),
         partial(_workload, function),
@@ -69,16 +71,28 @@ def read_dispatch(function: ir.Operation, target: Target) -> GpuDispatch:
 
 
 def _kernels(function: ir.Operation, target: Target, every: bool) -> Mapping[str, Space]:
-    own = families.constructed(function, Schedule(), target)
+    own = families.constructed(function, _asked(function), target)
     assert own.gpu is not None
     return kernel_spaces(function, target, own, KERNELS if every else _RIVALS.get(own.gpu.kernel, ()))
 
 
-def _is_product(function: ir.Operation) -> bool:
+def _asked(function: ir.Operation) -> Schedule:
+    """What is asked of families where nobody chooses: windows of one channel are batches of products, but poor ones."""
     try:
-        return product_of(function, read_workload(function)) is not None
+        is_window = read_workload(function).workload.op in WINDOWS
     except NoWorkload:
-        return False
+        is_window = False
+    return Schedule(gpu=GpuTile("windows")) if is_window else Schedule()
+
+
+def _form(function: ir.Operation) -> str:
+    if walk(function, ATTENTION):
+        return "attention"
+    try:
+        dispatch = read_workload(function)
+    except NoWorkload:
+        return "whole"
+    return "loops" if product_of(function, dispatch) is None else "product"
 
 
 def _enumerated(

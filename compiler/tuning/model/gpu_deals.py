@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
+from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.roles import axis_stride, element_strides
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
@@ -68,6 +69,14 @@ def deal_of(workload: Workload, kernel: str, schedules: Sequence[Schedule]) -> D
     if kernel == "scatter":
         return _scatter(workload, tiles)
     return _tiles(workload, schedules)
+
+
+def levels_of(workload: Workload, schedule: Schedule) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What one access of a thread and what a block has, over the workload's axes: a schedule's `levels`."""
+    deal = deal_of(workload, schedule.gpu.kernel if schedule.gpu is not None else "", [schedule])
+    own = deal.lanes[0][: max(1, len(deal.lanes[0]) // WARP)]
+    thread = own.max(axis=0) - own.min(axis=0) + 1
+    return ("registers", tuple(thread.tolist())), ("shared", tuple(deal.box[0].tolist()))
 
 
 def points_along(workload: Workload, axes: Sequence[int], flat: np.ndarray) -> np.ndarray:
@@ -133,7 +142,14 @@ def _results(workload: Workload, tiles: Sequence[GpuTile], kernel: str) -> Deal:
     else:
         blocks = -(-groups // (threads * each)) + -(-rest // threads)
     box = _whole_reductions(workload, box_of(workload, axes, np.minimum(block, points)))
-    lanes = once_for_each(lambda v: points_along(workload, axes, np.arange(WARP * v) % points), vector)
+    # Longer vectors are several accesses, between which lanes leave gaps.
+    most = max(1, ACCESS_BYTES // max(o.element_bytes for o in workload.operands))
+
+    def at_once(lanes: int) -> np.ndarray:
+        own = np.arange(WARP)[:, None] * lanes + np.arange(min(lanes, most))
+        return points_along(workload, axes, own.reshape(-1) % points)
+
+    lanes = once_for_each(at_once, vector)
     return Deal(blocks, box, vector, each, one, lanes, lanes, 0 * one, one, one.astype(float))
 
 

@@ -14,5 +14,14 @@ GPU_PROPOSERS: dict[str, Proposer[GpuDispatch]] = {
 }
 """By the name that `construct-schedules` knows them by."""
 
-IN_TURN = ("aligned",)
-"""Where nobody names a proposer."""
+_CONSTRUCTED = ("attention", "wgmma", "rows", "windows", "elementwise", "transpose")
+"""Kernels whose schedules are constructed where nobody names a proposer: of others, and of what is read whole, the model
+counts too little."""
+
+
+def in_turn(subject: GpuDispatch) -> tuple[str, ...]:
+    """Where nobody names a proposer: that whose first schedules the model predicts to be the faster ones (docs/roller.md),
+    then others for what it does not fill up."""
+    if subject.form in ("attention", "loops") and next(iter(subject.rivals)) in _CONSTRUCTED:
+        return "roller", "aligned"
+    return ("aligned",)

@@ -20,14 +20,15 @@ class GpuDispatch:
     """What is known of one dispatch on a GPU, without its IR; what is read of that is read when it is needed.
 
     `read_kernels` gives the spaces by kernel, that of the kernel first which is used where nobody chooses, of all kernels or
-    of those only that may be as fast; `read_product` says whether it is a contraction; `enumerate`
+    of those only that may be as fast; `read_form` says whether it is a "product", "attention", "loops" of
+    structured operations, or else "whole"; `enumerate`
     lists candidates by a proposer of tiles, which may leave fields open, and raises ScheduleError for what has no axes to
     cut; `complete` fills these in; `describe` gives the workload with its body.
     """
 
     target: Target
     read_kernels: Callable[[bool], Mapping[str, Space]]
-    read_product: Callable[[], bool]
+    read_form: Callable[[], str]
     enumerate: Callable[[ConstructOptions, str], list[Candidate]]
     complete: Callable[[Schedule], Schedule]
     describe: Callable[[], Workload]
@@ -48,8 +49,8 @@ class GpuDispatch:
         return self.read_kernels(False)
 
     @cached_property
-    def is_product(self) -> bool:
-        return self.read_product()
+    def form(self) -> str:
+        return self.read_form()
 
     @cached_property
     def space(self) -> Space:

@@ -1,8 +1,8 @@
 """Schedules of GPUs that Roller's recursion constructs through the knobs of a kernel's space (OSDI'22, Figure 8).
 
-    registers  vector, thread[i]           what a thread has, until issuing keeps up with memory
-    block      block[i], tile[i], threads  what a block has, until memory keeps up with issuing, or with the best block
-    scale-out                              shrunk, and rows divided, until every multiprocessor has a block (§3.2)
+    registers  vector, thread[i]    what a thread has, until issuing keeps up with memory
+    block      block[i], tile[i]    what a block has, until memory keeps up with issuing, or with the best block
+    scale-out                       shrunk, and rows divided, until every multiprocessor has a block (§3.2)
 
 Sizes are those of the knobs which the space's constraints and the rules of alignment leave (§3.1). What a tile takes and
 moves says the model of complete schedules, for all of them at once. Tiles of contractions have layers of their own
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import EPSILON, FEWEST, Candidate
+from tilewright.compiler.tuning.model.gpu_deals import levels_of
 from tilewright.compiler.tuning.model.gpu_features import GpuFeatures, gpu_features
 from tilewright.compiler.tuning.proposers.aligned_gpu import completed
 from tilewright.compiler.tuning.proposers.gpu_dispatch import GpuDispatch
@@ -29,45 +30,89 @@ from tilewright.compiler.tuning.roller.options import ConstructOptions
 from tilewright.compiler.tuning.roller.recursion import Levels, Look, Recursion, Tile, most_reuse_first
 
 _REGISTERS = ("vector", "thread")
-_BLOCK = ("block", "tile", "threads")
+_BLOCK = ("block", "tile")
 """Fields of a schedule whose knobs are a layer's sizes. All others are ranked for each tile, but for `_PARTS`."""
+_THREADS = "threads"
+"""What shares a block, and is ranked too; where blocks have no sizes of their own, they are as large as their threads make them."""
 _DIVIDED = "split_k"
 """The knob that divides rows among blocks, which is asked where there are too few of them."""
 _PARTS = "parts"
 """Sizes of what else a dispatch computes: they go with its threads, and stay as the family chooses both."""
 _COMPULSORY = 1.25
 """Loads that take this much longer than those of the best tile are worth a program: there is little to be saved."""
+_MOST_DIVIDED = 8
+"""Schedules whose rows are divided, the fastest of those that leave multiprocessors idle."""
 _ENOUGH, _QUOTA = 128, 32
 """Blocks after which the recursion ends, and those of one tile of registers: all are ranked at once."""
 _MOST_POINTS, _MOST_MODELLED = 4096, 128
 """Points of a space that are held against its rules, and legal ones that are modelled: some milliseconds."""
 _MOST_SIZES = 16
 _ALIKE = 1.02
-"""Predictions within this factor of each other leave the order to what is taken in all."""
+"""Predictions within this factor of each other leave the order to what is taken."""
+_AS_FEW = 1.1
+"""Instructions, and runs in memory, within this factor of the fewest are as few."""
 
 
 def propose(subject: GpuDispatch, count: int, options: ConstructOptions) -> list[Candidate]:
     """At most `count` complete schedules, each once; raises ScheduleError for kernels that the model does not count."""
-    if subject.is_product:
+    if subject.form == "product":
         return completed(subject, subject.enumerate(options, "roller"), count)
     found = [each for space in subject.rivals.values() for each in _constructed(subject, space, options)]
-    return [Candidate(own.schedule, round(own.us, 3), own.bound) for own in _ordered(found)[:count]]
+    return [
+        Candidate(_with_levels(subject, own.schedule), round(own.us, 3), own.bound)
+        for own in _ordered(found)[:count]
+    ]
+
+
+def _with_levels(subject: GpuDispatch, schedule: Schedule) -> Schedule:
+    """The schedule with what threads and blocks hold of what is no product, for those who read it."""
+    if subject.form == "attention":
+        return schedule
+    return replace(schedule, levels=levels_of(subject.workload, schedule))
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A constructed schedule: its predicted time and what bounds it; `taken` orders those whose times are alike."""
+    """A constructed schedule: its predicted time and what bounds it; warps of a block, no more than there are schedulers;
+    instructions of warps and runs of bytes in memory of all blocks; the time of all resources together, and of waiting.
+    """
 
     schedule: Schedule
     us: float
     bound: str
-    taken: tuple[float, ...]
+    warps: float
+    instructions: float
+    runs: float
+    effort: float
+    latency: float
 
 
 def _ordered(found: Sequence[_Made]) -> list[_Made]:
-    """By time; those that are alike by what they take."""
+    """By time. Of those that are alike blocks of a warp for every scheduler come first, of few instructions, few runs in
+    memory, and little of all resources and of waiting.
+    """
     best = min((own.us for own in found), default=1.0)
-    return sorted(found, key=lambda own: (int(math.log(own.us / best) / math.log(_ALIKE)), *own.taken))
+    alike = [own for own in found if own.us <= _ALIKE * best]
+    fewest = (
+        min((own.instructions for own in alike), default=1.0),
+        min((own.runs for own in alike), default=1.0),
+    )
+
+    def key(own: _Made) -> tuple[float, ...]:
+        return (
+            _steps(own.us, best, _ALIKE),
+            -own.warps,
+            _steps(own.instructions, fewest[0], _AS_FEW),
+            _steps(own.runs, fewest[1], _AS_FEW),
+            round(own.effort, 3),
+            round(own.latency, 6),
+        )
+
+    return sorted(found, key=key)
+
+
+def _steps(value: float, least: float, factor: float) -> int:
+    return math.floor(math.log(max(value, 1e-9) / max(least, 1e-9)) / math.log(factor) + 1e-9)
 
 
 def _constructed(subject: GpuDispatch, space: Space, options: ConstructOptions) -> list[_Made]:
@@ -80,7 +125,7 @@ def _constructed(subject: GpuDispatch, space: Space, options: ConstructOptions) 
     if options.shrink:
         levels |= dict.fromkeys(own for each in list(levels) for own in _shrunk(layers, each))
     own = np.flatnonzero((lattice.points == space.point(space.default())).all(axis=1)).tolist()
-    rows = [*own, *(layers.row(each) for each in levels)]
+    rows = [*own, *(row for each in levels for row in layers.every[each])]
     made = [lattice.made(row) for row in rows]
     if options.shrink and any(knob.name == _DIVIDED for knob in space.knobs):
         few = [row for row in rows if lattice.features["tasks"][row] < subject.target.num_cores]
@@ -101,11 +146,13 @@ class _Lattice:
     points: np.ndarray
     schedules: list[Schedule]
     features: GpuFeatures
+    schedulers: int
 
     @classmethod
     def of(cls, subject: GpuDispatch, space: Space, points: np.ndarray) -> _Lattice:
         schedules = [space.schedule(point) for point in points]
-        return cls(points, schedules, gpu_features(subject.workload, schedules, subject.target))
+        found = gpu_features(subject.workload, schedules, subject.target)
+        return cls(points, schedules, found, subject.target.schedulers)
 
     def at(self, rows: np.ndarray) -> _Lattice:
         """Some of the points."""
@@ -113,23 +160,19 @@ class _Lattice:
         columns = {name: values[rows] for name, values in found.columns.items()}
         parts = {name: values[rows] for name, values in found.parts_us.items()}
         schedules = [self.schedules[row] for row in rows]
-        return _Lattice(
-            self.points[rows], schedules, GpuFeatures(columns, found.kind[rows], (), found.us[rows], parts)
-        )
+        kept = GpuFeatures(columns, found.kind[rows], (), found.us[rows], parts)
+        return _Lattice(self.points[rows], schedules, kept, self.schedulers)
 
     def made(self, row: int) -> _Made:
-        """One of them. The fewer instructions the better, the fewer runs, the less of all resources, and of waiting."""
+        """One of them."""
         found = self.features
         parts = {name: float(values[row]) for name, values in found.parts_us.items()}
-        latency = parts["latency"]
-        taken = (
-            float(f"{found['instructions'][row]:.2g}"),
-            float(f"{self.runs[row]:.2g}"),
-            round(sum(parts.values()) - latency, 3),
-            round(latency, 6),
-        )
         bound = max(parts, key=lambda name: parts[name])
-        return _Made(self.schedules[row], float(found.us[row]), bound, taken)
+        latency = parts.pop("latency")
+        warps = min(float(found["warps"][row]), self.schedulers)
+        counts = float(found["instructions"][row]), float(self.runs[row])
+        us = float(found.us[row])
+        return _Made(self.schedules[row], us, bound, warps, *counts, sum(parts.values()), latency)
 
     @cached_property
     def moved(self) -> np.ndarray:
@@ -160,9 +203,9 @@ class _Lattice:
 
     @cached_property
     def memory_us(self) -> np.ndarray:
-        """The slowest of what loads and stores wait for: [n]."""
+        """The slowest of what loads and stores take: [n]."""
         parts = self.features.parts_us
-        return np.maximum.reduce([parts[name] for name in ("DRAM", "L2", "shared", "latency")])
+        return np.maximum.reduce([parts[name] for name in ("DRAM", "L2", "shared")])
 
     @cached_property
     def core_us(self) -> np.ndarray:
@@ -171,34 +214,30 @@ class _Lattice:
 
 
 def _lattice(subject: GpuDispatch, space: Space, options: ConstructOptions) -> _Lattice:
-    """The points whose sizes conform to the rules; padding may be more while too few do.
-
-    Where blocks with a warp for every scheduler are too few for all multiprocessors, smaller ones conform too.
-    """
+    """The points whose sizes conform to the rules; padding may be more while too few do."""
     target = subject.target
-    units = target.schedulers * target.warp_size if "execution_unit" in options.rules else 1
-    every = _Lattice.of(subject, space, _legal(space, units))
-    if options.shrink and units > target.warp_size and every.features["tasks"].max() < target.num_cores:
-        every = _Lattice.of(subject, space, _legal(space, target.warp_size))
+    every = _Lattice.of(subject, space, _legal(space))
     keep = np.ones(len(every.points), dtype=bool)
+    if "execution_unit" in options.rules:
+        # The blocks of a multiprocessor together have a warp for every scheduler.
+        keep &= every.features["warps"] * every.features["resident"] >= target.schedulers
     if "memory_transaction" in options.rules:
         keep &= every.loaded <= (1 + EPSILON) * every.loaded.min()
     if "memory_bank" in options.rules:
         keep &= every.features["conflicts"] <= every.features["conflicts"][keep].min()
     if "tensor_shape" in options.rules:
         epsilon, padding = max(options.epsilon, EPSILON), every.features["computed"] - 1
-        # Nothing waits for what is padded while all blocks run at once.
-        padding = np.where(every.features["tasks"] > target.num_cores, padding, 0.0)
         least = min(FEWEST, int(keep.sum()))
         while (keep & (padding <= epsilon)).sum() < least and epsilon < options.epsilon_limit:
             epsilon += options.epsilon_step
-        keep &= padding <= max(epsilon, padding[keep].min())
+        # Nothing waits for what is padded while all blocks run at once.
+        keep &= (padding <= max(epsilon, padding[keep].min())) | (every.features["tasks"] <= target.num_cores)
     keep |= (every.points == space.point(space.default())).all(axis=1)
     return every.at(np.flatnonzero(keep))
 
 
-def _legal(space: Space, units: int) -> np.ndarray:
-    """Points that keep a space's constraints, with blocks of powers of two of `units` threads: [n, knobs]; the default at least.
+def _legal(space: Space) -> np.ndarray:
+    """Points that keep a space's constraints, with a power of two of warps, no more than are modelled: [n, knobs].
 
     Where there are more, sizes that divide the largest one are kept, and some of the others.
     """
@@ -207,28 +246,31 @@ def _legal(space: Space, units: int) -> np.ndarray:
     domains = []
     for knob, place in zip(space.knobs, default):
         every = np.arange(len(knob.domain))
-        if knob.name.startswith(_PARTS) or (has_parts and knob.name == "threads"):
+        if knob.name.startswith(_PARTS) or (has_parts and knob.name == _THREADS):
             every = every[place : place + 1]
         elif knob.name == _DIVIDED:
             every = np.union1d(every[:1], every[place : place + 1])
-        elif knob.name == "threads":
+        elif knob.name == _THREADS:
             sizes = np.asarray(knob.domain)
-            whole = every[(sizes % units == 0) & (sizes & (sizes - 1) == 0)]
-            every = np.union1d(whole, every[place : place + 1]) if len(whole) else every
+            every = np.union1d(every[sizes & (sizes - 1) == 0], every[place : place + 1])
         domains.append(every)
-    most = _MOST_SIZES
-    while True:
-        thinned = [
-            _some(knob.domain, own, most, int(place))
-            for knob, own, place in zip(space.knobs, domains, default)
+
+    def thinned(most: int) -> list[np.ndarray]:
+        return [
+            _some(k.domain, own, most, int(place)) for k, own, place in zip(space.knobs, domains, default)
         ]
-        if most == 1 or math.prod(map(len, thinned)) <= _MOST_POINTS:
-            grids = np.meshgrid(*thinned, indexing="ij")
-            points = np.stack([grid.reshape(-1) for grid in grids], axis=1)
-            legal = points[space.legal(points) == KEPT]
-            if most == 1 or len(legal) <= _MOST_MODELLED:
-                return legal if len(legal) else default[None]
-        most -= 1 if most <= 4 else most // 4
+
+    most = _MOST_SIZES
+    while most > 1 and math.prod(map(len, thinned(most))) > _MOST_POINTS:
+        most -= 1
+    grids = np.meshgrid(*thinned(most), indexing="ij")
+    points = np.stack([grid.reshape(-1) for grid in grids], axis=1)
+    legal = points[space.legal(points) == KEPT]
+    while most > 1 and len(legal) > _MOST_MODELLED:
+        most -= 1
+        keep = [np.isin(legal[:, i], own) for i, own in enumerate(thinned(most))]
+        legal = legal[np.logical_and.reduce(keep)]
+    return legal if len(legal) else default[None]
 
 
 def _some(domain: Sequence[int | str], places: np.ndarray, most: int, usual: int) -> np.ndarray:
@@ -238,7 +280,7 @@ def _some(domain: Sequence[int | str], places: np.ndarray, most: int, usual: int
     if isinstance(domain[0], str):
         return np.union1d(places[:most], [usual])
     sizes = np.asarray(domain)[places]
-    divides = sizes[-1] % sizes == 0
+    divides = sizes[-1] % np.maximum(sizes, 1) == 0
     dividing, others = _evenly(places[divides], most), places[~divides]
     left = most - len(dividing)
     found = np.union1d(dividing, _evenly(others, left)) if left > 0 else dividing
@@ -265,8 +307,7 @@ class _Layers:
         self.lattice, self.target = lattice, target
         names = [knob.name.partition("[")[0] for knob in space.knobs]
         columns = [[i for i, name in enumerate(names) if name in fields] for fields in (_REGISTERS, _BLOCK)]
-        # Of axes that save as much the last one grows first: more threads only where larger blocks are no better.
-        columns[1].sort(key=lambda i: (names[i] != "threads", i))
+        columns[1] = columns[1] or [i for i, name in enumerate(names) if name == _THREADS]
         self.columns = [own for own in columns if own] or [[]]
         values = space.columns(lattice.points)
         sizes = np.stack(
@@ -274,6 +315,7 @@ class _Layers:
         )
         tiles = [[tuple(row) for row in sizes[:, own].tolist()] for own in self.columns]
         self.rows: dict[Levels, int] = {}
+        self.every: dict[Levels, list[int]] = {}
         self.below: dict[Levels, dict[Tile, None]] = {}
         self.ordered: dict[Levels, np.ndarray] = {}
         # Of a tile with blocks around it, the smallest block stands for it.
@@ -285,6 +327,7 @@ class _Layers:
                 self.below.setdefault(levels, {})[own[row]] = None
                 levels = (*levels, own[row])
                 self.rows.setdefault(levels, row)
+            self.every.setdefault(levels, []).append(row)
         found, core, memory = lattice.features, lattice.core_us, lattice.memory_us
         registers = 4.0 * found["registers"]
         self.fits = found["spilled"] <= found["spilled"].min()
@@ -364,7 +407,7 @@ def _divided(space: Space, lattice: _Lattice, rows: Sequence[int], target: Targe
     at = next(number for number, knob in enumerate(space.knobs) if knob.name == _DIVIDED)
     domain = np.asarray(space.knobs[at].domain)
     found = []
-    for row in rows[: _QUOTA // 2]:
+    for row in sorted(dict.fromkeys(rows), key=lambda row: lattice.features.us[row])[:_MOST_DIVIDED]:
         whole = lattice.features["tasks"][row] / lattice.features["split"][row]
         for waves in (1, 2, 4):
             place = int(np.searchsorted(domain, waves * target.num_cores / whole, side="right")) - 1

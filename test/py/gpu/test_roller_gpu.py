@@ -9,6 +9,7 @@ import pytest
 from dispatch_runs import dispatches
 from test_gpu_proposers import TARGETS, UNCUT, assert_legal, proposed, scheduled, subject_of
 from test_schedules_obeyed import r
+from torch.nn.functional import scaled_dot_product_attention
 
 from tilewright.compiler.families.gpu.proposals import read_dispatch
 from tilewright.compiler.ir import ir
@@ -72,7 +73,7 @@ def test_rules_of_alignment_can_be_left_out(case: str, off: str) -> None:
 
 
 def test_rules_decide_which_sizes_are_aligned() -> None:
-    """Whole transactions, a warp for every scheduler, no more padding than 5% where blocks follow each other."""
+    """Whole transactions, and no more padding than 5% where blocks follow each other."""
     module, found = dispatches(lambda x: x.permute(1, 0).contiguous(), (r(1100, 1100),), "cuda:sm_80")
     (own,) = found.values()
     target = resolve("cuda:sm_80")
@@ -81,11 +82,25 @@ def test_rules_decide_which_sizes_are_aligned() -> None:
         space = subject.rivals["transpose"]
         aligned = roller_gpu._lattice(subject, space, ConstructOptions())
         free = roller_gpu._lattice(subject, space, ConstructOptions(rules=frozenset()))
-    units = target.schedulers * target.warp_size
-    assert (aligned.features["threads"] >= units).all() and (free.features["threads"] < units).any()
     assert aligned.loaded.max() <= 1.05 * aligned.loaded.min() < free.loaded.max()
     waves = aligned.features["tasks"] > target.num_cores
     assert aligned.features["computed"][waves].max() <= 1.05 < free.features["computed"].max()
+
+
+def test_blocks_of_a_multiprocessor_have_a_warp_for_every_scheduler() -> None:
+    """Blocks of one warp that leave no shared memory for three others are not aligned."""
+    function = scaled_dot_product_attention
+    module, found = dispatches(function, (r(1, 2, 100, 128),) * 3, "cuda:sm_70")
+    own, target = list(found.values())[-1], resolve("cuda:sm_70")
+    with module.context, own.location:
+        subject = read_dispatch(own, target)
+        (space,) = subject.rivals.values()
+        warps = {}
+        for rules in (frozenset(RULES), frozenset(RULES) - {"execution_unit"}):
+            features = roller_gpu._lattice(subject, space, ConstructOptions(rules=rules)).features
+            warps[rules] = (features["warps"] * features["resident"]).min()
+    aligned, free = warps.values()
+    assert free < target.schedulers <= aligned
 
 
 def test_long_rows_are_divided_where_blocks_are_few() -> None:
@@ -126,7 +141,7 @@ def test_what_a_dispatch_computes_beside_keeps_its_threads() -> None:
         subject = subject_of(function, "cuda:sm_80")
         with module.context, function.location:
             for space in subject.rivals.values():
-                points = roller_gpu._legal(space, 128)
+                points = roller_gpu._legal(space)
                 assert (space.legal(points) == KEPT).all()
                 held = [i for i, k in enumerate(space.knobs) if k.name.startswith("parts")]
                 default = space.point(space.default())
