@@ -1,6 +1,7 @@
 """Which proposer wins where: the first schedule and the best of the first ten of each, measured beside each other.
 
     python -m tilewright.bench.proposers [--cases C2,softmax] [--threads 2] [--resume] [-o FILE]
+    python -m tilewright.bench.proposers --gpus      # what is no product on GPUs, by the model: nothing is measured
 
 Of every case the heaviest dispatch counts. All that the proposers list for it is compiled, checked against the first and
 timed by the kernel profiler in interleaved rounds; a figure is the middle of them, in us. The file is written after
@@ -235,8 +236,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.8, help="of timing per dispatch")
     parser.add_argument("--resume", action="store_true", help="keep the cases that the file has")
-    parser.add_argument("-o", "--output", type=Path, default=Path("bench/results/proposers.json"))
+    parser.add_argument("--gpus", action="store_true", help="families of GPU kernels only, by the model")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="bench/results/proposers.json, or gpu-proposers.json"
+    )
     options = parser.parse_args()
+    if options.gpus:
+        from tilewright.bench.gpu_proposers import report
+
+        report(options.output or Path("bench/results/gpu-proposers.json"))
+        return
+    options.output = options.output or Path("bench/results/proposers.json")
     from tilewright.bench.harness import cold_cache, pin_threads
 
     pin_threads(options.threads)

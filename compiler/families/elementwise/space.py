@@ -35,12 +35,12 @@ def space(problem: Elementwise, constructed: Schedule, target: Target) -> Space:
     domains = {
         "thread[0]" if is_window else "block[0]": range(1, 1 + _MOST_NEIGHBOURS)
         if is_window
-        else up_to(main.points, _BLOCKS),
+        else _blocks(main.points),
         "vector": sorted(LANES),
         "threads": _THREADS,
     }
     for number, part in enumerate(others):
-        domains[f"parts[{2 * number}]"] = up_to(part.points, _BLOCKS)
+        domains[f"parts[{2 * number}]"] = _blocks(part.points)
         domains[f"parts[{2 * number + 1}]"] = sorted(LANES)
 
     def of_windows(sizes: Said) -> dict[str, Value]:
@@ -48,6 +48,12 @@ def space(problem: Elementwise, constructed: Schedule, target: Target) -> Space:
         return {"block[0]": threads * each * lanes, "thread[1]": lanes}
 
     return tile_space(domains, own, constructed, of_windows if is_window else lambda sizes: {})
+
+
+def _blocks(points: int) -> list[int]:
+    """Results of a block: as many as there are, and no fewer than a warp has with the longest vector of them."""
+    longest = max(lanes for lanes in LANES if lanes <= max(1, points))
+    return up_to(max(points, WARP * longest), _BLOCKS)
 
 
 def _runs(extent: int) -> list[int]:

@@ -15,7 +15,7 @@ from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.dialects.precision import ATTRIBUTE
-from tilewright.compiler.families.gpu.emitted_tiles import read_product, takes, takes_attention
+from tilewright.compiler.families.gpu.emitted_tiles import Product, read_product, takes, takes_attention
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
@@ -33,28 +33,31 @@ def gpu_candidates(
 ) -> list[Candidate]:
     """At most `options.top_k` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload.
 
-    The `proposer` is one of `GPU_PROPOSERS`; what is no product is enumerated by either.
+    The `proposer` of a product's tiles is "aligned" or "roller"; what is no product is enumerated by either. What they
+    leave open a family completes.
     """
     attentions = walk(function, ATTENTION)
     if attentions:
         return _attention(function, Attention.read(attentions[0]), target, options)
     dispatch = read_workload(function)
-    if dispatch.main is not None and dispatch.main.is_contraction and dispatch.workload.op not in WINDOWS:
-        product = read_product(function)
-        if product is not None:
-            found = product_candidates(
-                product.gemm, target, options, precision_of(function), takes(product, target), proposer
-            )
-            if found:
-                return found
+    product = product_of(function, dispatch)
+    if product is not None:
+        found = product_candidates(
+            product.gemm, target, options, precision_of(function), takes(product, target), proposer
+        )
+        if found:
+            return found
     space = _cut_space(dispatch, target)
     return block_candidates(
         dispatch.workload, block_space(dispatch.workload, space, _row(dispatch, space)), target, options
     )
 
 
-GPU_PROPOSERS = ("aligned", "roller")
-"""Proposers of a GPU's schedules, the one that is used where nobody names one first."""
+def product_of(function: ir.Operation, dispatch: DispatchWorkload) -> Product | None:
+    """The matrix product that a dispatch is, where its tiles are those of a contraction."""
+    if dispatch.main is None or not dispatch.main.is_contraction or dispatch.workload.op in WINDOWS:
+        return None
+    return read_product(function)
 
 
 def precision_of(function: ir.Operation) -> str:

@@ -8,6 +8,8 @@ A kernel computes a dispatch where its family's chooser completes a schedule tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.compiler import debug
 from tilewright.compiler.errors import PassError, ScheduleError
 from tilewright.compiler.families.gpu.candidates import precision_of
@@ -25,22 +27,26 @@ def dispatch_space(function: ir.Operation, target: Target, constructed: Schedule
     return union("kernel", kernel_spaces(function, target, constructed))
 
 
-def kernel_spaces(function: ir.Operation, target: Target, constructed: Schedule) -> dict[str, Space]:
-    """By kernel, the constructed one first, the schedules of those that compute a dispatch.
+def kernel_spaces(
+    function: ir.Operation, target: Target, constructed: Schedule, asked: Sequence[str] = KERNELS
+) -> dict[str, Space]:
+    """By kernel, the constructed one first, the schedules of those among `asked` that compute a dispatch.
 
     The fallback, which computes all that others do, is one of them where it is constructed only.
     """
     return {
         kernel: space_of(one, target)
-        for kernel, one in completed_kernels(function, target, constructed).items()
+        for kernel, one in completed_kernels(function, target, constructed, asked).items()
     }
 
 
-def completed_kernels(function: ir.Operation, target: Target, constructed: Schedule) -> dict[str, Completed]:
-    """By kernel, the constructed one first, a complete schedule of those that compute a dispatch."""
+def completed_kernels(
+    function: ir.Operation, target: Target, constructed: Schedule, asked: Sequence[str] = KERNELS
+) -> dict[str, Completed]:
+    """By kernel, the constructed one first, a complete schedule of those among `asked` that compute a dispatch."""
     first = complete(function, constructed, target)
     found = {first.kernel: first}
-    for kernel in KERNELS:
+    for kernel in asked:
         if kernel in found or kernel in FAMILIES["fallback"]:
             continue
         requests = [GpuTile(kernel)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.compiler.families.rows import scans, sorts
 from tilewright.compiler.families.rows.family import RowDispatch
-from tilewright.compiler.families.rows.layout import layout_rules
+from tilewright.compiler.families.rows.layout import KEPT_BYTES, layout_rules
 from tilewright.compiler.families.rows.scans import ScanProblem
 from tilewright.compiler.families.rows.sorts import SortProblem
 from tilewright.compiler.families.tile_space import Said, tile_space, up_to
@@ -46,7 +46,8 @@ def space(problem: RowDispatch, constructed: Schedule, target: Target) -> Space:
         }
         return tile_space(domains, own, constructed, of_rows)
     assert shape is not None
-    columns = sorted({power * odd for power in _POWERS for odd in (1, 3, 5, 7)})
+    # A thread keeps up to `KEPT_BYTES` of any number of vectors.
+    columns = sorted({power * odd for power in _POWERS for odd in range(1, KEPT_BYTES // shape.bytes, 2)})
     domains = {
         "block[0]": up_to(shape.rows, _POWERS[:11]),
         "block[1]": up_to(shape.columns, columns),

@@ -21,8 +21,7 @@ from tilewright.compiler.families.cpu import dispatch_space as cpu_space
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
 from tilewright.compiler.families.gpu import dispatch_space as gpu_space
-from tilewright.compiler.families.gpu import families
-from tilewright.compiler.families.gpu.candidates import gpu_candidates
+from tilewright.compiler.families.gpu.proposals import gpu_proposals
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import PREDICTED, PROPOSER, Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
@@ -126,12 +125,10 @@ class DispatchTask:
         target = replace(self.target, start_us=self.target.start_us or START_US)
         with function.context, function.location:
             try:
-                if not target.is_cuda:
-                    return [c.schedule for c in cpu_proposals(function, target, count, options)]
-                found = gpu_candidates(function, target, options)
+                proposals = gpu_proposals if target.is_cuda else cpu_proposals
+                return [c.schedule for c in proposals(function, target, count, options)]
             except NoWorkload:
                 return []
-            return [families.constructed(function, c.schedule, target) for c in found]
 
     @cached_property
     def limit_us(self) -> float:

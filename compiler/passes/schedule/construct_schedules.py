@@ -42,8 +42,8 @@ TOLD = "it runs once, by a kernel that is told its extents and strides"
 class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
-    Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller" or "aligned", on CPUs "modelled",
-    "default" or "random" too; where it is empty, "roller" and for what that leaves "aligned" on CPUs, "aligned" on GPUs.
+    Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller", "aligned", "modelled", "default" or
+    "random"; where it is empty, "roller" and for what that leaves "aligned", of contractions on GPUs "aligned" alone.
     The five rules are Roller's alignments (OSDI'22, §3.1); `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2.
     """
 
@@ -91,7 +91,10 @@ class ConstructSchedules(Pass):
                 function.attributes[UNSCHEDULED] = ir.StringAttr.get(str(reason), function.context)
                 continue
             chosen = candidates[min(self.candidate, len(candidates) - 1)]
-            schedule_attribute.write(function, self._completed(function, chosen.schedule, target))
+            schedule = (
+                chosen.schedule if target.is_cuda else self._completed(function, chosen.schedule, target)
+            )
+            schedule_attribute.write(function, schedule)
             schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
             if chosen.proposer:
                 function.attributes[PROPOSER] = ir.StringAttr.get(chosen.proposer, function.context)
@@ -134,28 +137,22 @@ class ConstructSchedules(Pass):
         )
 
     def candidates_or_none(self, function: ir.Operation) -> list[Candidate]:
-        """`candidates` for the target that the options describe, complete; none where there is no workload."""
-        target = self.described(function)
+        """`candidates` for the target that the options describe; none where there is no workload."""
         try:
-            found = self.candidates(function, target)
+            return self.candidates(function, self.described(function))
         except NoWorkload:
             return []
-        if not target.is_cuda:
-            return found
-        complete = [replace(c, schedule=_constructed_on_gpus(function, c.schedule, target)) for c in found]
-        return list({c.schedule: c for c in reversed(complete)}.values())[::-1]
 
     def candidates(self, function: ir.Operation, target: Target, count: int | None = None) -> list[Candidate]:
-        """The first `count` of at most `top_k` schedules of a dispatch; raises NoWorkload."""
+        """The first `count` of at most `top_k` schedules of a dispatch, on GPUs complete; raises NoWorkload."""
+        most = self.top_k if count is None else min(count, self.top_k)
         if target.is_cuda:
-            from tilewright.compiler.families.gpu.candidates import gpu_candidates
+            from tilewright.compiler.families.gpu.proposals import gpu_proposals
 
-            proposer = self.proposer or _proposers(target)[0]
-            return gpu_candidates(function, target, self.construct_options(), proposer)
+            return gpu_proposals(function, target, most, self.construct_options(), self.proposer)
         if target.kind != "cpu":
             return self._constructed(read_workload(function), target)
         task_us = self.task_us if self.task_us >= 0 else TASK_US
-        most = self.top_k if count is None else min(count, self.top_k)
         return cpu_proposals(function, target, most, self.construct_options(), self.proposer, task_us)
 
     def _constructed(self, dispatch: DispatchWorkload, target: Target) -> list[Candidate]:
@@ -178,6 +175,6 @@ def _proposers(target: Target) -> Sequence[str]:
         return CPU_PROPOSERS
     if not target.is_cuda:
         return ("roller",)
-    from tilewright.compiler.families.gpu.candidates import GPU_PROPOSERS
+    from tilewright.compiler.tuning.proposers.gpu import GPU_PROPOSERS
 
     return GPU_PROPOSERS

@@ -246,7 +246,7 @@ class BlockWork:
         """Microseconds that each resource takes in whole waves."""
         cores, resident = target.num_cores, self.resident(target)
         per_core = np.ceil(self.blocks / cores)
-        uneven = per_core * cores / self.blocks
+        uneven = per_core * cores / np.maximum(self.blocks, 1)
         dram, ghz = target.memory[0], target.clock_ghz or 1.0
         l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
         used = np.minimum(1.0, resident * self.threads / (target.schedulers * target.warp_size * 4))

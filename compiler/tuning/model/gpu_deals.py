@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
+from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.roles import axis_stride, element_strides
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
@@ -33,7 +35,8 @@ class Deal:
     `box` [n, axes] are the points of a block, along reductions all that it walks; `lanes` gives for a schedule the points of
     the elements that a warp accesses at once [elements, axes], and `stored` those of the result where they are others.
     `vector` are elements of one access, `each` such groups of a thread that are under way together, `steps` how often
-    that is repeated. `passes` says how often an operand is read by name, `split` among how many blocks a row is divided.
+    that is repeated. `passes` says how often an operand is read by name, `split` among how many blocks a row is divided,
+    `waits` how often the threads of a block wait for each other, `rounds` how often blocks do through global memory.
     """
 
     blocks: np.ndarray
@@ -48,6 +51,7 @@ class Deal:
     conflicts: np.ndarray
     passes: dict[str, np.ndarray] = field(default_factory=dict)
     waits: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    rounds: np.ndarray = field(default_factory=lambda: np.zeros(0))
     computed: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
@@ -65,6 +69,14 @@ def deal_of(workload: Workload, kernel: str, schedules: Sequence[Schedule]) -> D
     if kernel == "scatter":
         return _scatter(workload, tiles)
     return _tiles(workload, schedules)
+
+
+def levels_of(workload: Workload, schedule: Schedule) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What one access of a thread and what a block has, over the workload's axes: a schedule's `levels`."""
+    deal = deal_of(workload, schedule.gpu.kernel if schedule.gpu is not None else "", [schedule])
+    own = deal.lanes[0][: max(1, len(deal.lanes[0]) // WARP)]
+    thread = own.max(axis=0) - own.min(axis=0) + 1
+    return ("registers", tuple(thread.tolist())), ("shared", tuple(deal.box[0].tolist()))
 
 
 def points_along(workload: Workload, axes: Sequence[int], flat: np.ndarray) -> np.ndarray:
@@ -85,6 +97,16 @@ def box_of(workload: Workload, axes: Sequence[int], count: np.ndarray) -> np.nda
         box[:, axis] = np.minimum(left, workload.extents[axis])
         left = -(-left // workload.extents[axis])
     return box
+
+
+def once_for_each(make: Callable[..., Any], *columns: np.ndarray) -> list[Any]:
+    """What is made of each row of these columns, one object for rows that are equal."""
+    known: dict[tuple, Any] = {}
+    rows = list(zip(*(column.tolist() for column in columns)))
+    for row in rows:
+        if row not in known:
+            known[row] = make(*row)
+    return [known[row] for row in rows]
 
 
 def _column(tiles: Sequence[GpuTile], name: str, place: int = -1) -> np.ndarray:
@@ -120,7 +142,14 @@ def _results(workload: Workload, tiles: Sequence[GpuTile], kernel: str) -> Deal:
     else:
         blocks = -(-groups // (threads * each)) + -(-rest // threads)
     box = _whole_reductions(workload, box_of(workload, axes, np.minimum(block, points)))
-    lanes = [points_along(workload, axes, np.arange(WARP * v) % points) for v in vector.tolist()]
+    # Longer vectors are several accesses, between which lanes leave gaps.
+    most = max(1, ACCESS_BYTES // max(o.element_bytes for o in workload.operands))
+
+    def at_once(lanes: int) -> np.ndarray:
+        own = np.arange(WARP)[:, None] * lanes + np.arange(min(lanes, most))
+        return points_along(workload, axes, own.reshape(-1) % points)
+
+    lanes = once_for_each(at_once, vector)
     return Deal(blocks, box, vector, each, one, lanes, lanes, 0 * one, one, one.astype(float))
 
 
@@ -169,12 +198,15 @@ def _boxes(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     source = max(workload.inputs, key=lambda o: (_crosses(workload, o), o.nbytes), default=workload.output)
     strides = [abs(_step_of(source, axis, step)) for axis, step, _ in axes]
     read_order = sorted(range(len(axes)), key=lambda i: -strides[i] if strides[i] else -(1 << 62))
-    lanes, stored = [], []
     read = _run_of(sizes, read_order, source)
-    write = _run_of(sizes, list(range(len(axes))), workload.output)
-    for row, vector, own in zip(sizes, read, write):
-        lanes.append(_in_box(workload, axes, row, read_order, WARP * int(vector)))
-        stored.append(_in_box(workload, axes, row, list(range(len(axes))), WARP * int(own)))
+    write_order = list(range(len(axes)))
+    write = _run_of(sizes, write_order, workload.output)
+
+    def in_order(order: Sequence[int]) -> Callable[..., np.ndarray]:
+        return lambda run, *box: _in_box(workload, axes, np.asarray(box), order, WARP * run)
+
+    lanes = once_for_each(in_order(read_order), read, *sizes.T)
+    stored = once_for_each(in_order(write_order), write, *sizes.T)
     item = workload.output.element_bytes
     shared, padded = np.ones(len(tiles), dtype=np.int64), np.zeros(len(tiles), dtype=bool)
     for number in reversed(range(len(axes))):
@@ -263,15 +295,17 @@ def _rows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     blocks = -(-count // block_rows) * split
     box = box_of(workload, rows, np.minimum(block_rows, count))
     box[:, list(columns)] = box_of(workload, columns, walked)[:, list(columns)]
-    lanes = []
-    for wide, deep, own in zip(across.tolist(), beside.tolist(), vector.tolist()):
+
+    def of_warp(wide: int, deep: int, own: int) -> np.ndarray:
         thread = np.arange(WARP)
         along, row = (thread % wide, thread // wide) if contiguous else (thread // deep, thread % deep)
         part = np.arange(own)
         at_row = np.repeat(row, own) if contiguous else (row[:, None] * own + part).reshape(-1)
         at_column = (along[:, None] * own + part).reshape(-1) if contiguous else np.repeat(along, own)
         points = points_along(workload, rows, at_row % max(1, count))
-        lanes.append(points + points_along(workload, columns, at_column % length))
+        return points + points_along(workload, columns, at_column % length)
+
+    lanes = once_for_each(of_warp, across, beside, vector)
     sums = [s for s in statements if s.reduction]
     item = sum(s.result.element_bytes for s in sums)
     warps = across // WARP
@@ -289,7 +323,8 @@ def _rows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
         reads = sum(o.name == operand.name for s in statements for o in s.reads)
         again = sum(1 for s in statements if s.reduction) if reads else 0
         found.passes[operand.name] = np.where(looped, max(reads, min(again, 2)), 1)
-    found.waits = (split > 1) * 1.0 * len(sums)
+    # All wait for each other after every sum, or the last one for what the others have left.
+    found.rounds = (split > 1) * (1.0 * len(sums) if waits else 1.0)
     return found
 
 
@@ -314,10 +349,11 @@ def _lines(workload: Workload, kernel: str, tiles: Sequence[GpuTile]) -> Deal:
     axes = workload.parallel
     box = box_of(workload, axes, rows * length)
     together = np.asarray([len(tile.block) > 1 for tile in tiles])
-    lanes = [
-        points_along(workload, axes, np.arange(WARP * v) * (1 if along else length) % (count * length))
-        for v, along in zip(vector.tolist(), together.tolist())
-    ]
+
+    def of_warp(v: int, along: bool) -> np.ndarray:
+        return points_along(workload, axes, np.arange(WARP * v) * (1 if along else length) % (count * length))
+
+    lanes = once_for_each(of_warp, vector, together)
     item = workload.output.element_bytes
     if kernel == "sort":
         held = sum(o.element_bytes for o in workload.inputs[:2]) + 4

@@ -88,7 +88,11 @@ def gpu_features(workload: Workload, schedules: Sequence[Schedule], target: Targ
 
     So it does for a kernel that does not compute the workload.
     """
-    kinds = [_kind(workload, schedule) for schedule in schedules]
+    is_attention = any(s.label == "attention" for s in read_statements(workload))
+    is_product = any((s.gpu or GpuTile()).kernel in _PRODUCTS for s in schedules) and bool(
+        read_product(workload)
+    )
+    kinds = [_kind(workload, schedule, is_attention, is_product) for schedule in schedules]
     columns = {name: np.zeros(len(schedules)) for name in _names(workload)}
     us, parts = np.zeros(len(schedules)), {name: np.zeros(len(schedules)) for name in PARTS}
     groups = []
@@ -121,7 +125,7 @@ def _names(workload: Workload) -> list[str]:
     return found
 
 
-def _kind(workload: Workload, schedule: Schedule) -> str:
+def _kind(workload: Workload, schedule: Schedule, is_attention: bool, is_product: bool) -> str:
     """The kind of kernel of a schedule, which says all that its features are counted by."""
     said, who = schedule.gpu or GpuTile(), f"features of `{workload.op}` on a GPU"
     if said.kernel not in _NEEDED:
@@ -139,14 +143,13 @@ def _kind(workload: Workload, schedule: Schedule) -> str:
         raise ScheduleError(
             f"{who}: gpu.block is {list(said.block)}; for kernel {said.kernel} it has {wanted} sizes"
         )
-    is_attention = any(s.label == "attention" for s in read_statements(workload))
     if said.kernel == "attention" or (said.kernel == "wgmma" and is_attention):
         if not is_attention:
             raise ScheduleError(f"{who}: gpu.kernel is {said.kernel}, but the workload is no attention")
         kind = "wgmma" if said.kernel == "wgmma" else "mma" if said.instruction else "simt"
         return f"attention {kind}"
     if said.kernel in _PRODUCTS:
-        if read_product(workload) is None:
+        if not is_product:
             raise ScheduleError(
                 f"{who}: gpu.kernel is {said.kernel}, but the workload is no product of two matrices"
             )

@@ -141,7 +141,7 @@ def standing(
         "resident": resident,
         "occupancy": np.minimum(resident * warps / room, 1.0),
         "waves": waves,
-        "last_wave": waves / np.ceil(waves),
+        "last_wave": waves / np.maximum(np.ceil(waves), 1.0),
     }
 
 
@@ -195,11 +195,14 @@ def lane_share(operand: Operand, strides: Sequence[int], points: np.ndarray) -> 
             own = points[:, term.variable] // term.divisor
             position += (own % term.modulus if term.modulus else own) * term.scale
         address += position * stride
-    places = np.unique(address - address.min())
-    sectors = np.unique(places * item // SECTOR_BYTES)
-    breaks = np.flatnonzero(np.diff(places) != 1)
-    lengths = np.diff(np.concatenate([[-1], breaks, [len(places) - 1]]))
-    return len(places) * item / (len(sectors) * SECTOR_BYTES), float(lengths.max() * item)
+    places = np.sort(address)
+    places -= places[0]
+    steps = np.diff(places)
+    distinct = 1 + np.count_nonzero(steps)
+    sectors = 1 + np.count_nonzero(np.diff(places * item // SECTOR_BYTES))
+    breaks = np.flatnonzero(steps > 1)
+    ends, starts = np.append(places[breaks], places[-1]), np.append(0, places[breaks + 1])
+    return distinct * item / (sectors * SECTOR_BYTES), float((ends - starts + 1).max() * item)
 
 
 def by_movements(movements: Sequence[Movement], blocks: np.ndarray) -> dict[str, np.ndarray]:

@@ -67,8 +67,9 @@ def stream_kernel(
     passes = {o.name: deal.passes.get(o.name, np.ones(count)) for o in operands}
     l2 = {o.name: deal.blocks * touched[o.name] * passes[o.name] for o in operands}
     dram = _dram(workload, operands, count)
-    accesses = np.sum([l2[o.name] / o.element_bytes for o in operands], axis=0) * _taps(workload, kernel)
-    lanes = fma + SPECIAL * special + accesses / deal.vector
+    # More elements than 16 bytes have are several accesses.
+    accesses = np.sum([l2[o.name] / move.vector for o, move in zip(operands, moves)], axis=0)
+    lanes = fma + SPECIAL * special + accesses * _taps(workload, kernel)
     flying = threads * np.minimum(deal.each, MOST_FLYING) * deal.vector * operands[0].element_bytes
     ones = np.ones(count)
     columns |= {
@@ -102,6 +103,10 @@ def stream_kernel(
     parts = work.parts_us(target)
     parts = {("DRAM" if name == target.memory[0].name else name): value for name, value in parts.items()}
     barriers = (deal.waits if len(deal.waits) else 0 * ones) * target.level("shared").latency_ns / 1e3
+    # What one block writes and counts, another sees by reading the count and the values after it.
+    barriers = (
+        barriers + (deal.rounds if len(deal.rounds) else 0 * ones) * 2 * target.memory[0].latency_ns / 1e3
+    )
     us = work.us(target) + barriers * np.ceil(columns["waves"])
     loops = _loops(workload, deal, threads, operands, touched)
     return GpuKernel(tuple(o.name for o in operands), columns, moves, loops, us, parts)
@@ -114,13 +119,13 @@ def named_operands(workload: Workload) -> tuple[Operand, ...]:
 
 
 def _movement(operand: Operand, deal: Deal, touched: np.ndarray, stored: bool) -> Movement:
-    known: dict[bytes, tuple[float, float]] = {}
+    # Schedules whose warps access the same points have one array of them.
+    known: dict[int, tuple[float, float]] = {}
     found = []
     for points in deal.stored if stored else deal.lanes:
-        key = points.tobytes()
-        if key not in known:
-            known[key] = lane_share(operand, element_strides(operand), points)
-        found.append(known[key])
+        if id(points) not in known:
+            known[id(points)] = lane_share(operand, element_strides(operand), points)
+        found.append(known[id(points)])
     shares, runs = np.asarray(found).T
     ones = np.ones(len(found))
     vector = np.minimum(deal.vector * operand.element_bytes, np.minimum(runs, 16.0))

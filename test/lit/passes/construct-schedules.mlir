@@ -102,7 +102,7 @@ func.func private @conv(%x: tensor<30x30x128xf32>, %w: tensor<2x3x3x128x64xf32>)
 // A reduction loop is never cut.
 // CHECK-LABEL: func.func private @reduction
 // CPU-SAME: levels = {L1 = [16, 1], L2 = [128, 512], L3 = [128, 512], registers = [16, 1]}, reductions = [{along = [4, 1, 2]}], tile = [128, 0]
-// V100-SAME: gpu = {block = [1, 512], kernel = "rows", split_k = 1 : i64, threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1], shared = [1, 512]}, tile = []
+// V100-SAME: gpu = {block = [1, 512], kernel = "rows", split_k = 1 : i64, threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [1, 512]}, tile = []
 // IPU-SAME: levels = {local = [2, 512], registers = [2, 2]}, tile = []
 func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attributes {tilewright.operator = "reduction"} {
   %z = arith.constant 0.0 : f32
@@ -120,7 +120,7 @@ func.func private @reduction(%x: tensor<8192x512xf32>) -> tensor<8192xf32> attri
 // Outer loops are cut, so that every task walks memory in one piece; on one core there is nothing to share out.
 // CHECK-LABEL: func.func private @elementwise
 // CPU-SAME: levels = {L1 = [1, 1024], L2 = [1, 1024], L3 = [64, 1024], registers = [1, 16]}, tile = [64, 0]
-// V100-SAME: gpu = {block = [1024], kernel = "elementwise", threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [1, 1024]}, tile = []
+// V100-SAME: gpu = {block = [8192], kernel = "elementwise", threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 4], shared = [8, 1024]}, tile = []
 // IPU-SAME: levels = {local = [64, 2], registers = [2, 2]}, tile = []
 // SINGLE-LABEL: func.func private @elementwise
 // SINGLE-SAME: tile = [0, 0]
@@ -142,7 +142,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // ALIGNED-LABEL: func.func private @depthwise
 // ALIGNED-SAME: reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
 // CPU-SAME: levels = {L1 = [1, 8, 64, 3, 3], L2 = [14, 8, 64, 3, 3], L3 = [14, 8, 64, 3, 3], registers = [1, 4, 64, 1, 1]}, reductions = [{windows = [1, 8, 1]}], tile = [14, 8, 0, 0, 0]
-// V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
+// V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 4, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32
