@@ -14,9 +14,9 @@ GPU_PROPOSERS: dict[str, Proposer[GpuDispatch]] = {
 }
 """By the name that `construct-schedules` knows them by."""
 
-_CONSTRUCTED = ("attention", "wgmma", "rows", "windows", "elementwise", "transpose")
+_CONSTRUCTED = ("attention", "wgmma", "rows", "elementwise", "transpose")
 """Kernels whose schedules are constructed where nobody names a proposer: of others, and of what is read whole, the model
-counts too little."""
+counts too little. Of windows it predicts the same time for blocks far larger than a small image, whose threads spill."""
 
 
 def in_turn(subject: GpuDispatch) -> tuple[str, ...]:
