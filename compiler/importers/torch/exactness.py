@@ -313,6 +313,14 @@ def all_along(x, dim, keepdim=False):
     return aten.all.dim(x != 0, dim, keepdim).to(x.dtype) if x.dtype == torch.uint8 else NotImplemented
 
 
+def any_along(x, dim=None, keepdim=False):
+    """Whether one of several is true: of bytes as a byte, and of each by itself where `dim` names no dimension."""
+    to = torch.uint8 if x.dtype == torch.uint8 else torch.bool
+    if dim is not None and not dim:
+        return (x != 0).to(to)
+    return aten.any.dims(x != 0, dim, keepdim).to(to) if to == torch.uint8 else NotImplemented
+
+
 def norm(x, p=None, dim=(), keepdim=False, *, dtype=None):
     """The norm of vectors, whose powers are summed in single precision for 16-bit floats."""
     return torch.linalg.vector_norm(x, 2 if p is None else p, tuple(dim) or None, keepdim, dtype=dtype)
@@ -403,6 +411,7 @@ TABLE: dict[Any, Callable] = {
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
     aten.all.dim: all_along,
+    aten.any.dims: any_along,
     aten.linalg_vector_norm.default: _either(
         vector_norm, _in_single(aten.linalg_vector_norm.default), _signed(aten.linalg_vector_norm.default)
     ),

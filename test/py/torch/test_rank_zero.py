@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -73,4 +75,17 @@ def test_truth_along_a_dimension_is_of_the_type_of_bytes(dtype):
         ]
 
     x = torch.tensor([[1, 0, 3], [2, 0, 0]]).to(dtype)
+    torch.testing.assert_close(tilewright.compile(truth, (x,))(x), truth(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32], ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 3)], ids=str)
+def test_truth_along_several_dimensions_or_none(dtype, shape):
+    def truth(x):
+        along = ((), tuple(range(x.dim())) or (0,), (-1,))
+        return [
+            f(x, dim, keepdim) for f in (torch.all, torch.any) for dim in along for keepdim in (False, True)
+        ]
+
+    x = (torch.arange(math.prod(shape)).reshape(shape) + 5 * (shape == ())).to(dtype)
     torch.testing.assert_close(tilewright.compile(truth, (x,))(x), truth(x))
