@@ -300,13 +300,16 @@ def _read_bytes(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bytes of A and B from DRAM, which share of them is A's, and the group of rows of blocks that makes them few, or the one that is given.
 
-    Blocks that run at once cover a rectangle of tiles, as square as can be in bytes; what they share is loaded once.
+    Blocks that run at once cover a rectangle of tiles, as square as can be in bytes; what they share is loaded once. A group
+    is walked column by column, then the next one: more blocks than one has go down its rows, clusters at a time.
     Half of L2 is for operands: where all of them fit, they are loaded once.
     """
     l2 = next((m.capacity_bytes for m in target.memory if m.name == "L2"), 0)
     per_batch = np.minimum(at_once, rows * columns)
     height = np.sqrt(per_batch * tiles.block_n / tiles.block_m)
-    height = np.clip(np.round(height) if raster is None else np.asarray(raster, dtype=float), 1, rows)
+    group = np.round(height / tiles.cluster) if raster is None else np.asarray(raster, dtype=float)
+    group = np.clip(group, 1, np.ceil(rows / tiles.cluster))
+    height = np.minimum(np.maximum(group * tiles.cluster, np.ceil(per_batch / columns)), rows)
     width = np.clip(np.ceil(per_batch / height), 1, columns)
     waves = np.maximum(rows * columns / (height * width), 1.0) * gemm.batch
     # Windows of a convolution overlap: rows are that much shorter in memory, and blocks find them in caches.
@@ -321,4 +324,4 @@ def _read_bytes(
         read, share = np.full(len(tiles), least), np.full(len(tiles), gemm.a_bytes / max(least, 1.0))
     # A convolution's image is no larger for being walked several times.
     read = np.minimum(read, least * np.maximum(1.0, rows * columns))
-    return read, share, height.astype(np.int64)
+    return read, share, group.astype(np.int64)

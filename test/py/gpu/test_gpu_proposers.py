@@ -5,19 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from dispatch_runs import dispatches
 from test_schedules_obeyed import CASES, asked_of
 
+from tilewright.bench.gemm_expected import dispatch_text
+from tilewright.bench.gemm_shapes import GEMM_SHAPES
 from tilewright.compiler.analysis.workload_of import NoWorkload
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.families.gpu.proposals import gpu_proposals, read_dispatch
-from tilewright.compiler.ir import ir
+from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import PREDICTED, PROPOSER, UNSCHEDULED
 from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.proposers import aligned_gpu
 from tilewright.compiler.tuning.proposers.gpu import GPU_PROPOSERS
 from tilewright.compiler.tuning.proposers.gpu_dispatch import GpuDispatch
 from tilewright.compiler.tuning.roller.options import ConstructOptions
@@ -118,3 +123,21 @@ def test_what_nothing_is_proposed_for_gets_the_kernel_of_its_family_and_says_why
     (function,) = (f for f in found.values() if asked_of(f).kernel == "scan")
     reason = ir.StringAttr(function.attributes[UNSCHEDULED]).value
     assert "no structured operation" in reason and PREDICTED not in function.attributes
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype"), [("cuda:sm_70", "f32"), ("cuda:sm_80", "tf32"), ("cuda:sm_90a", "f16")]
+)
+def test_products_are_listed_as_the_model_ranks_them(target: str, dtype: str) -> None:
+    """Tiles are listed by what is estimated before their kernels are known, and complete schedules by the model."""
+    lost = []
+    for shape in GEMM_SHAPES:
+        module = parse(dispatch_text(shape, dtype))
+        if dtype == "tf32":
+            ask_precision(module, dtype)
+        subject = subject_of(next(functions(module)), target)
+        with module.context, ir.Location.unknown():
+            found = aligned_gpu.propose(subject, 10, ConstructOptions())
+            us = subject.predictions([candidate.schedule for candidate in found]).us
+        lost.append(us[0] / us.min())
+    assert max(lost) < 1.1 and np.exp(np.mean(np.log(lost))) < 1.01
