@@ -148,7 +148,8 @@ MOVES = {
     "softmax": lambda x: x.softmax(1) + x.argmax(1, keepdim=True),
     # By less than what there is: torch-mlir slices out of bounds otherwise.
     "roll": lambda x: (x.roll((1, 2), (1, 3)) if x.shape[3] > 2 else x.roll(1, 1)).flip(2),
-    "mask": lambda x: torch.where(x.mean(1, keepdim=True) > 0, x, x[:, :1] - 1),
+    # Not at 0, where the mean of a layer norm's results is on either side by rounding.
+    "mask": lambda x: torch.where(x.mean(1, keepdim=True) > 0.1, x, x[:, :1] - 1),
     "space to depth": lambda x: F.pixel_unshuffle(F.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2)), 2),
     "insert": inserted,
     "stack": lambda x: torch.stack([x, -x], 2).amax(2),
