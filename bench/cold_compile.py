@@ -104,8 +104,10 @@ def main(
 ) -> None:
     """Prints a table as Markdown, and writes a record where `-o` says, after every model."""
     checkouts = {revision(checkout): checkout.resolve() for checkout in (*beside, HERE)}
+    command = ["python -m tilewright.bench.cold_compile", *models, *("--beside CHECKOUT" for _ in beside)]
+    command += [f"--rounds {rounds}", f"--threads {threads}"]
     record: dict[str, Any] = {
-        "command": f"python -m tilewright.bench.cold_compile {' '.join(models)} --rounds {rounds} --threads {threads}",
+        "command": " ".join(command),
         "machine": machine(),
         "versions": versions(),
         "checkouts": list(checkouts),
