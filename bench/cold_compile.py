@@ -104,6 +104,8 @@ def main(
 ) -> None:
     """Prints a table as Markdown, and writes a record where `-o` says, after every model."""
     checkouts = {revision(checkout): checkout.resolve() for checkout in (*beside, HERE)}
+    if len(checkouts) <= len(beside):
+        raise click.UsageError("two checkouts are of one revision, which names them in the record")
     command = ["python -m tilewright.bench.cold_compile", *models, *("--beside CHECKOUT" for _ in beside)]
     command += [f"--rounds {rounds}", f"--threads {threads}"]
     record: dict[str, Any] = {

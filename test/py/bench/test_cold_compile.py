@@ -69,6 +69,11 @@ def test_what_does_not_compile_is_named(checkouts: tuple[Path, Path], tmp_path: 
     assert run("a", "--beside", str(tmp_path / "empty")).exit_code == 1
 
 
+def test_checkouts_of_one_revision_are_refused(checkouts: tuple[Path, Path]) -> None:
+    found = run("a", "--beside", str(checkouts[1]))
+    assert found.exit_code == 2 and "two checkouts are of one revision" in found.output
+
+
 def test_the_ratio_is_of_the_last_to_the_first() -> None:
     case = cold_compile.Compiled("m", 5, {"one": [8.0, 12.0], "two": [4.0, 6.0]})
     assert cold_compile.row(case) == "| m | 5 | 10.0 | 5.0 | 0.50 |"
