@@ -75,8 +75,8 @@ _DISPATCHES = 16
 def _part(module: ir.Module, dispatches: list[ir.Operation]) -> bytes:
     """A module with what the module says of itself and some of its dispatches."""
     part = ir.Module.create(ir.Location.unknown(module.context))
-    for attribute in module.operation.attributes:
-        part.operation.attributes[attribute.name] = attribute.attr
+    for name in module.operation.attributes:
+        part.operation.attributes[name] = module.operation.attributes[name]
     for function in dispatches:
         part.body.append(function.clone().operation)
     return to_bytes(part)

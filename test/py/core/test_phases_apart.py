@@ -14,7 +14,10 @@ from tilewright.compiler.workers.modules import run_phase, run_phase_apart
 
 
 def module_text(dispatches: int, refused: tuple[int, ...] = ()) -> str:
-    """@main and so many dispatches of different sizes; a schedule that no kernel has on those that are `refused`."""
+    """@main and so many dispatches of different sizes; a schedule that no kernel has on those that are `refused`.
+
+    The module says something of itself, as one of which products are asked for in bf16 does.
+    """
 
     def dispatch(number: int) -> str:
         type_ = f"tensor<{16 + number}x64xf32>"
@@ -26,7 +29,8 @@ def module_text(dispatches: int, refused: tuple[int, ...] = ()) -> str:
             return %r : {type_}
           }}"""
 
-    return "func.func @main() { return }" + "".join(map(dispatch, range(dispatches)))
+    body = "func.func @main() { return }" + "".join(map(dispatch, range(dispatches)))
+    return f'module attributes {{tilewright.precision = "bf16"}} {{ {body} }}'
 
 
 @pytest.mark.parametrize("dispatches", [3, 45])
