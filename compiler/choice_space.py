@@ -132,7 +132,7 @@ def _in_blocks(name: str) -> Constraint:
 
 def _fusion(module: ir.Module, target: Target) -> list[_Knobs]:
     """Who joins those that read it, for every kind of place once."""
-    outliner = Outliner(module, _main(module), OutlineDispatches(under_windows=target.kind == "cpu"))
+    outliner = Outliner(module, _main(module), OutlineDispatches.for_target(target))
     choices = {n: choice_attribute.read(op) for n, op in enumerate(outliner.ops)}
     found, seen = [], set()
     numbered = [(n, s) for n in range(len(outliner.ops)) if (s := outliner.read(n)) is not None]

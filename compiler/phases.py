@@ -132,13 +132,14 @@ def _packing(target: Target) -> list[str]:
         _TIDY,
         "limit-sorts",
         "materialize-returns",
-        ChooseFusion(under_windows=target.kind == "cpu", where_asked=True).spec(),
+        *(("plain-taps",) if target.kind == "cpu" else ()),
+        ChooseFusion.for_target(target).spec(),
     ]
 
 
 def _dispatch(target: Target) -> list[str]:
     return [
-        OutlineDispatches(under_windows=target.kind == "cpu").spec(),
+        OutlineDispatches.for_target(target).spec(),
         "place-inserts",
         OrderDispatches.for_target(target).spec(),
         "share-borders",

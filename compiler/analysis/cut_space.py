@@ -39,9 +39,8 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         passes = dispatch.passes if _pads(main) else ()
         return CutSpace(root.extents, axes, loops, steps, exact, registers, (), blocks, passes, copied)
     steps = list(blocks)
-    if main is not None:
-        steps = list(map(max, steps, _padded_rows(root, main, lines[group.index(main)] or {})))
     for structured, line in zip(group, lines):
+        steps = list(map(max, steps, _padded_rows(root, structured, line or {})))
         row = _short_rows(structured, vector_bits)
         for loop, own in (line or {}).items():
             if own is not None and own == row:

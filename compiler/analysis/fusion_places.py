@@ -1,6 +1,6 @@
 """Which operations could be computed in one dispatch: those that elements travel between without passing a contraction.
 
-Padding is in one place with the windows that slide over it.
+Padding is in one place with the windows that slide over it, and windows are with the product that reads what they give.
 """
 
 from __future__ import annotations
@@ -22,11 +22,16 @@ def fusion_places(found: Sequence[Structured]) -> dict[int, list[int]]:
         return number
 
     given = {result: number for number, s in enumerate(found) for result in s.op.results}
+    from_windows: set[int] = set()
     for number, structured in enumerate(found):
-        for value in structured.op.operands:
-            source = given.get(value)
-            if source is not None and (
-                not structured.is_contraction or slid_padding(found[source].op) is not None
+        sources = {given[value] for value in structured.op.operands if value in given}
+        if structured.is_windowed or (structured.is_elementwise and sources & from_windows):
+            from_windows.add(number)
+        for source in sources:
+            if (
+                not structured.is_contraction
+                or source in from_windows
+                or slid_padding(found[source].op) is not None
             ):
                 low, high = sorted((top(source), top(number)))
                 root[high] = low

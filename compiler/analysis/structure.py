@@ -68,6 +68,12 @@ class Structured:
         )
 
     @property
+    def is_windowed(self) -> bool:
+        """Whether it is a depthwise convolution or a pooling: its windows slide over what has all loops of its result."""
+        slid = (m for m in self.maps[: self.num_inputs] if any(len(dims(expr)) > 1 for expr in m.results))
+        return not self.is_elementwise and any(map_dims(self.result_map) <= map_dims(m) for m in slid)
+
+    @property
     def accumulates(self) -> bool:
         """Whether the body reads what the result held before."""
         arguments = list(self.body.arguments)[self.num_inputs :]

@@ -200,7 +200,7 @@ class _Reader:
         """The contraction, else the reduction or the sink with the most work."""
         found = [s for s in self.group if s.is_contraction]
         if found:
-            return found[0]
+            return max(reversed(found), key=lambda s: s.points)
         return max(reversed(self.group), key=lambda s: (not s.is_elementwise, s.points))
 
     @staticmethod

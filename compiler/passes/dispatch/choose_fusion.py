@@ -20,25 +20,33 @@ from tilewright.compiler.passes.dispatch.outline_dispatches import (
     Outliner,
 )
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.targets.target import Target
 
 
 @dataclass(frozen=True)
 class ChooseFusion(Pass):
-    """Writes `joins` on the operations of all public functions; `min_rows` and `under_windows` are those of `outline-dispatches`.
+    """Writes `joins` on the operations of all public functions; other options are those of `outline-dispatches`.
 
     With `where_asked` it leaves modules alone that ask for no choices: `outline-dispatches` needs none of it.
     """
 
     min_rows: int = 8
     under_windows: bool = False
+    kept_bytes: int = 0
     where_asked: bool = False
+
+    @classmethod
+    def for_target(cls, target: Target) -> ChooseFusion:
+        """The pass where a compilation for a target runs it."""
+        options = OutlineDispatches.for_target(target)
+        return cls(options.min_rows, options.under_windows, options.kept_bytes, where_asked=True)
 
     def run(self, op: ir.Operation) -> None:
         if self.where_asked and choice_attribute.ASKED not in op.attributes:
             return
         self.refuse_lost(op)
         for function in list(functions(op.opview)):
-            outliner = Outliner(op.opview, function, OutlineDispatches(self.min_rows, self.under_windows))
+            outliner = Outliner(op.opview, function, self.outlining())
             try:
                 groups = outliner.groups(range(len(outliner.ops)))
             except IllegalChoiceError as broken:
@@ -49,6 +57,10 @@ class ChooseFusion(Pass):
                     choice_attribute.write(inner, joins=number in joined)
         if choice_attribute.ASKED in op.attributes:
             del op.attributes[choice_attribute.ASKED]
+
+    def outlining(self) -> OutlineDispatches:
+        """How what has no choice is grouped."""
+        return OutlineDispatches(self.min_rows, self.under_windows, self.kept_bytes)
 
     def refuse_lost(self, module: ir.Operation) -> None:
         """Refuses what a module asks of operations that have gone into others since they were named."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.padding import slid_padding
+from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.ir import bufferization, ir, run_upstream, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 
@@ -23,9 +24,15 @@ class FuseElementwise(Pass):
     def run(self, op: ir.Operation) -> None:
         readers = []
         for generic in walk(op, "linalg.generic"):
-            if slid_padding(generic) is not None:
+            if slid_padding(generic) is not None or _read_by_contraction(generic):
                 with ir.InsertionPoint.after(generic), generic.location:
                     readers.append(bufferization.DeallocTensorOp(generic.results[0]).operation)
         run_upstream(op, f"{op.name}(linalg-fuse-elementwise-ops)")
         for reader in readers:
             reader.erase()
+
+
+def _read_by_contraction(generic: ir.Operation) -> bool:
+    """Whether a contraction reads what an element-wise operation gives."""
+    readers = (Structured.read(use.owner.operation) for result in generic.results for use in result.uses)
+    return any(reader is not None and reader.is_contraction for reader in readers)

@@ -9,6 +9,8 @@ rTasks still costs no recomputation:
   - fills, constants and scalars are cloned into every group that uses them;
   - an element-wise producer joins element-wise ops and reductions, never a contraction, which reads each
     element many times;
+  - a reduction of windows, as a depthwise convolution, joins the product that reads it element by element, with what
+    is computed in between, where it has more than `kept_bytes`: each rTask then takes whole rows of the product;
   - with `under_windows`, padding joins the depthwise convolution or pooling whose windows alone slide over it;
   - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
   - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
@@ -34,15 +36,18 @@ from operator import or_
 from tilewright.compiler.analysis.dense_constants import is_splat
 from tilewright.compiler.analysis.padding import slid_padding
 from tilewright.compiler.analysis.placement import chain_of, is_inserted
+from tilewright.compiler.analysis.products_after import products_after
 from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.weight_flow import argument_roles
 from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import func, functions, ir, walk
+from tilewright.compiler.package.plan import tensor_spec
 from tilewright.compiler.passes.graph.join_in_place import root_of
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.block_order import bits_before, external_operands
+from tilewright.compiler.targets.target import Target
 
 OPERATOR = "tilewright.operator"
 UNFUSED = "tilewright.unfused"
@@ -63,15 +68,28 @@ RULES = (
 )
 """Why a producer cannot join those that read it."""
 _ANOTHER, _NO_READER = RULES[8], RULES[10]
-_FEW_ROWS = re.compile("only [0-9]+ rows would remain")
+_TASTES = re.compile("only [0-9]+ rows would remain|the cores' own caches keep it")
+"""Reasons that a choice overrules."""
 
 
 @dataclass(frozen=True)
 class OutlineDispatches(Pass):
-    """Outlines the bodies of all public functions; `min_rows` is how many rows a fused reduction must leave."""
+    """Outlines the bodies of all public functions.
+
+    `min_rows` is how many rows a fused reduction must leave. With `under_windows` padding joins windows, and windows join
+    products; by themselves where they give more than `kept_bytes`, which the cores' own caches keep for the next dispatch.
+    """
 
     min_rows: int = 8
     under_windows: bool = False
+    kept_bytes: int = 0
+
+    @classmethod
+    def for_target(cls, target: Target) -> OutlineDispatches:
+        """The pass for a target; half of a cache is what one operand is counted to have."""
+        if target.kind != "cpu":
+            return cls()
+        return cls(under_windows=True, kept_bytes=target.num_cores * target.own_cache.capacity_bytes // 2)
 
     def run(self, op: ir.Operation) -> None:
         module = op.opview
@@ -117,7 +135,7 @@ class Outliner:
         options: OutlineDispatches,
         outlined: dict[str, str] | None = None,
     ):
-        self.module, self.min_rows, self.under_windows = module, options.min_rows, options.under_windows
+        self.module, self.options, self.under_windows = module, options, options.under_windows
         self.outlined = {} if outlined is None else outlined
         self.fixed = {
             argument
@@ -247,7 +265,7 @@ class Outliner:
                     else self.refusal(producer, consumer, group)
                 )
                 asked = self.joins.get(producer)
-                is_taste = reason is None or _FEW_ROWS.match(reason) is not None or producer in left_out
+                is_taste = reason is None or _TASTES.match(reason) is not None or producer in left_out
                 if is_taste and asked is not None:
                     reason = None if asked else reason or "its choice keeps it apart"
                 if (
@@ -281,13 +299,22 @@ class Outliner:
         if self.pads(producer):
             return None
         if reader.is_contraction:
-            return "a contraction would recompute it"
+            if self.product_after.get(producer) != consumer:
+                return "a contraction would recompute it"
+        elif _slides(reader):
+            return "a windowed reduction would recompute it"
         if structured.has_index and not structured.is_elementwise:
             return "an indexed reduction is not cut"
-        if _slides(reader):
-            return "a windowed reduction would recompute it"
         others = self.in_order(group.members)
         loops = tileable_loops(root, self.in_order([*group.members, producer]))
+        if self.product_after.get(producer) in group.members:
+            if (
+                reader.is_contraction
+                and tensor_spec(self.ops[producer].results[0].type, "").nbytes <= self.options.kept_bytes
+            ):
+                return "the cores' own caches keep it"
+            rows = volume(root.extents, loops)
+            return None if rows >= self.options.min_rows else f"only {rows} rows would remain to cut along"
         if structured.is_contraction:
             if any(not other.is_elementwise for other in others):
                 return _ANOTHER
@@ -295,7 +322,10 @@ class Outliner:
                 return "the consumer does not cover its output"
             return None
         rows, before = (volume(root.extents, cut) for cut in (loops, tileable_loops(root, others)))
-        if rows >= min(before, self.min_rows) or max(root.points, structured.points) <= _SMALL_ELEMENTS:
+        if (
+            rows >= min(before, self.options.min_rows)
+            or max(root.points, structured.points) <= _SMALL_ELEMENTS
+        ):
             return None
         return f"only {rows} rows would remain to cut along"
 
@@ -314,10 +344,15 @@ class Outliner:
             user < len(self.ops)
             and (reader := self.read(user)) is not None
             and result in list(self.ops[user].operands)
-            and not reader.is_contraction
-            and not _slides(reader)
+            and (self.product_after.get(number) == user or not (reader.is_contraction or _slides(reader)))
             for user in users
         )
+
+    @cached_property
+    def product_after(self) -> dict[int, int]:
+        """The products that windows can join, of these and of what is computed from them."""
+        found = [self.read(number) for number in range(len(self.ops))]
+        return products_after(found, self.users) if self.under_windows else {}
 
     def in_order(self, members: list[int]) -> list[Structured]:
         """The group's structured operations in program order; padding under windows follows any cut of those."""
@@ -342,7 +377,12 @@ class Outliner:
         sink = self.ops[group.members[0]]
         results = list(sink.results)
         heavy = [s for s in self.in_order(group.members) if not s.is_elementwise]
-        main = heavy[0] if heavy else self.read(group.members[0])
+        products = [s for s in heavy if s.is_contraction]
+        main = max(
+            reversed(products),
+            key=lambda s: s.points,
+            default=heavy[0] if heavy else self.read(group.members[0]),
+        )
         kind = _kind(main, sink)
         location = main.op.location if main is not None else sink.location
         with location:

@@ -14,13 +14,14 @@ from torch.nn import functional as F
 
 from tilewright.compiler import phases
 from tilewright.compiler.codegen import lower_cpu
-from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.dialects import choice_attribute, schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
+from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches, Outliner
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
@@ -38,6 +39,8 @@ class Case:
     arguments: tuple[torch.Tensor, ...]
     reductions: int
     tolerance: float = 2e-5
+    joins: bool = False
+    """Whether windows join the product behind them, whatever their size."""
 
 
 CASES: dict[str, Case] = {
@@ -59,6 +62,18 @@ CASES: dict[str, Case] = {
         lambda x, w: F.conv2d(x, w, stride=2, padding=1, groups=24),
         (waves(1, 24, 17, 9), waves(24, 1, 3, 3)),
         1,
+    ),
+    "depthwise and pointwise": Case(
+        lambda x, w, b, v: torch.relu(F.conv2d(F.relu6(F.conv2d(x, w, b, padding=1, groups=24)), v)),
+        (waves(2, 24, 11, 13), waves(24, 1, 3, 3), waves(24), waves(40, 24, 1, 1)),
+        2,
+        joins=True,
+    ),
+    "pooling and pointwise": Case(
+        lambda x, v: F.conv2d(F.avg_pool2d(x, 3, 2), v),
+        (waves(1, 16, 19, 15), waves(48, 16, 1, 1)),
+        2,
+        joins=True,
     ),
     "pooling": Case(
         lambda x, w: F.max_pool2d(F.conv2d(x, w), 3, 2),
@@ -138,13 +153,21 @@ class Dispatch:
 
     @classmethod
     def of(
-        cls, function: Callable, target: str, arguments: tuple[torch.Tensor, ...], reductions: int | None = 0
+        cls,
+        function: Callable,
+        target: str,
+        arguments: tuple[torch.Tensor, ...],
+        reductions: int | None = 0,
+        joins: bool = False,
     ) -> Dispatch:
         """The last dispatch that the function calls with so many reductions, None for any number."""
         machine, (argument, *weights) = resolve(target), arguments
         with torch.no_grad():
             imported = import_model(Function(function, *weights).eval(), (argument,))
-        phases.run_phases(imported.module, machine)
+        phases.run_phases(imported.module, machine, last="packing")
+        if joins:
+            join_products(imported.module, machine)
+        phases.run_phases(imported.module, machine, "dispatch")
         main = str(next(f for f in functions(imported.module) if _name(f) == "main"))
         for dispatch in reversed(list(functions(imported.module))):
             schedule = schedule_attribute.read(dispatch)
@@ -180,6 +203,15 @@ class Dispatch:
         return model(self.argument).float().numpy(), f"{sha256(kernel.object).hexdigest()} x {note['tasks']}"
 
 
+def join_products(module: ir.Module, target: Target) -> None:
+    """Asks that all windows are computed in the dispatch of the product that reads them."""
+    with module.context, ir.Location.unknown(module.context):
+        main = next(f for f in functions(module) if _name(f) == "main")
+        outliner = Outliner(module, main, OutlineDispatches.for_target(target))
+        for number in outliner.product_after:
+            choice_attribute.write(outliner.ops[number], joins=True)
+
+
 def _name(function: ir.Operation) -> str:
     return ir.StringAttr(function.attributes["sym_name"]).value
 
@@ -187,7 +219,8 @@ def _name(function: ir.Operation) -> str:
 @cache
 def dispatch_of(name: str, target: str) -> Dispatch:
     """The dispatch of a case, scheduled for a target."""
-    return Dispatch.of(CASES[name].function, target, CASES[name].arguments, CASES[name].reductions)
+    case = CASES[name]
+    return Dispatch.of(case.function, target, case.arguments, case.reductions, case.joins)
 
 
 def spread(space: Space, count: int, seed: int) -> list[Schedule]:
