@@ -9,7 +9,7 @@
     }
 
 A block is a run of steps in their order, so that every result is one chain of sums, wherever it is kept between two blocks:
-results do not depend on `depth`. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", TOMS
+results do not depend on `depth`, but for sums that are so long that each block is a part of its own. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", TOMS
 2008, §4 (k_c).
 """
 

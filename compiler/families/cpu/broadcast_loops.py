@@ -16,6 +16,8 @@ scf.for k0 step 256 { scf.for n0 step 32 { scf.for m0 step 12 {
   scf.for k = k0 to k0 + 256 { ... }
   scf.if k0 is the last { epilogue(%acc_t), stored } else { vector.store %acc_t, C[m0 + t, n0] }
 } } }
+
+Long sums are added up in parts, see `partial_sums.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tilewright.compiler.analysis.affine_access import (
     stride_along,
 )
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
+from tilewright.compiler.families.cpu.partial_sums import Parts
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
 from tilewright.compiler.families.cpu.vector_epilogue import Store
 from tilewright.compiler.ir import arith, ir, memref, scf, vector
@@ -142,6 +145,7 @@ class BroadcastLoops(LoopNest):
         self.operands = list(reduction.op.operands)
         self.finish = store
         self.block: Block | None = None
+        self.parts = Parts.of(reduction, plan.steps)
 
     def _store(self, value: ir.Value, place: list[ir.Value]) -> None:
         vector.store(value, self.operands[-1], place)
@@ -214,11 +218,12 @@ class BroadcastLoops(LoopNest):
         types = [ir.VectorType.get([lanes], element) for _, _, lanes in points]
         places = [self._address(len(self.maps) - 1, t, offset) for t, offset, _ in points]
         starts = self._starts(types, places)
-        loops = list(self.r.reduction)
-        if self.block is None:
-            results = self._reduce(loops, starts, points)
+        if self.block is not None:
+            results = self._reduce_block(self.block, starts, points)
+        elif self.parts is not None:
+            results = self._reduce_parts(self.parts, starts, points)
         else:
-            results = self._reduce_block(self.block, loops, starts, points)
+            results = self._reduce(self.r.reduction, starts, points)
         self._finish(results, places)
 
     def _starts(self, types: list[ir.Type], places: list[list[ir.Value]]) -> list[ir.Value]:
@@ -256,31 +261,55 @@ class BroadcastLoops(LoopNest):
                 stored(store)
                 scf.yield_([])
 
-    def _reduce(self, loops: list[int], accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
-        if not loops:
-            return self._step(accumulators, points)
-        return self.reduce(
-            loops[0],
-            0,
-            self.extents[loops[0]],
-            1,
-            accumulators,
-            lambda inner: self._reduce(loops[1:], inner, points),
-        )
-
-    def _reduce_block(
-        self, block: Block, loops: list[int], accumulators: list[ir.Value], points: list[Point]
+    def _reduce(
+        self, loops: Sequence[int], accumulators: list[ir.Value], points: list[Point]
     ) -> list[ir.Value]:
-        """The steps of one block: those of its loop from where it starts, with all of the loops inside of that."""
-        inside, left = loops[loops.index(block.loop) + 1 :], index(block.size)
+        return self.reduce_nest(loops, accumulators, lambda inner: self._step(inner, points))
+
+    def _reduce_parts(self, parts: Parts, starts: list[ir.Value], points: list[Point]) -> list[ir.Value]:
+        """All steps, a part of them at a time."""
+        *around, loop = self.r.reduction[: parts.position + 1]
+        inside, extent = self.r.reduction[parts.position + 1 :], self.extents[loop]
+
+        def part(totals: list[ir.Value], steps: int) -> list[ir.Value]:
+            begin = self.ivs[loop]
+            sums = self._from(loop, begin, index(steps), inside, parts.starts(totals), points)
+            return parts.added(totals, sums)
+
+        def all_parts(totals: list[ir.Value]) -> list[ir.Value]:
+            full, rest = extent - extent % parts.size, extent % parts.size
+            totals = self.reduce(loop, 0, full, parts.size, totals, lambda t: part(t, parts.size))
+            return self.reduce(loop, full, extent, rest, totals, lambda t: part(t, rest))
+
+        return self.reduce_nest(around, starts, all_parts)
+
+    def _reduce_block(self, block: Block, starts: list[ir.Value], points: list[Point]) -> list[ir.Value]:
+        """The steps of one block, which is a part of its own where there are parts."""
+        loops, left = list(self.r.reduction), index(block.size)
+        inside = loops[loops.index(block.loop) + 1 :]
         if self.extents[block.loop] % block.size:
             left = arith.minsi(left, arith.subi(index(self.extents[block.loop]), block.start))
+        if self.parts is None:
+            return self._from(block.loop, block.start, left, inside, starts, points)
+        sums = self._from(block.loop, block.start, left, inside, self.parts.starts(starts), points)
+        return self.parts.added(starts, sums)
+
+    def _from(
+        self,
+        loop: int,
+        start: ir.Value,
+        steps: ir.Value,
+        inside: Sequence[int],
+        accumulators: list[ir.Value],
+        points: list[Point],
+    ) -> list[ir.Value]:
+        """So many steps of a loop from where it starts, with all of the loops inside of it."""
         # From 0 on: LLVM counts the steps of a loop that begins anywhere at run time.
-        loop = scf.ForOp(self.zero, left, index(1), accumulators)
-        with ir.InsertionPoint(loop.body):
-            self.ivs[block.loop] = arith.addi(block.start, loop.induction_variable)
-            scf.YieldOp(self._reduce(inside, list(loop.inner_iter_args), points))
-        return list(loop.results)
+        counted = scf.ForOp(self.zero, steps, index(1), accumulators)
+        with ir.InsertionPoint(counted.body):
+            self.ivs[loop] = arith.addi(start, counted.induction_variable)
+            scf.YieldOp(self._reduce(inside, list(counted.inner_iter_args), points))
+        return list(counted.results)
 
     def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""

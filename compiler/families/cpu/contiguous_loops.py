@@ -7,6 +7,8 @@ scf.for n0 step 8 {                                          // y[n] += W[n, k] 
   }
   y[n0 + t] += sum of the lanes of %acc_t                    // eight at once, by halving a tree of shuffles
 }
+
+Long sums are added up in parts, see `partial_sums.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
+from tilewright.compiler.families.cpu.partial_sums import Parts
 from tilewright.compiler.families.cpu.reduction import Combination, Structure, vectorize_values
 from tilewright.compiler.families.cpu.vector_prologue import Prologue
 from tilewright.compiler.families.cpu.walked_rows import fetch_row
-from tilewright.compiler.ir import arith, ir, memref, vector
+from tilewright.compiler.ir import arith, ir, memref, scf, vector
 from tilewright.compiler.nouns.register_tiles import DotTile
 
 _FEWEST_LANES = 4
@@ -152,26 +155,53 @@ class ContiguousLoops(LoopNest):
         self._store(points, partial[: len(points)])
 
     def _reduce(
-        self, loops: Sequence[int], accumulators: list[ir.Value], points: list[Point]
+        self, outer: Sequence[int], accumulators: list[ir.Value], points: list[Point]
     ) -> list[ir.Value]:
-        if loops:
-            first, *rest = loops
-            extent = self.extents[first]
-            return self.reduce(
-                first, 0, extent, 1, accumulators, lambda inner: self._reduce(rest, inner, points)
-            )
+        """All steps; those of a row, or of all loops inside of one, are parts of their own where there are many."""
+        step = self.plan.lanes * self.tile.chains
+        parts = Parts.of(self.r, [*(self.extents[d] for d in outer), self.plan.extent // step])
+        if parts is None or parts.position == len(outer):
+            return self.reduce_nest(outer, accumulators, lambda inner: self._row(inner, points, parts))
+
+        def part(totals: list[ir.Value]) -> list[ir.Value]:
+            inside = outer[parts.position + 1 :]
+            row = self.reduce_nest(inside, parts.starts(totals), lambda sums: self._row(sums, points, None))
+            return parts.added(totals, row)
+
+        return self.reduce_nest(outer[: parts.position + 1], accumulators, part)
+
+    def _row(self, accumulators: list[ir.Value], points: list[Point], parts: Parts | None) -> list[ir.Value]:
+        """All steps of the loop that vectors run along."""
         inner, lanes, chains = self.plan.inner, self.plan.lanes, self.tile.chains
-        extent = self.extents[inner]
-        main, full = extent - extent % (lanes * chains), extent - extent % lanes
+        extent, step = self.extents[inner], lanes * chains
+        main, full = extent - extent % step, extent - extent % lanes
 
         def all_chains(carried: list[ir.Value]) -> list[ir.Value]:
             count = len(points)
-            parts = [carried[chain * count : (chain + 1) * count] for chain in range(chains)]
+            groups = [carried[chain * count : (chain + 1) * count] for chain in range(chains)]
             return [
-                v for chain, part in enumerate(parts) for v in self._step(part, points, chain * lanes, None)
+                v
+                for chain, group in enumerate(groups)
+                for v in self._step(group, points, chain * lanes, None)
             ]
 
-        accumulators = self.reduce(inner, 0, main, lanes * chains, accumulators, all_chains)
+        def part(totals: list[ir.Value], size: int) -> list[ir.Value]:
+            assert parts is not None
+            begin = self.ivs[inner]
+            # From 0 on: LLVM counts the steps of a loop that begins anywhere at run time.
+            loop = scf.ForOp(self.zero, index(size), index(step), parts.starts(totals))
+            with ir.InsertionPoint(loop.body):
+                self.ivs[inner] = arith.addi(begin, loop.induction_variable)
+                scf.YieldOp(all_chains(list(loop.inner_iter_args)))
+            return parts.added(totals, list(loop.results))
+
+        if parts is None:
+            accumulators = self.reduce(inner, 0, main, step, accumulators, all_chains)
+        else:
+            size = parts.size * step
+            even, rest = main - main % size, main % size
+            accumulators = self.reduce(inner, 0, even, size, accumulators, lambda t: part(t, size))
+            accumulators = self.reduce(inner, even, main, rest, accumulators, lambda t: part(t, rest))
         remaining = [(start, None) for start in range(main, full, lanes)]
         if extent > full:
             remaining.append((extent - lanes, lanes - extent % lanes))

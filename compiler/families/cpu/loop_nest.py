@@ -80,6 +80,17 @@ class LoopNest:
             scf.YieldOp(body(list(loop.inner_iter_args)))
         return list(loop.results)
 
+    def reduce_nest(
+        self, loops: Sequence[int], carried: list[ir.Value], body: Callable[[list[ir.Value]], list[ir.Value]]
+    ) -> list[ir.Value]:
+        """Whole loops of step 1 that carry values through `body`, outer first."""
+        if not loops:
+            return body(carried)
+        first, *rest = loops
+        return self.reduce(
+            first, 0, self.extents[first], 1, carried, lambda inner: self.reduce_nest(rest, inner, body)
+        )
+
     def address(self, operand: int, moved: Mapping[int, int]) -> list[ir.Value]:
         """Where `operand` is read at the open loops, each moved on by a constant."""
         map_ = self.maps[operand]

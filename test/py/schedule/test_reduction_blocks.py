@@ -102,6 +102,12 @@ DISPATCHES = {
         (waves(2, 40, 11, 13), waves(48, 40, 3, 3)),
         (3, 8),
     ),
+    # In parts, of which each block is one: whole numbers sum to the same in any order.
+    "long": (
+        lambda x, w: x @ w.round(),
+        ((waves(23, 8200) * 2).round(), waves(8200, 96) * 2),
+        (5, 16),
+    ),
     "double": (lambda x: x[:, :70] @ x[:70], (waves(87, 104).double(),), (3, 8)),
 }
 
