@@ -10,7 +10,8 @@ For a group of queries, `w` vectors wide:
       oT[d, lane] = oT * exp(top - top') + sum over n of V[n, d] * p    // register tiles of d x w
     out[row, d] = oT[d, lane] / total                                   // transposed back
 
-Rows of scores are lanes, so no reduction runs across a vector, and K and V are read as scalars wherever they lie.
+Blocks are summed on their own before they are added, so that many keys round no more often than the blocks that they are. Rows
+of scores are lanes, so no reduction runs across a vector, and K and V are read as scalars wherever they lie.
 Source: T. Dao, "FlashAttention-2", 2023, algorithm 1, with the final division of its §3.1.1.
 """
 
@@ -219,9 +220,8 @@ class Scratch:
             empty = arith.cmpf(1, value, low)
             base.append(arith.select(empty, k.splat(0.0), value))
         factor = None if single else [self.weight(old, new) for old, new in zip(top, base)]
-        if factor is not None:
-            total = [arith.mulf(t, f) for t, f in zip(total, factor)]
-        total = loop(0, count, 1, lambda j, c: self.weigh(j, base, c), total)
+        sums = loop(0, count, 1, lambda j, c: self.weigh(j, base, c), [k.splat(0.0)] * self.vectors)
+        total = sums if factor is None else [vector.fma(*three) for three in zip(total, factor, sums)]
         rows = rows_in_flight(k.a.width, self.vectors, k.cut.registers)
         k.segments(k.a.width, rows, lambda d, n, _: self.value_rows(start, count, d, n, factor), [])
         return seen, total
@@ -310,13 +310,6 @@ class Scratch:
         """Adds the block's values times weights to `rows` rows of results; `factor` is what these shrink by first."""
         k, lanes = self.k, self.k.lanes
         places = [(plus(width, d), index(v * lanes)) for d in range(rows) for v in range(self.vectors)]
-        if factor is None:
-            sums = [k.splat(0.0)] * len(places)
-        else:
-            sums = [
-                arith.mulf(vector.load(k.vector_type, self.out, place), factor[i % self.vectors])
-                for i, place in enumerate(places)
-            ]
 
         def step(j: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             weights = [
@@ -330,8 +323,11 @@ class Scratch:
                     result.append(vector.fma(scalar, weight, carried[d * self.vectors + v]))
             return result
 
-        sums = loop(0, count, 1, step, sums)
-        for place, value in zip(places, sums):
+        sums = loop(0, count, 1, step, [k.splat(0.0)] * len(places))
+        for i, (place, value) in enumerate(zip(places, sums)):
+            if factor is not None:
+                before = vector.load(k.vector_type, self.out, place)
+                value = vector.fma(before, factor[i % self.vectors], value)
             vector.store(value, self.out, list(place))
         return []
 
