@@ -20,8 +20,8 @@ from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, reg
 from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
+from tilewright.compiler.tuning.model.rtile import TileGeometry
 from tilewright.compiler.tuning.roller.options import RULES
-from tilewright.compiler.tuning.roller.rtile import TileGeometry
 
 _MOST_SIZES = 24
 """Sizes tried per loop: an extent has few divisors, but many even divisions."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.gemm_candidates import ALIKE, gemm_choices
-from tilewright.compiler.tuning.gpu.gemm_model import ASYNC_BYTES
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm, sum_of
 from tilewright.compiler.tuning.gpu.gemm_tiles import kinds
+from tilewright.compiler.tuning.model.gemm_model import ASYNC_BYTES
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm, sum_of
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 

@@ -10,16 +10,11 @@ import numpy as np
 
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_model import GemmEstimate, estimate, scattered_factors
 from tilewright.compiler.tuning.gpu.gemm_recursion import constructed
-from tilewright.compiler.tuning.gpu.gemm_shape import Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import (
-    INSTRUCTIONS,
-    SCATTERED_REGISTERS,
-    GemmTiles,
-    aligned_tiles,
-    kinds,
-)
+from tilewright.compiler.tuning.gpu.gemm_tiles import aligned_tiles, kinds
+from tilewright.compiler.tuning.model.gemm_model import GemmEstimate, estimate, scattered_factors
+from tilewright.compiler.tuning.model.gemm_resources import INSTRUCTIONS, SCATTERED_REGISTERS, GemmTiles
+from tilewright.compiler.tuning.model.gemm_shape import Gemm
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

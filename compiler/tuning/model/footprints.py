@@ -17,8 +17,8 @@ from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import MemoryLevel
 from tilewright.compiler.tuning.model.loop_nests import Nest
 from tilewright.compiler.tuning.model.roles import element_strides
+from tilewright.compiler.tuning.model.rtile import TileGeometry
 from tilewright.compiler.tuning.model.statements import Statement
-from tilewright.compiler.tuning.roller.rtile import TileGeometry
 
 STREAMED_SHARE = 0.5
 """The part of a cache that keeps what is used again; the rest is what streams through it. Source: Low et al., "Analytical

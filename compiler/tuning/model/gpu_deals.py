@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.roles import axis_stride, element_strides
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 

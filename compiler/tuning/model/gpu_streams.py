@@ -1,6 +1,6 @@
 """Kernels of GPUs that multiply no matrices, for many schedules of one kernel at once: element-wise, windows, rows and the rest.
 
-What blocks have comes from `gpu_deals`; here it becomes traffic, instructions, waves and time (`block_tiles.BlockWork`).
+What blocks have comes from `gpu_deals`; here it becomes traffic, instructions, waves and time (`block_work.BlockWork`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.block_tiles import BlockWork, touched_bytes
+from tilewright.compiler.tuning.model.block_work import BlockWork, touched_bytes
 from tilewright.compiler.tuning.model.gpu_deals import Deal, deal_of, line_of
 from tilewright.compiler.tuning.model.gpu_kernel import (
     GpuKernel,

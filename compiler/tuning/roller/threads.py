@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.compiler.tuning.model.instructions import DIVISION, LOOP
 from tilewright.compiler.tuning.roller.warp_access import WarpAccess
 
 if TYPE_CHECKING:
@@ -35,15 +36,8 @@ IMPLICIT_REGISTERS = 32
 GRANULE_BYTES = 64
 """What a miss brings in from DRAM: a line of the L2 cache. Source: Jia et al., 2018, table 3.1 (V100)."""
 
-DIVISION = 5
-"""Instructions of a quotient and remainder by a constant: multiply-high, shift, multiply-subtract, correction.
-Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI'94, Figure 4.2."""
-
 MANY = 64
 """Independent parts of work beyond which their overlap is taken as complete."""
-
-LOOP = 3
-"""Instructions that one iteration of a loop adds: increment, compare, branch."""
 
 
 @dataclass(frozen=True)

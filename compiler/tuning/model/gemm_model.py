@@ -25,9 +25,9 @@ import numpy as np
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import INSTRUCTIONS, MOST_ASKED_BLOCKS, GemmTiles
-from tilewright.compiler.tuning.roller.threads import DIVISION, LOOP
+from tilewright.compiler.tuning.model.gemm_resources import INSTRUCTIONS, MOST_ASKED_BLOCKS, GemmTiles
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm
+from tilewright.compiler.tuning.model.instructions import DIVISION, LOOP
 
 MMA_LATENCY = 33.0
 """Cycles from an `mma.sync` m16n8k16 to the next that needs its sums. Source: Luo et al., "Benchmarking and Dissecting
