@@ -43,7 +43,7 @@ class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
     Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller", "aligned", "modelled", "default" or
-    "random"; where it is empty, "roller" and for what that leaves "aligned", of contractions and windows on GPUs "aligned" alone.
+    "random"; where it is empty, "roller" and for what that leaves "aligned", of contractions on GPUs "aligned" alone.
     The five rules are Roller's alignments (OSDI'22, §3.1); `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2.
     """
 

@@ -20,7 +20,9 @@ class BlockWork:
     """What kernels take whose blocks work on their own and reuse nothing, of n schedules: [n] each.
 
     How many blocks there are, threads and registers and shared bytes of one, bytes of all blocks through L2 and to or from
-    DRAM, instructions of single lanes, and the bytes that one block has on their way at once.
+    DRAM, instructions of single lanes, and the bytes that one block has on their way at once. `staged_bytes` of all blocks go
+    through shared memory, what conflicts take of its wavefronts included; `chain_ns` passes in a block while its threads wait for
+    barriers, for each other, and for what they computed last.
     """
 
     blocks: np.ndarray
@@ -31,6 +33,8 @@ class BlockWork:
     dram_bytes: np.ndarray
     issued: np.ndarray
     flying_bytes: np.ndarray
+    staged_bytes: np.ndarray | float = 0.0
+    chain_ns: np.ndarray | float = 0.0
 
     def resident(self, target: Target) -> np.ndarray:
         """Blocks that a multiprocessor holds, one at least."""
@@ -48,11 +52,14 @@ class BlockWork:
         issue = self.issued / (cores * target.schedulers * target.warp_size * ghz) * uneven / used
         # Enough bytes must be on their way to cover a load's latency (Little's law).
         flying = self.flying_bytes * np.minimum(per_core, resident) * np.minimum(self.blocks, cores)
+        # What a block's threads wait for one after the other, waves of blocks do.
+        waves = np.ceil(self.blocks / (cores * resident))
         found = {
             dram.name: self.dram_bytes / (dram.copy_gbps or dram.bandwidth_gbps),
             "L2": self.moved_bytes / l2 * uneven,
             "issue": issue,
-            "latency": self.dram_bytes / np.maximum(flying, 1) * dram.latency_ns,
+            "shared": self.staged_bytes / target.level("shared").bandwidth_gbps * uneven,
+            "latency": self.dram_bytes / np.maximum(flying, 1) * dram.latency_ns + self.chain_ns * waves,
         }
         return {name: ns / 1e3 for name, ns in found.items()}
 
