@@ -18,10 +18,10 @@ from tilewright.compiler.dialects.precision import ATTRIBUTE
 from tilewright.compiler.families.gpu.emitted_tiles import Product, read_product, takes, takes_attention
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.attention_cut import AttentionShape
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
 from tilewright.compiler.tuning.gpu.attention_tiles import attention_candidates
 from tilewright.compiler.tuning.gpu.block_tiles import block_candidates
 from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS, block_space, product_candidates

@@ -30,7 +30,7 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
+from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 

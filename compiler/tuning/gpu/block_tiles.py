@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.register_tiles import divisors
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
 from tilewright.compiler.tuning.model.block_work import BlockWork, touched_bytes
 from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions

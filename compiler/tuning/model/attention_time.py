@@ -13,6 +13,7 @@ from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.model.gemm_resources import INSTRUCTIONS
+from tilewright.compiler.tuning.model.rates import dram_gbps, l2_gbps
 
 SOFTMAX_FLOPS = 12
 """Instructions per score beside its products: scale, mask, maximum, subtraction, exponential (which takes the special
@@ -68,9 +69,6 @@ def predict_block(shape: AttentionShape, block: AttentionBlock, dtype: str, targ
     share = target.mma_share if block.kind == "mma" else 1.0
     peak = target.peak_gflops[dtype] * share / cores if matrix else lanes
     depth = shape.inner + (padded(shape.width, 64) if block.kind == "wgmma" else shape.width)
-    l2 = next(
-        (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
-    )
     # What a thread multiplies of rows and columns, it reads once for all of them; a warp of matrix instructions likewise,
     # and a warpgroup, whose queries are read with every tile of keys.
     own, wide = (rows // block.warps, columns) if matrix else (rows / (2 * block.warps), columns / 16)
@@ -84,7 +82,7 @@ def predict_block(shape: AttentionShape, block: AttentionBlock, dtype: str, targ
         # Every block of keys also changes the scale of the results so far.
         "issue": 2.0 * rows * seen * (softmax + shape.width / columns) / lanes,
         "shared": read / (target.level("shared").bandwidth_gbps / cores),
-        "L2": seen * depth * item / (l2 / cores),
+        "L2": seen * depth * item / (l2_gbps(target) / cores),
     }
     dram = target.memory[0]
     alone = max(_alone(block, parts, target), parts["shared"], seen / columns * dram.latency_ns)
@@ -93,7 +91,7 @@ def predict_block(shape: AttentionShape, block: AttentionBlock, dtype: str, targ
     last = -(-rest // cores)
     total = turns * max(block.resident * step, alone) + (max(last * step, alone) if last else 0.0)
     moved = shape.heads * item * (2.0 * shape.rows * shape.inner + shape.columns * depth)
-    dram_ns = moved / (dram.copy_gbps or dram.bandwidth_gbps)
+    dram_ns = moved / dram_gbps(target)
     bound = dram.name if dram_ns > total else max(parts, key=lambda name: parts[name])
     us = (max(total, dram_ns) + 2 * dram.latency_ns) / 1e3 + target.start_us
     taken = {name: blocks / cores * ns / 1e3 for name, ns in parts.items()} | {"DRAM": dram_ns / 1e3}

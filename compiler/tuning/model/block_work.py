@@ -13,6 +13,8 @@ import numpy as np
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.model.overlap import unevenness
+from tilewright.compiler.tuning.model.rates import dram_gbps, l2_gbps
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,8 @@ class BlockWork:
     def parts_us(self, target: Target) -> dict[str, np.ndarray]:
         """Microseconds that each resource takes in whole waves."""
         cores, resident = target.num_cores, self.resident(target)
-        per_core = np.ceil(self.blocks / cores)
-        uneven = per_core * cores / np.maximum(self.blocks, 1)
+        per_core, uneven = np.ceil(self.blocks / cores), unevenness(self.blocks, cores)
         dram, ghz = target.memory[0], target.clock_ghz or 1.0
-        l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
         used = np.minimum(1.0, resident * self.threads / (target.schedulers * target.warp_size * 4))
         issue = self.issued / (cores * target.schedulers * target.warp_size * ghz) * uneven / used
         # Enough bytes must be on their way to cover a load's latency (Little's law).
@@ -55,8 +55,8 @@ class BlockWork:
         # What a block's threads wait for one after the other, waves of blocks do.
         waves = np.ceil(self.blocks / (cores * resident))
         found = {
-            dram.name: self.dram_bytes / (dram.copy_gbps or dram.bandwidth_gbps),
-            "L2": self.moved_bytes / l2 * uneven,
+            dram.name: self.dram_bytes / dram_gbps(target),
+            "L2": self.moved_bytes / l2_gbps(target) * uneven,
             "issue": issue,
             "shared": self.staged_bytes / target.level("shared").bandwidth_gbps * uneven,
             "latency": self.dram_bytes / np.maximum(flying, 1) * dram.latency_ns + self.chain_ns * waves,
