@@ -22,10 +22,10 @@ from tilewright.compiler.tuning.cpu.rtask_tiles import (
     CpuModel,
     Ranked,
     aligned_tiles,
-    register_efficiency,
     transposing_tile,
 )
 from tilewright.compiler.tuning.model.rates import TASK_US
+from tilewright.compiler.tuning.model.rtask_times import register_efficiency
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 _TRANSPOSED_POINTS = 4096

@@ -16,12 +16,12 @@ from functools import cache
 import numpy as np
 
 from tilewright.compiler.nouns.cut_space import CutSpace
-from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, register_pieces
+from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
 from tilewright.compiler.tuning.model.rates import TASK_US
-from tilewright.compiler.tuning.model.rtask_times import RTaskTimes
+from tilewright.compiler.tuning.model.rtask_times import RTaskTimes, register_efficiency
 from tilewright.compiler.tuning.roller.options import RULES
 
 _MOST_SIZES = 24
@@ -165,16 +165,6 @@ def _efficiency(
     """The register tile of `rows` x `columns` results, and the part of the multiplier's peak it can use."""
     tile = choose_register_tile(rows, columns, lanes, registers, widths)
     return tile, register_efficiency(rows, columns, lanes, tile)
-
-
-def register_efficiency(rows: int, columns: int, lanes: int, tile: RegisterTile) -> float:
-    """The part of the multiply-adds of a register tile that are useful, times how busy its accumulators keep the units.
-
-    Eight accumulators cover two units of four cycles' latency.
-    """
-    vectors = len(register_pieces(tile.vector, lanes))
-    computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * lanes
-    return rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
 
 
 class CpuModel(RTaskTimes):

@@ -34,6 +34,14 @@ def one_by_one(core: np.ndarray, moved: np.ndarray) -> np.ndarray:
     return np.maximum(core, moved.sum(axis=0))
 
 
+def exposed(compute: float, arrival: float, first: float) -> float:
+    """The time waited for an operand that takes `arrival` to come, while its `first` part of `compute` is done.
+
+    What comes later is computed on from a cache: passes over it hide nothing of its arrival.
+    """
+    return max(0.0, arrival - compute * min(1.0, first))
+
+
 def unevenness(tasks: np.ndarray, cores: int) -> np.ndarray:
     """What tasks of one length take over what they would if all of `cores` were busy to the end: [n]."""
     return np.ceil(tasks / cores) * cores / np.maximum(tasks, 1)

@@ -28,3 +28,11 @@ def core_gbps(level: MemoryLevel, active: np.ndarray, cores: int) -> np.ndarray:
     """GB/s that one core gets of a level while `active` of `cores` pull at once, one at least: [n]."""
     each = np.asarray([level.bandwidth_of(n, cores) / n for n in range(1, cores + 1)])
     return each[np.clip(active, 1, cores).astype(np.int64) - 1]
+
+
+def roofline(nbytes: float, flops: float, target: Target) -> tuple[float, str]:
+    """(microseconds, what bounds them) of a kernel that moves every byte once, at what DRAM gives or lanes compute in f32."""
+    dram = target.memory[0]
+    memory, compute = nbytes / dram_gbps(target), flops / target.peak_gflops["f32"]
+    us = (max(memory, compute) + dram.latency_ns) / 1e3 + target.start_us
+    return us, dram.name if memory >= compute else "compute"

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.reduction_blocks import split
-from tilewright.compiler.nouns.register_tiles import RegisterTile
+from tilewright.compiler.nouns.register_tiles import RegisterTile, register_pieces
 from tilewright.compiler.nouns.workload import BITS, Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.model.footprints import STREAMED_SHARE, deepest, times_again
@@ -33,6 +33,16 @@ leave little to even out."""
 def streams(nbytes: int, target: Target) -> bool:
     """Whether results are stored past the caches: beside so much else the last cache keeps none for who reads them next."""
     return nbytes > target.memory[1].capacity_bytes
+
+
+def register_efficiency(rows: int, columns: int, lanes: int, tile: RegisterTile) -> float:
+    """The part of the multiply-adds of a register tile that are useful, times how busy its accumulators keep the units.
+
+    Eight accumulators cover two units of four cycles' latency.
+    """
+    vectors = len(register_pieces(tile.vector, lanes))
+    computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * lanes
+    return rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
 
 
 class RTaskTimes:
