@@ -79,14 +79,15 @@ def windows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     taps = math.prod(workload.extents[a] for a in workload.reduction)
     is_written = taps <= _WRITTEN_TAPS
     # Lanes that go on in the next row are loaded one by one, and stored so where neighbours lie between.
-    straddles = workload.extents[axes[-1]] % vector != 0
+    inner = axes[-1] if axes else None
+    straddles = (workload.extents[inner] if inner is not None else 1) % vector != 0
     loads, nbytes = np.zeros(len(tiles)), np.zeros(len(tiles))
     inputs, again, shared = np.zeros(len(tiles)), np.zeros(len(tiles)), np.zeros(len(tiles))
     for operand in workload.inputs:
         elements = _elements(operand, own if is_written else alone)
         if not is_written and operand.axes & frozenset(workload.reduction):
             elements = 1.0 * taps * np.minimum(elements, vector)
-        apart = _elements(operand, boxes(one, size)) * np.where(axes[-1] in operand.axes, vector, 1)
+        apart = _elements(operand, boxes(one, size)) * np.where(inner in operand.axes, vector, 1)
         words = max(1, operand.element_bytes // _WORD)
         wide = elements / _access(workload, operand, vector, slides, size, own)
         loads += np.where(straddles, np.maximum(apart, elements), wide)
@@ -164,7 +165,7 @@ def _access(
     last = operand.index_map[-1] if operand.index_map else None
     if last is None:
         return np.ones(len(vector))
-    inner = workload.parallel[-1]
+    inner = workload.parallel[-1] if workload.parallel else -1
     starts = np.full(len(vector), most)
     for axis in workload.parallel:
         step = axis_stride(operand, axis) * (vector if axis == inner else size if axis == slides else 1)

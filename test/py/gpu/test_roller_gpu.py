@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dispatch_runs import dispatches, dtype_of, launched
+import torch
+from dispatch_runs import dispatches, dtype_of, launched, run
+from family_kernels import emitter
 from test_gpu_proposers import TARGETS, UNCUT, assert_legal, proposed, scheduled, subject_of
 from test_schedules_obeyed import CASES, r
 from torch.nn.functional import scaled_dot_product_attention
@@ -169,6 +171,21 @@ def test_whatever_is_constructed_computes_what_the_family_chooses(case: str) -> 
         for candidate in proposed(function, CASES[case][2], "roller"):
             for found, known in zip(results(candidate.schedule), expected, strict=True):
                 np.testing.assert_allclose(found, known, rtol=1e-4, err_msg=candidate.schedule.text())
+
+
+@pytest.mark.parametrize(("count", "value"), [(2, 0), (32, -3)])
+def test_windows_of_a_single_result_and_of_many_parts_are_constructed(count: int, value: int) -> None:
+    """A search counts what lies before a value: one result, and beside it as many checks as there are steps."""
+    args = (torch.linspace(-2, 2, count),)
+    module, found = dispatches(lambda x: torch.searchsorted(x.sort().values, value), args, "cuda:sm_90a")
+    for function in found.values():
+        subject = subject_of(function, "cuda:sm_90a")
+        with module.context, function.location:
+            assert roller_gpu.propose(subject, 3, ConstructOptions())
+    (result,) = run(
+        lambda x: torch.searchsorted(x.sort().values, value), args, emitter("elementwise"), emitter("rows")
+    )
+    assert result == torch.searchsorted(args[0], value)
 
 
 def test_shrinking_ends_where_every_multiprocessor_has_a_block() -> None:
