@@ -8,18 +8,21 @@ Instructions are counted in the PTX of the kernels (`families/elementwise/scatte
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
+from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import WARP, GpuTile
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.tuning.model.deal import Deal, column, ones
 from tilewright.compiler.tuning.model.instructions import DEPENDENT_CYCLES
-from tilewright.compiler.tuning.model.statements import read_statements
+from tilewright.compiler.tuning.model.statements import Statement, operand_shapes, read_statements
 
 _KEYS = 1024
 """Keys that lie in shared memory at once, 4 bytes each."""
+_DIMENSIONS = re.compile(r"\d+")
 _KEY_BYTES, _WAVEFRONT_BYTES = 4, 128
 _COPIED = 8
 """Instructions that copy an element of the target."""
@@ -36,15 +39,16 @@ _REGISTERS = 22
 
 def scatters(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     """Blocks of keys. Updates are taken to hit all keys alike."""
-    (statement, *_), one = read_statements(workload), ones(tiles)
-    updates, indices, target = (*statement.reads, workload.output)[:3]
-    count, depth = indices.shape if len(indices.shape) == 2 else (indices.shape[0], 1)
-    shape = target.shape
+    statement, one = _scatter(workload), ones(tiles)
+    target, (updates, indices) = workload.output, operand_shapes(statement, workload)[:2]
+    depth = len(_DIMENSIONS.findall(statement.text.partition("array<i64")[2].partition(">")[0]))
+    count = max((named[1] or (1,))[0] for named in (updates, indices))
+    shape, name = target.shape, indices[0]
     keys, slice_ = max(1, math.prod(shape[:depth])), max(1, math.prod(shape[depth:]))
     own, threads = np.minimum(column(tiles, "block", 0), keys), column(tiles, "threads")
     blocks, chunks = -(-keys // own), -(-count // _KEYS)
     warps = threads / WARP
-    lanes = [_points(workload, updates, target)] * len(tiles)
+    lanes = [_points(workload, updates[1], target)] * len(tiles)
     box = _box(workload, target, own * slice_)
     each = np.maximum(1, own * slice_ // threads)
     found = Deal(blocks, box, one, np.minimum(each, 4), one, lanes, lanes, one * 4 * _KEYS, one, 1.0 * one)
@@ -66,11 +70,11 @@ def scatters(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     found.registers = _REGISTERS * one
     # All lanes of a warp read one key, which takes a wavefront as any access of theirs does.
     compared = blocks * warps * count * _WAVEFRONT_BYTES
-    found.through_shared = {indices.name: compared + blocks * count * _KEY_BYTES}
+    compared = compared + blocks * count * _KEY_BYTES
+    found.through_shared = {name if name.startswith("in") else "out": compared}
     for number, operand in enumerate(workload.inputs):
-        name = f"in{number}"
-        found.touched[name] = operand.nbytes / blocks
-        if name == indices.name:
+        found.touched[f"in{number}"] = operand.nbytes / blocks
+        if f"in{number}" == name:
             found.passes[name] = blocks
     # An element that is hit is read and written once more.
     found.touched["out"] = workload.output.nbytes / blocks
@@ -78,11 +82,21 @@ def scatters(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     return found
 
 
-def _points(workload: Workload, updates: Operand, target: Operand) -> np.ndarray:
+def _scatter(workload: Workload) -> Statement:
+    """The statement that scatters: what computes its updates may stand before it."""
+    found = next((s for s in read_statements(workload) if s.label == "scatter"), None)
+    if found is None:
+        raise ScheduleError(
+            f"features of `{workload.op}` on a GPU: gpu.kernel is scatter, but nothing is scattered"
+        )
+    return found
+
+
+def _points(workload: Workload, updates: tuple[int, ...], target: Operand) -> np.ndarray:
     """The points [lanes, axes] where a warp copies neighbours, and applies neighbours of one update."""
     found = np.zeros((WARP, len(workload.axes)), dtype=np.int64)
     for operand in workload.operands:
-        if operand.shape not in (updates.shape, target.shape):
+        if operand.shape not in (updates, target.shape):
             # Threads bring neighbouring indices into shared memory.
             continue
         left = np.arange(WARP) % max(1, math.prod(operand.shape))
@@ -91,7 +105,7 @@ def _points(workload: Workload, updates: Operand, target: Operand) -> np.ndarray
                 found[:, term.variable] = left % extent
             left = left // extent
     for operand in workload.operands:
-        if operand.shape not in (updates.shape, target.shape) and operand.shape:
+        if operand.shape not in (updates, target.shape) and operand.shape:
             for term in operand.index_map[0].terms:
                 found[:, term.variable] = np.arange(WARP) % operand.shape[0]
     return found

@@ -166,6 +166,21 @@ def test_blocks_of_a_scatter_compare_all_keys() -> None:
     assert found.parts_us["latency"][0] > 2 * found.parts_us["latency"][1]
 
 
+def test_updates_may_be_constants() -> None:
+    """Those of a histogram are ones, and no operand."""
+    module, found = dispatches(lambda x: torch.histc(x, 7, -1, 3), (r(30),), "cuda:sm_80")
+    assert module
+    (function,) = (f for f in found.values() if asked_of(f).kernel == "scatter")
+    with function.context, function.location:
+        workload = workload_of(function)
+    tile = GpuTile("scatter", 256, (4,))
+    counts = gpu_features(workload, [Schedule(gpu=tile)], resolve("cuda:sm_80"))
+    # Two blocks of at most four of eight places, seven and one for what lies outside, compare thirty keys.
+    assert counts["blocks"][0] == 2
+    assert counts["traffic.L2.in0"][0] == 2 * 30 * 8
+    assert counts["arithmetic.fma"][0] == 30
+
+
 def test_threads_beyond_the_last_result_compute_it_again() -> None:
     fits, idle = GpuTile("windows", 64, (1024,), thread=(4, 4), vector=4), GpuTile("windows", 384, (12288,), thread=(8, 4), vector=4)  # fmt: skip
     found = counted("small pooling", fits, idle)
