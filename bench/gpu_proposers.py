@@ -2,9 +2,9 @@
 
     python -m tilewright.bench.proposers --gpus [-o FILE]
 
-Of every case the heaviest dispatch counts: the predicted time of the first schedule that each proposer proposes, and of the
-best among ten. The families and cases are those that `bench.proposers` measures on CPUs, attention and what goes along lines
-beside them; products have a table of their own there.
+Of every case the heaviest dispatch counts, of windows the one that has them: the predicted time of the first schedule that
+each proposer proposes, and of the best among ten. The families and cases are those that `bench.proposers` measures on CPUs;
+attention, windows whose channels lie side by side, and what goes along lines beside them. Products have a table of their own there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ ATTENTION = (
     (12, 128, 128, 64, "float16", False), (12, 1024, 1024, 64, "float16", True), (12, 197, 197, 64, "float16", False),
     (32, 4096, 4096, 128, "bfloat16", True), (8, 512, 512, 64, "float32", False), (16, 100, 850, 32, "float32", False),
 )  # fmt: skip
+WINDOWS = ("depthwise-3x3s1-56x56x144", "depthwise-5x5s2-28x28x96", "maxpool-3x3s1-8x8x16")
+"""Channels last but of pooling, a window that is no larger than a warp or two."""
 LINES = ("cumsum-64x4096", "cumsum-4096x64", "sort-256x1000", "index-add-1000x64")
 
 
@@ -58,6 +60,9 @@ def cases_of(family: str) -> Iterator:
             yield Case(name, partial(_lines, name))
     else:
         yield from proposers.cases_of(family)
+    if family == "windows":
+        for name in WINDOWS:
+            yield Case(name, partial(_windows, name))
 
 
 FAMILIES = ("attention", "rows", "columns", "windows", "element-wise", "transposes", "lines")
@@ -83,6 +88,25 @@ def _attention(heads: int, queries: int, keys: int, inner: int, dtype: str, caus
     return found, tuple(torch.zeros(shape, dtype=kind) for shape in shapes)
 
 
+def _windows(name: str) -> tuple:
+    import torch
+    from torch.nn.functional import conv2d, max_pool2d
+
+    operator, window, shape = name.split("-")
+    size, stride = int(window[0]), int(window[-1])
+    height, width, channels = map(int, shape.split("x"))
+    if operator == "maxpool":
+        return _module(lambda x: max_pool2d(x, size, stride, size // 2)), (
+            torch.zeros(2, channels, height, width),
+        )
+
+    def depthwise(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return conv2d(x.permute(0, 3, 1, 2), w, None, stride, groups=channels).permute(0, 2, 3, 1)
+
+    image = torch.zeros(1, height + size - 1, width + size - 1, channels)
+    return _module(depthwise), (image, torch.zeros(channels, 1, size, size))
+
+
 def _lines(name: str) -> tuple:
     import torch
 
@@ -106,6 +130,7 @@ def compare(family: str, case, target_name: str) -> Row:
     from tilewright.compiler.families.gpu.proposals import gpu_proposals, read_dispatch
     from tilewright.compiler.ir import functions, ir
     from tilewright.compiler.targets.target import resolve
+    from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS as WINDOW_OPERATORS
     from tilewright.compiler.tuning.roller.options import ConstructOptions
 
     target = resolve(target_name)
@@ -120,6 +145,8 @@ def compare(family: str, case, target_name: str) -> Row:
             best: dict[str, float | None] = {}
             texts, took = {}, {}
             subject = read_dispatch(function, target)
+            if family == "windows" and subject.workload.op not in WINDOW_OPERATORS:
+                continue
             for proposer in PROPOSERS:
                 start = time.process_time()
                 try:

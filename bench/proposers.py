@@ -138,7 +138,7 @@ def gpu_rows() -> list[dict]:
     from tilewright.bench.gemm_shapes import GEMM_SHAPES
     from tilewright.compiler.targets.target import resolve
     from tilewright.compiler.tuning.gpu.gemm_candidates import gemm_choices
-    from tilewright.compiler.tuning.gpu.gemm_shape import plain_gemm
+    from tilewright.compiler.tuning.model.gemm_shape import plain_gemm
 
     found = []
     for name in ("cuda:sm_70", "cuda:sm_80", "cuda:sm_90a"):

@@ -9,8 +9,8 @@ from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.structure import Structured, loop_lines, producer, tileable_loops
 from tilewright.compiler.analysis.workload_of import DispatchWorkload
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.cut_space import CutSpace, RegisterLoops
 from tilewright.compiler.nouns.register_tiles import packed_widths
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, RegisterLoops
 
 _ROWS_TOGETHER, _LONG_ROW = 4, 64
 """Rows whose lanes are added up together, where a row has fewer vectors than what that costs is lost in."""

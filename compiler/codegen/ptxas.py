@@ -28,6 +28,8 @@ _QUIET = re.compile(
 )
 _ASKED = re.compile(r"\.minnctapersm (\d+)")
 """Blocks that the assembler has to leave room for on a multiprocessor."""
+_THREADS = re.compile(r"^\.reqntid .*$", re.MULTILINE)
+"""How many threads a block has, the line behind which those blocks are asked for."""
 _FIELDS = {
     "registers": r"Used (\d+) registers",
     "barriers": r"used (\d+) barriers",
@@ -106,15 +108,19 @@ def assemble(ptx: str, arch: str) -> Assembled | None:
     """Assembles one kernel; None when no installed assembler knows `arch`. Raises PassError when it refuses the text.
 
     How many blocks can share a multiprocessor's registers is an estimate until the assembler has spoken: where room for
-    the blocks that `ptx` asks for makes it spill, fewer are asked for, as many as there may be without.
+    the blocks that `ptx` asks for makes it spill, fewer are asked for, as many as there may be without. Of a text that asks
+    for none it guesses how many registers are worth it, and may spill with most of them unused: then one block is asked for.
     """
     ptxas = find(arch)
     if ptxas is None:
         return None
     made = _run(ptxas, ptx, arch)
     asked = _ASKED.search(ptx)
-    if asked is None or not made.resources.spill_bytes:
+    if not made.resources.spill_bytes:
         return made
+    if asked is None:
+        alone = _run(ptxas, _THREADS.sub(r"\g<0>\n.minnctapersm 1", ptx, count=1), arch)
+        return min(made, alone, key=lambda one: one.resources.spill_bytes)
     texts = (_ASKED.sub(f".minnctapersm {blocks}", ptx) for blocks in range(int(asked[1]) - 1, 0, -1))
     others = (_run(ptxas, text, arch) for text in texts)
     return next((other for other in others if not other.resources.spill_bytes), made)

@@ -16,6 +16,19 @@ _LATENCY_X_THROUGHPUT = 8
 
 
 @dataclass(frozen=True)
+class AttentionShape:
+    """One attention: heads of all batches, queries, keys, the dot products' and the values' length; `causal` when
+    later queries see more keys."""
+
+    heads: int
+    rows: int
+    columns: int
+    inner: int
+    width: int
+    causal: bool
+
+
+@dataclass(frozen=True)
 class AttentionCut:
     """`queries` per rTask, in groups of `vectors` of them; `keys` per block; `registers` that scores and results take."""
 

@@ -31,7 +31,7 @@ from tilewright.compiler.families.contraction.tiles import (
 from tilewright.compiler.families.contraction.volta_gemm import VoltaTile
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_tiles import MOST_ASKED_BLOCKS
+from tilewright.compiler.tuning.model.gemm_resources import MOST_ASKED_BLOCKS
 
 _SIMT_SIZES = (
     (128, 128, 8, 8), (128, 64, 8, 4), (64, 128, 4, 8), (64, 64, 4, 4), (128, 32, 8, 4), (32, 128, 4, 8),

@@ -31,12 +31,13 @@ from tilewright.compiler.families.cpu.panels import DISTANCES, Panels
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.families.cpu.walked_rows import ALONG, walked_rows
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.reduction_blocks import ORDERS, depths, same_as_rows
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
 from tilewright.compiler.nouns.schedule import FETCHING, LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace, tile_sizes
+from tilewright.compiler.tuning.cpu.rtask_tiles import tile_sizes
 
 _STREAM, _PREFETCH = "stream", "prefetch"
 _DEPTH, _ORDER = "depth", "order"

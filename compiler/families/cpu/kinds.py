@@ -26,10 +26,10 @@ from tilewright.compiler.families.cpu.reduction import Structure
 from tilewright.compiler.families.cpu.window_loops import Windows
 from tilewright.compiler.families.cpu.winograd_products import Products, products_rule
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.attention_cut import AttentionLoops
+from tilewright.compiler.nouns.attention_cut import AttentionLoops, AttentionShape
 from tilewright.compiler.nouns.register_tiles import divisors, even_piece, packed_widths
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
+from tilewright.compiler.tuning.cpu.attention_cut import attention_cuts
 from tilewright.compiler.tuning.cpu.register_layers import Chains, Grid, Image, RegisterLayer, Steps
 from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, dot_tiles, rows_in_one_set
 from tilewright.compiler.tuning.cpu.window_tile import window_tiles

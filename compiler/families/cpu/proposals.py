@@ -14,12 +14,14 @@ from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.families.cpu.kinds import kinds_of
 from tilewright.compiler.ir import ir
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, CutSpace, streams
+from tilewright.compiler.tuning.model.rates import TASK_US
+from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
 from tilewright.compiler.tuning.proposers.reduction_depths import with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions

@@ -2,9 +2,9 @@
 
 | the dispatch | its schedule | decided in |
 | --- | --- | --- |
-| `tilewright.attention` | blocks of queries and keys | `tuning/attention_tiles.py` |
-| a matrix product, a convolution | block, warp and thread tiles, instruction, stages, parts of K | `tuning/gemm_candidates.py` |
-| anything else with a workload | rTask tile, threads, vector width | `tuning/block_tiles.py` |
+| `tilewright.attention` | blocks of queries and keys | `tuning/gpu/attention_tiles.py` |
+| a matrix product, a convolution | block, warp and thread tiles, instruction, stages, parts of K | `tuning/gpu/gemm_candidates.py` |
+| anything else with a workload | rTask tile, threads, vector width | `tuning/gpu/block_tiles.py` |
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.dialects.precision import ATTRIBUTE
 from tilewright.compiler.families.gpu.emitted_tiles import Product, read_product, takes, takes_attention
 from tilewright.compiler.ir import ir, walk
+from tilewright.compiler.nouns.attention_cut import AttentionShape
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
 from tilewright.compiler.tuning.gpu.attention_tiles import attention_candidates
 from tilewright.compiler.tuning.gpu.block_tiles import block_candidates
 from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS, block_space, product_candidates

@@ -26,7 +26,7 @@ from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US
+from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS
 from tilewright.compiler.tuning.roller import RULES, ConstructOptions, construct
 
@@ -43,7 +43,7 @@ class ConstructSchedules(Pass):
     """`target` is a preset, a .json file or a target as JSON text; `cores` when positive stands in for its own, and
     `start_us`, `task_us` when not negative for what starting a step on all cores, or one rTask of it, costs on a CPU.
     Of `top_k` candidates number `candidate` is taken. `proposer` lists them: "roller", "aligned", "modelled", "default" or
-    "random"; where it is empty, "roller" and for what that leaves "aligned", of contractions and windows on GPUs "aligned" alone.
+    "random"; where it is empty, "roller" and for what that leaves "aligned", of contractions on GPUs "aligned" alone.
     The five rules are Roller's alignments (OSDI'22, §3.1); `epsilon` bounds padding, `axis_fusion` and `shrink` are its §3.2.
     """
 

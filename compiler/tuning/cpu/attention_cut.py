@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops, grouped_vectors
+from tilewright.compiler.nouns.attention_cut import (
+    AttentionCut,
+    AttentionLoops,
+    AttentionShape,
+    grouped_vectors,
+)
 
 _SCORES_BYTES = 32768
 """A block of scores, which is read once per few rows of results: the smallest first-level cache of a core that this
@@ -16,19 +19,6 @@ _MOST_CUTS = 8
 """Cuts that are listed: the others are slower by far."""
 _MINIMUM_FLOPS = 200_000
 """What an rTask should have at least: some microseconds, against the fraction of one that starting it takes."""
-
-
-@dataclass(frozen=True)
-class AttentionShape:
-    """One attention: heads of all batches, queries, keys, the dot products' and the values' length; `causal` when
-    later queries see more keys."""
-
-    heads: int
-    rows: int
-    columns: int
-    inner: int
-    width: int
-    causal: bool
 
 
 def attention_cuts(

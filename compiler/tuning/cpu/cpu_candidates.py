@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.register_tiles import RegisterTile, register_pieces
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.rtask_tiles import (
-    TASK_US,
     TRANSPOSED_RUNS,
     CpuModel,
-    CutSpace,
     Ranked,
     aligned_tiles,
-    register_efficiency,
     transposing_tile,
 )
+from tilewright.compiler.tuning.model.rates import TASK_US
+from tilewright.compiler.tuning.model.rtask_times import register_efficiency
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 _TRANSPOSED_POINTS = 4096

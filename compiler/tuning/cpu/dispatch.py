@@ -8,13 +8,15 @@ from functools import cached_property
 
 import numpy as np
 
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import LOOPS, Reduction, Schedule
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Others
 from tilewright.compiler.tuning.cpu.register_layers import RegisterLayer
-from tilewright.compiler.tuning.cpu.rtask_tiles import TASK_US, CpuModel, CutSpace
+from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel
+from tilewright.compiler.tuning.model.rates import TASK_US
 
 Tile = tuple[int, ...]
 

@@ -8,6 +8,7 @@ from functools import cache
 
 from tilewright.compiler.nouns.register_tiles import DotTile, RegisterTile, block_widths, register_pieces
 from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.model.overlap import exposed
 
 LATENCY_X_THROUGHPUT = 8
 """Accumulators that keep two multiply-add units of four cycles' latency busy, as on every x86 core since 2013."""
@@ -58,14 +59,6 @@ class Panel:
     def exposed(self, rows: int) -> float:
         """The part of all multiply-adds' time that is waited beside them for the columns, where `rows` pass first."""
         return exposed(1.0, self.arrival / self.points, rows / self.points)
-
-
-def exposed(compute: float, arrival: float, first: float) -> float:
-    """The time waited for an operand that takes `arrival` to come, while its `first` part of `compute` is done.
-
-    What comes later is computed on from a cache: passes over it hide nothing of its arrival.
-    """
-    return max(0.0, arrival - compute * min(1.0, first))
 
 
 @cache

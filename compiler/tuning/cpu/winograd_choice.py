@@ -11,10 +11,12 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from tilewright.compiler.nouns.register_tiles import packed_widths, register_pieces
+from tilewright.compiler.nouns.register_tiles import packed_widths
 from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, exposed
+from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
+from tilewright.compiler.tuning.model.overlap import exposed
+from tilewright.compiler.tuning.model.rtask_times import register_efficiency
 
 OUTPUTS = (4, 2)
 """The m of F(m, r) that are tried, preferred first."""
@@ -190,6 +192,4 @@ def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> tuple[int,
     """The rows of the register tile of a contraction of these extents, and the part of the peak that it reaches."""
     widths = packed_widths(columns, machine.lanes)
     tile = choose_register_tile(rows, columns, machine.lanes, machine.registers, widths)
-    vectors = len(register_pieces(tile.vector, machine.lanes))
-    computed = -(-rows // tile.unroll) * tile.unroll * -(-columns // tile.vector) * vectors * machine.lanes
-    return tile.unroll, rows * columns / computed * min(1.0, tile.unroll * vectors / 8)
+    return tile.unroll, register_efficiency(rows, columns, machine.lanes, tile)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.register_tiles import divisors
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Workload
-from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
+from tilewright.compiler.tuning.model.block_work import BlockWork, touched_bytes
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 THREADS = (256, 128, 512, 64, 1024)
@@ -218,67 +218,6 @@ def predict(
     stacked = np.stack(list(parts.values()))
     names = list(parts)
     return us, [names[i] for i in stacked.argmax(axis=0)]
-
-
-@dataclass(frozen=True)
-class BlockWork:
-    """What kernels take whose blocks work on their own and reuse nothing, of n schedules: [n] each.
-
-    How many blocks there are, threads and registers and shared bytes of one, bytes of all blocks through L2 and to or from
-    DRAM, instructions of single lanes, and the bytes that one block has on their way at once.
-    """
-
-    blocks: np.ndarray
-    threads: np.ndarray
-    registers: np.ndarray
-    shared_bytes: np.ndarray
-    moved_bytes: np.ndarray
-    dram_bytes: np.ndarray
-    issued: np.ndarray
-    flying_bytes: np.ndarray
-
-    def resident(self, target: Target) -> np.ndarray:
-        """Blocks that a multiprocessor holds, one at least."""
-        held = resident_blocks(target, self.threads, self.registers, self.shared_bytes)
-        return np.maximum(1, held)
-
-    def parts_us(self, target: Target) -> dict[str, np.ndarray]:
-        """Microseconds that each resource takes in whole waves."""
-        cores, resident = target.num_cores, self.resident(target)
-        per_core = np.ceil(self.blocks / cores)
-        uneven = per_core * cores / np.maximum(self.blocks, 1)
-        dram, ghz = target.memory[0], target.clock_ghz or 1.0
-        l2 = next((m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * dram.bandwidth_gbps)
-        used = np.minimum(1.0, resident * self.threads / (target.schedulers * target.warp_size * 4))
-        issue = self.issued / (cores * target.schedulers * target.warp_size * ghz) * uneven / used
-        # Enough bytes must be on their way to cover a load's latency (Little's law).
-        flying = self.flying_bytes * np.minimum(per_core, resident) * np.minimum(self.blocks, cores)
-        found = {
-            dram.name: self.dram_bytes / (dram.copy_gbps or dram.bandwidth_gbps),
-            "L2": self.moved_bytes / l2 * uneven,
-            "issue": issue,
-            "latency": self.dram_bytes / np.maximum(flying, 1) * dram.latency_ns,
-        }
-        return {name: ns / 1e3 for name, ns in found.items()}
-
-    def us(self, target: Target) -> np.ndarray:
-        """Microseconds of the slowest resource, filling and draining included."""
-        slowest = np.stack(list(self.parts_us(target).values())).max(axis=0)
-        return slowest + 2 * target.memory[0].latency_ns / 1e3 + target.start_us
-
-
-def touched_bytes(workload: Workload) -> float:
-    """Bytes of all operands that some point reads or writes: rows that strides skip do not move."""
-    total = 0.0
-    for operand in workload.operands:
-        count = float(operand.element_bytes)
-        for dimension, (index, extent) in enumerate(zip(operand.index_map, operand.shape)):
-            steps = math.prod(workload.extents[term.variable] for term in index.terms)
-            # Along the last dimension whole transactions come in.
-            last = dimension == len(operand.shape) - 1
-            count *= extent if last or not index.terms else min(extent, steps)
-        total += count
-    return total
 
 
 def _levels(

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.gpu.gemm_candidates import ALIKE, gemm_choices
-from tilewright.compiler.tuning.gpu.gemm_model import ASYNC_BYTES
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm, sum_of
 from tilewright.compiler.tuning.gpu.gemm_tiles import kinds
+from tilewright.compiler.tuning.model.gemm_model import ASYNC_BYTES
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm, sum_of
+from tilewright.compiler.tuning.model.rates import dram_gbps
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 
@@ -89,9 +90,8 @@ def _us(product: ChanneledGemm, channels: int, target: Target, precision: str) -
     choices = gemm_choices(product.gemm(channels), target, _ONE, precision)
     if channels == product.channels:
         return choices[0].us
-    dram = target.memory[0]
     moved = channels - product.channels if product.copied else channels + product.channels
-    copy_us = product.pixels * moved * product.item_bytes / (dram.copy_gbps or dram.bandwidth_gbps) / 1e3
+    copy_us = product.pixels * moved * product.item_bytes / dram_gbps(target) / 1e3
     return choices[0].us + copy_us + (0.0 if product.copied else target.start_us)
 
 

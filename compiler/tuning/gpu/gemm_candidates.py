@@ -10,16 +10,12 @@ import numpy as np
 
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_model import GemmEstimate, estimate, scattered_factors
 from tilewright.compiler.tuning.gpu.gemm_recursion import constructed
-from tilewright.compiler.tuning.gpu.gemm_shape import Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import (
-    INSTRUCTIONS,
-    SCATTERED_REGISTERS,
-    GemmTiles,
-    aligned_tiles,
-    kinds,
-)
+from tilewright.compiler.tuning.gpu.gemm_tiles import aligned_tiles, kinds
+from tilewright.compiler.tuning.model.gemm_model import GemmEstimate, estimate, scattered_factors
+from tilewright.compiler.tuning.model.gemm_resources import INSTRUCTIONS, SCATTERED_REGISTERS, GemmTiles
+from tilewright.compiler.tuning.model.gemm_shape import Gemm
+from tilewright.compiler.tuning.model.rates import roofline
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -88,11 +84,7 @@ def gemm_choices(
 
 def _skinny(gemm: Gemm, target: Target) -> GemmChoice:
     """Streaming the second factor past a few rows: every byte once, at what DRAM gives or lanes multiply."""
-    dram = target.memory[0]
-    memory = gemm.nbytes / (dram.copy_gbps or dram.bandwidth_gbps)
-    compute = gemm.flops / target.peak_gflops["f32"]
-    us = (max(memory, compute) + dram.latency_ns) / 1e3 + target.start_us
-    bound = dram.name if memory >= compute else "compute"
+    us, bound = roofline(gemm.nbytes, gemm.flops, target)
     return GemmChoice(GpuTile("skinny"), round(us, 3), bound, 0, 0.0, 0, 0, float(gemm.nbytes))
 
 

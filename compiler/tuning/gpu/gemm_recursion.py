@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_model import Machine
-from tilewright.compiler.tuning.gpu.gemm_shape import Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import GemmTiles
+from tilewright.compiler.tuning.model.gemm_model import Machine
+from tilewright.compiler.tuning.model.gemm_resources import GemmTiles
+from tilewright.compiler.tuning.model.gemm_shape import Gemm
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 from tilewright.compiler.tuning.roller.recursion import Levels, Look, Recursion, Tile, most_reuse_first
 

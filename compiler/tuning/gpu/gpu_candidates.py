@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.rtask_tiles import CutSpace
 from tilewright.compiler.tuning.gpu.block_tiles import BlockSpace, block_candidates
 from tilewright.compiler.tuning.gpu.gemm_candidates import Fits, GemmChoice, gemm_choices
-from tilewright.compiler.tuning.gpu.gemm_shape import Gemm, gemm_of
+from tilewright.compiler.tuning.model.gemm_shape import Gemm, gemm_of
 from tilewright.compiler.tuning.roller.axis_fusion import fuse_axes
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 

@@ -17,8 +17,8 @@ from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import MemoryLevel
 from tilewright.compiler.tuning.model.loop_nests import Nest
 from tilewright.compiler.tuning.model.roles import element_strides
+from tilewright.compiler.tuning.model.rtile import TileGeometry
 from tilewright.compiler.tuning.model.statements import Statement
-from tilewright.compiler.tuning.roller.rtile import TileGeometry
 
 STREAMED_SHARE = 0.5
 """The part of a cache that keeps what is used again; the rest is what streams through it. Source: Low et al., "Analytical
@@ -153,6 +153,18 @@ def nested_tiles(nest: Nest, task: np.ndarray) -> np.ndarray:
     return np.stack(parts)
 
 
+def deepest(kept: np.ndarray) -> np.ndarray:
+    """Which part of a nest a cache holds while the loop around it goes on, from whether it holds each [depth, ...]: the last one
+    before the first that it does not."""
+    return np.where(kept.all(axis=0), len(kept) - 1, np.argmin(kept, axis=0))
+
+
+def times_again(parts: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """How often parts `depth` [n] of nests `parts` [depth, n, axes] are loaded until the whole rTask is done: [n]."""
+    part = parts[depth, np.arange(parts.shape[1])]
+    return (-(-parts[-1] // part)).astype(float).prod(axis=1)
+
+
 def reloaded(
     nest: Nest,
     parts: np.ndarray,
@@ -169,15 +181,14 @@ def reloaded(
     lines = np.stack([part.lines for part in touched])
     fits = lines.sum(axis=2) <= capacity_bytes * STREAMED_SHARE
     kept = np.stack([part.kept(level, capacity_bytes) for part in touched]) & fits[:, :, None]
-    depth = np.where(kept.all(axis=0), len(parts) - 1, np.argmin(kept, axis=0))
+    depth = deepest(kept)
     held = next((n for n, axis in enumerate(nest.order) if axis not in sums), len(nest.order))
     depth[:, -1] = np.maximum(depth[:, -1], held)
     found = np.zeros(lines.shape[1:])
     row = np.arange(parts.shape[1])
     for column in range(lines.shape[2]):
         at = depth[:, column]
-        again = (-(-parts[-1] // parts[at, row])).astype(float).prod(axis=1)
-        found[:, column] = lines[at, row, column] * again
+        found[:, column] = lines[at, row, column] * times_again(parts, at)
     # What is left of the lines at a task's edges is its neighbour's, which comes next and finds them there.
     runs, line = touched[-1].runs, level.transaction_bytes
     inside = (depth == len(parts) - 1) & (runs.nbytes >= line)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.nouns.attention_cut import AttentionShape
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape
-from tilewright.compiler.tuning.gpu.attention_tiles import AttentionBlock, AttentionTime, predict_block
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
-from tilewright.compiler.tuning.gpu.gemm_tiles import MMA_REGISTERS, SIMT_REGISTERS
+from tilewright.compiler.tuning.model.attention_time import AttentionBlock, AttentionTime, predict_block
+from tilewright.compiler.tuning.model.gemm_resources import MMA_REGISTERS, SIMT_REGISTERS
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.gpu_kernel import (
     GpuKernel,
     GpuLoop,

@@ -6,68 +6,43 @@ rows, block (4, 1024), 128 threads, 8 per access   =>   blocks of 4 rows, lanes 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.nouns.schedule import WARP, GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
+from tilewright.compiler.tuning.model.deal import Deal, box_of, column, once_for_each, ones, points_along
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
+from tilewright.compiler.tuning.model.gpu_lines import scans, sorts
+from tilewright.compiler.tuning.model.gpu_scatters import scatters
+from tilewright.compiler.tuning.model.gpu_windows import windows
 from tilewright.compiler.tuning.model.roles import axis_stride, element_strides
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
 _LINE_BYTES, _BANK_BYTES = 128, 4
 """Rows of a box of a transposition that are this long end in a gap of a bank."""
-_KEYS = 1024
-"""Keys of a scatter that lie in shared memory at once, 4 bytes each."""
-_DIMENSION = re.compile(r"dimension = (\d+)")
-
-
-@dataclass
-class Deal:
-    """Of n schedules, arrays [n]: blocks, and what each has.
-
-    `box` [n, axes] are the points of a block, along reductions all that it walks; `lanes` gives for a schedule the points of
-    the elements that a warp accesses at once [elements, axes], and `stored` those of the result where they are others.
-    `vector` are elements of one access, `each` such groups of a thread that are under way together, `steps` how often
-    that is repeated. `passes` says how often an operand is read by name, `split` among how many blocks a row is divided,
-    `waits` how often the threads of a block wait for each other, `rounds` how often blocks do through global memory.
-    """
-
-    blocks: np.ndarray
-    box: np.ndarray
-    vector: np.ndarray
-    each: np.ndarray
-    steps: np.ndarray
-    lanes: list[np.ndarray]
-    stored: list[np.ndarray]
-    shared: np.ndarray
-    split: np.ndarray
-    conflicts: np.ndarray
-    passes: dict[str, np.ndarray] = field(default_factory=dict)
-    waits: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    rounds: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    computed: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 def deal_of(workload: Workload, kernel: str, schedules: Sequence[Schedule]) -> Deal:
     """How a kernel that is no contraction deals a workload out; raises ScheduleError for one that does not compute it."""
     tiles = [schedule.gpu or GpuTile() for schedule in schedules]
-    if kernel in ("elementwise", "windows"):
-        return _results(workload, tiles, kernel)
+    if kernel == "elementwise":
+        return _results(workload, tiles)
+    if kernel == "windows":
+        return windows(workload, tiles)
     if kernel == "transpose":
         return _boxes(workload, tiles)
     if kernel == "rows":
         return _rows(workload, tiles)
-    if kernel in ("sort", "scan"):
-        return _lines(workload, kernel, tiles)
+    if kernel == "sort":
+        return sorts(workload, tiles)
+    if kernel == "scan":
+        return scans(workload, tiles)
     if kernel == "scatter":
-        return _scatter(workload, tiles)
+        return scatters(workload, tiles)
     return _tiles(workload, schedules)
 
 
@@ -79,45 +54,6 @@ def levels_of(workload: Workload, schedule: Schedule) -> tuple[tuple[str, tuple[
     return ("registers", tuple(thread.tolist())), ("shared", tuple(deal.box[0].tolist()))
 
 
-def points_along(workload: Workload, axes: Sequence[int], flat: np.ndarray) -> np.ndarray:
-    """The points [len(flat), axes] that are number `flat` in the order of these axes, the last one innermost."""
-    points = np.zeros((len(flat), len(workload.axes)), dtype=np.int64)
-    left = flat
-    for axis in reversed(axes):
-        points[:, axis] = left % workload.extents[axis]
-        left = left // workload.extents[axis]
-    return points
-
-
-def box_of(workload: Workload, axes: Sequence[int], count: np.ndarray) -> np.ndarray:
-    """Sizes along `axes` [n, axes] of so many points in their order, the last axis first; others have one point."""
-    box = np.ones((len(count), len(workload.axes)), dtype=np.int64)
-    left = np.maximum(count, 1)
-    for axis in reversed(axes):
-        box[:, axis] = np.minimum(left, workload.extents[axis])
-        left = -(-left // workload.extents[axis])
-    return box
-
-
-def once_for_each(make: Callable[..., Any], *columns: np.ndarray) -> list[Any]:
-    """What is made of each row of these columns, one object for rows that are equal."""
-    known: dict[tuple, Any] = {}
-    rows = list(zip(*(column.tolist() for column in columns)))
-    for row in rows:
-        if row not in known:
-            known[row] = make(*row)
-    return [known[row] for row in rows]
-
-
-def _column(tiles: Sequence[GpuTile], name: str, place: int = -1) -> np.ndarray:
-    values = [getattr(tile, name) for tile in tiles]
-    return np.asarray([v[place] for v in values] if place >= 0 else values, dtype=np.int64)
-
-
-def _ones(tiles: Sequence[object]) -> np.ndarray:
-    return np.ones(len(tiles), dtype=np.int64)
-
-
 def _whole_reductions(workload: Workload, box: np.ndarray) -> np.ndarray:
     for axis in range(len(workload.axes)):
         if axis not in workload.parallel:
@@ -125,22 +61,19 @@ def _whole_reductions(workload: Workload, box: np.ndarray) -> np.ndarray:
     return box
 
 
-def _results(workload: Workload, tiles: Sequence[GpuTile], kernel: str) -> Deal:
+def _results(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     """Runs of neighbouring results; what other parts of a dispatch have is dealt out like the largest one."""
-    axes, one = workload.parallel, _ones(tiles)
+    axes, one = workload.parallel, ones(tiles)
     points = math.prod(workload.extents[a] for a in axes)
     vector, threads, block = (
-        _column(tiles, "vector"),
-        _column(tiles, "threads"),
-        _column(tiles, "block", 0),
+        column(tiles, "vector"),
+        column(tiles, "threads"),
+        column(tiles, "block", 0),
     )
     each = np.maximum(1, block // (threads * vector))
     groups, rest = points // vector, points % vector
-    if kernel == "windows":
-        groups, rest = points // (vector * each), 0 * rest
-        blocks = -(-groups // threads)
-    else:
-        blocks = -(-groups // (threads * each)) + -(-rest // threads)
+    whole, left = -(-groups // (threads * each)), -(-rest // threads)
+    blocks = whole + left
     box = _whole_reductions(workload, box_of(workload, axes, np.minimum(block, points)))
     # Longer vectors are several accesses, between which lanes leave gaps.
     most = max(1, ACCESS_BYTES // max(o.element_bytes for o in workload.operands))
@@ -150,7 +83,10 @@ def _results(workload: Workload, tiles: Sequence[GpuTile], kernel: str) -> Deal:
         return points_along(workload, axes, own.reshape(-1) % points)
 
     lanes = once_for_each(at_once, vector)
-    return Deal(blocks, box, vector, each, one, lanes, lanes, 0 * one, one, one.astype(float))
+    found = Deal(blocks, box, vector, each, one, lanes, lanes, 0 * one, one, one.astype(float))
+    # Threads beyond the last result compute it once more.
+    found.computed = (whole * threads * each * vector + left * threads) / max(1, points)
+    return found
 
 
 def split_axes(workload: Workload) -> list[tuple[int, int, int]]:
@@ -182,7 +118,7 @@ def split_axes(workload: Workload) -> list[tuple[int, int, int]]:
 
 def _boxes(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     """Boxes that are read in the order of an operand's memory and written in that of the result's."""
-    axes, one = split_axes(workload), _ones(tiles)
+    axes, one = split_axes(workload), ones(tiles)
     sizes = np.asarray([tile.block for tile in tiles if len(tile.block) == len(axes)], dtype=np.int64)
     if len(sizes) < len(tiles):
         found = next(tile for tile in tiles if len(tile.block) != len(axes))
@@ -213,7 +149,7 @@ def _boxes(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
         pad = ~padded & (shared * item >= _LINE_BYTES)
         shared, padded = shared + np.where(pad, max(1, _BANK_BYTES // item), 0), padded | pad
         shared = shared * sizes[:, number]
-    threads = _column(tiles, "threads")
+    threads = column(tiles, "threads")
     each = -(-sizes.prod(axis=1) // (threads * read))
     computed = blocks * sizes.prod(axis=1) / max(1, int(extents.prod()))
     found = Deal(blocks, box, read, each, one, lanes, stored, shared * item, one, one.astype(float))
@@ -269,7 +205,7 @@ def reduced_axes(statements: Sequence[Statement]) -> tuple[int, ...]:
 
 def _rows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     """Whole rows, or pieces of them, which threads keep in registers or walk step by step."""
-    statements, one = read_statements(workload), _ones(tiles)
+    statements, one = read_statements(workload), ones(tiles)
     columns = reduced_axes(statements)
     if not columns:
         raise ScheduleError(
@@ -279,11 +215,11 @@ def _rows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     length = math.prod(workload.extents[a] for a in columns)
     count = math.prod(workload.extents[a] for a in rows)
     block_rows, block_columns, threads = (
-        _column(tiles, "block", 0),
-        _column(tiles, "block", 1),
-        _column(tiles, "threads"),
+        column(tiles, "block", 0),
+        column(tiles, "block", 1),
+        column(tiles, "threads"),
     )
-    vector, split = np.maximum(_column(tiles, "vector"), 1), np.maximum(_column(tiles, "split_k"), 1)
+    vector, split = np.maximum(column(tiles, "vector"), 1), np.maximum(column(tiles, "split_k"), 1)
     largest = max(workload.inputs, key=lambda o: o.nbytes, default=workload.output)
     inner = [a for a in (*rows, *columns) if axis_stride(largest, a) == 1 and workload.extents[a] > 1]
     contiguous = not inner or inner[-1] in columns
@@ -328,68 +264,9 @@ def _rows(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
     return found
 
 
-def line_of(workload: Workload) -> tuple[int, int]:
-    """How many lines a sort or a scan has, and how long they are."""
-    shape = workload.output.shape
-    found = _DIMENSION.search(workload.body)
-    length = shape[int(found[1])] if found and int(found[1]) < len(shape) else shape[-1] if shape else 1
-    return max(1, math.prod(shape) // max(1, length)), max(1, length)
-
-
-def _lines(workload: Workload, kernel: str, tiles: Sequence[GpuTile]) -> Deal:
-    """Lines that are sorted or scanned: several to a block, of which each thread has a few neighbours at a time."""
-    one = _ones(tiles)
-    count, length = line_of(workload)
-    said = _column(tiles, "block", 0)
-    rows = np.minimum(said, count)
-    threads = _column(tiles, "threads")
-    piece = np.asarray([tile.block[1] if len(tile.block) > 1 else length for tile in tiles], dtype=np.int64)
-    vector = np.maximum(_column(tiles, "vector"), 1)
-    blocks = -(-count // np.maximum(rows, 1))
-    axes = workload.parallel
-    box = box_of(workload, axes, rows * length)
-    together = np.asarray([len(tile.block) > 1 for tile in tiles])
-
-    def of_warp(v: int, along: bool) -> np.ndarray:
-        return points_along(workload, axes, np.arange(WARP * v) * (1 if along else length) % (count * length))
-
-    lanes = once_for_each(of_warp, vector, together)
-    item = workload.output.element_bytes
-    if kernel == "sort":
-        held = sum(o.element_bytes for o in workload.inputs[:2]) + 4
-        shared = np.where(together, said * piece * held, 0)
-    else:
-        across = np.where(together, piece // vector, 1)
-        shared = np.where(across > WARP, 2 * said * (across // WARP) * item, 0)
-    each = np.maximum(1, rows * piece // (threads * vector))
-    steps = np.maximum(1, -(-length // piece))
-    found = Deal(blocks, box, vector, each, steps, lanes, lanes, shared, one, one.astype(float))
-    found.waits = np.where(together, np.log2(np.maximum(piece, 2)), 1.0) * steps
-    return found
-
-
-def _scatter(workload: Workload, tiles: Sequence[GpuTile]) -> Deal:
-    """Blocks of keys, each of which reads the numbers of all updates."""
-    one, axes = _ones(tiles), workload.parallel
-    keys = workload.output.shape[0] if workload.output.shape else 1
-    own = np.minimum(_column(tiles, "block", 0), keys)
-    blocks = -(-keys // own)
-    slice_ = math.prod(workload.output.shape[1:])
-    box = box_of(workload, axes, own * slice_)
-    lanes = [points_along(workload, axes, np.arange(WARP) % max(1, keys * slice_))] * len(tiles)
-    each = np.maximum(1, own * slice_ // _column(tiles, "threads"))
-    found = Deal(
-        blocks, box, one, np.minimum(each, 4), one, lanes, lanes, one * 4 * _KEYS, one, one.astype(float)
-    )
-    for number, operand in enumerate(workload.inputs):
-        if len(operand.shape) <= 2 and operand.dtype.startswith("i"):
-            found.passes[f"in{number}"] = blocks
-    return found
-
-
 def _tiles(workload: Workload, schedules: Sequence[Schedule]) -> Deal:
     """rTasks of the fallback, whose loops threads share one point each."""
-    one, axes = _ones(schedules), workload.parallel
+    one, axes = ones(schedules), workload.parallel
     box = np.tile(np.asarray(workload.extents, dtype=np.int64), (len(schedules), 1))
     for row, schedule in enumerate(schedules):
         for loop, size in enumerate(schedule.tile):

@@ -121,8 +121,12 @@ def standing(
     registers: np.ndarray,
     shared_bytes: np.ndarray,
     asked: np.ndarray | None = None,
+    needed: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The columns that say how blocks stand on the device; the assembler leaves registers for `asked` of them."""
+    """The columns that say how blocks stand on the device; the assembler leaves registers for `asked` of them.
+
+    A thread spills where it has less than it has `needed`, which are `registers` where it is left out.
+    """
     warps = np.ceil(threads / target.warp_size)
     most = most_registers(target, threads, asked)
     taken = np.minimum(registers, most).astype(np.int64)
@@ -136,7 +140,7 @@ def standing(
         "threads": threads.astype(float),
         "warps": warps,
         "registers": taken.astype(float),
-        "spilled": np.maximum(registers - most, 0).astype(float),
+        "spilled": np.maximum((registers if needed is None else needed) - most, 0).astype(float),
         "shared": np.asarray(shared_bytes, dtype=float),
         "resident": resident,
         "occupancy": np.minimum(resident * warps / room, 1.0),

@@ -12,15 +12,15 @@ import numpy as np
 
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.block_tiles import BlockWork
-from tilewright.compiler.tuning.gpu.gemm_model import ASYNC_BYTES, estimate
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
-from tilewright.compiler.tuning.gpu.gemm_tiles import (
+from tilewright.compiler.tuning.model.block_work import BlockWork
+from tilewright.compiler.tuning.model.gemm_model import ASYNC_BYTES, estimate
+from tilewright.compiler.tuning.model.gemm_resources import (
     INSTRUCTIONS,
     SIMT_REGISTERS,
     WGMMA_ROW_BYTES,
     GemmTiles,
 )
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.gpu_kernel import (
     PARTIAL,
     GpuKernel,

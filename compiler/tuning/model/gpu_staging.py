@@ -12,9 +12,8 @@ import numpy as np
 
 from tilewright.compiler.nouns.schedule import GpuTile
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_model import ASYNC_BYTES
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES
-from tilewright.compiler.tuning.gpu.gemm_tiles import (
+from tilewright.compiler.tuning.model.gemm_model import ASYNC_BYTES
+from tilewright.compiler.tuning.model.gemm_resources import (
     INSTRUCTIONS,
     SCATTERED_REGISTERS,
     WGMMA_ROW_BYTES,
@@ -22,6 +21,7 @@ from tilewright.compiler.tuning.gpu.gemm_tiles import (
     simt_registers,
     wgmma_registers,
 )
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES
 from tilewright.compiler.tuning.model.gpu_kernel import wavefronts
 from tilewright.compiler.tuning.model.product import Factor, Product
 

@@ -1,12 +1,12 @@
 """Kernels of GPUs that multiply no matrices, for many schedules of one kernel at once: element-wise, windows, rows and the rest.
 
-What blocks have comes from `gpu_deals`; here it becomes traffic, instructions, waves and time (`block_tiles.BlockWork`).
+What blocks have comes from `gpu_deals`; here it becomes traffic, instructions, waves and time (`block_work.BlockWork`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.block_tiles import BlockWork, touched_bytes
-from tilewright.compiler.tuning.model.gpu_deals import Deal, deal_of, line_of
+from tilewright.compiler.tuning.model.block_work import BlockWork, touched_bytes
+from tilewright.compiler.tuning.model.deal import Deal
+from tilewright.compiler.tuning.model.gpu_deals import deal_of
 from tilewright.compiler.tuning.model.gpu_kernel import (
     GpuKernel,
     GpuLoop,
@@ -25,6 +26,7 @@ from tilewright.compiler.tuning.model.gpu_kernel import (
     standing,
     traffic,
 )
+from tilewright.compiler.tuning.model.gpu_windows import MOST_FLYING
 from tilewright.compiler.tuning.model.roles import element_strides
 from tilewright.compiler.tuning.model.statements import RESULT, read_statements
 
@@ -35,8 +37,8 @@ ADDRESS_REGISTERS = 2
 SPECIAL = 4
 """Instructions of lanes that a function of the special units takes the place of: there are a quarter as many of them.
 Source: CUDA C Programming Guide, "Arithmetic Instructions" (16 per cycle and multiprocessor, of 64 multiply-adds)."""
-MOST_FLYING = 8
-"""Accesses of a thread that are under way together."""
+_SPILL_BYTES = 8
+"""What a register that a thread lacks takes: it is stored once, and loaded once."""
 
 
 def stream_kernel(
@@ -48,29 +50,29 @@ def stream_kernel(
     threads = np.asarray([tile.threads for tile in tiles], dtype=np.int64)
     operands = named_operands(workload)
     count = len(schedules)
-    is_cut = kernel in ("sort", "scan", "scatter")
-    touched = {}
-    for operand in operands:
-        inside = operand.tile_bytes(deal.box).astype(float)
-        # What is not followed element by element is dealt out evenly.
-        touched[operand.name] = np.full(count, operand.nbytes) / deal.blocks if is_cut else inside
+    touched = {o.name: o.tile_bytes(deal.box).astype(float) for o in operands} | deal.touched
     moves = [_movement(o, deal, touched[o.name], o is operands[-1]) for o in operands]
-    computed = deal.computed if len(deal.computed) else _computed(workload, deal, is_cut)
-    fma, special = _work(workload, kernel, deal)
-    fma, special = fma * computed, special * computed
+    computed = deal.said("computed", _computed(workload, deal))
+    fma, special = _work(workload)
+    fma, special = deal.said("fma", fma * computed), special * computed
     width = np.asarray([max(1, o.element_bytes // 4) for o in operands]).sum()
     held = np.minimum(deal.each, MOST_FLYING if kernel != "rows" else 1 << 20) * deal.vector
     kept = held * max(o.element_bytes for o in operands) / 4 * (1 if kernel == "rows" else width / 2)
-    registers = (OTHER_REGISTERS + ADDRESS_REGISTERS * len(operands) + np.ceil(kept)).astype(np.int64)
+    usual = OTHER_REGISTERS + ADDRESS_REGISTERS * len(operands) + np.ceil(kept)
+    registers = deal.said("registers", usual).astype(np.int64)
     shared = deal.shared.astype(np.int64)
-    columns = standing(target, deal.blocks, deal.blocks, threads, registers, shared)
+    columns = standing(
+        target, deal.blocks, deal.blocks, threads, registers, shared, needed=deal.said("needed", registers)
+    )
     passes = {o.name: deal.passes.get(o.name, np.ones(count)) for o in operands}
     l2 = {o.name: deal.blocks * touched[o.name] * passes[o.name] for o in operands}
-    dram = _dram(workload, operands, count)
+    dram = _dram(workload, operands, deal, touched)
     # More elements than 16 bytes have are several accesses.
     accesses = np.sum([l2[o.name] / move.vector for o, move in zip(operands, moves)], axis=0)
-    lanes = fma + SPECIAL * special + accesses * _taps(workload, kernel)
-    flying = threads * np.minimum(deal.each, MOST_FLYING) * deal.vector * operands[0].element_bytes
+    lanes = fma + SPECIAL * special + deal.said("issued", accesses)
+    usual = threads * np.minimum(deal.each, MOST_FLYING) * deal.vector * operands[0].element_bytes
+    # What lies beyond the end is nothing that a thread waits for.
+    flying = deal.said("flying", usual) / np.maximum(computed, 1.0)
     ones = np.ones(count)
     columns |= {
         "computed": computed,
@@ -88,8 +90,16 @@ def stream_kernel(
         "conflicts": deal.conflicts,
         "footprint": np.sum(list(touched.values()), axis=0),
     }
-    columns |= traffic({"DRAM": dram, "L2": l2}, count) | by_movements(moves, deal.blocks)
+    columns |= traffic({"DRAM": dram, "L2": l2, "shared": deal.through_shared}, count)
+    columns |= by_movements(moves, deal.blocks)
     wasted = np.sum([l2[o.name] / move.sectors for o, move in zip(operands, moves)], axis=0)
+    wasted = wasted + _SPILL_BYTES * columns["spilled"] * threads * deal.blocks
+    shared_ns, l2_ns = (
+        target.level("shared").latency_ns,
+        next((m.latency_ns for m in target.memory if m.name == "L2"), target.memory[0].latency_ns),
+    )
+    chain_ns = deal.said("waits", 0.0) * shared_ns + deal.said("turns", 0.0) * l2_ns
+    chain_ns = chain_ns + deal.said("cycles", 0.0) / (target.clock_ghz or 1.0)
     work = BlockWork(
         deal.blocks.astype(float),
         threads,
@@ -99,15 +109,14 @@ def stream_kernel(
         columns["traffic.DRAM"],
         lanes,
         flying,
+        columns["traffic.shared"] * deal.conflicts,
+        chain_ns,
     )
     parts = work.parts_us(target)
     parts = {("DRAM" if name == target.memory[0].name else name): value for name, value in parts.items()}
-    barriers = (deal.waits if len(deal.waits) else 0 * ones) * target.level("shared").latency_ns / 1e3
     # What one block writes and counts, another sees by reading the count and the values after it.
-    barriers = (
-        barriers + (deal.rounds if len(deal.rounds) else 0 * ones) * 2 * target.memory[0].latency_ns / 1e3
-    )
-    us = work.us(target) + barriers * np.ceil(columns["waves"])
+    rounds = deal.said("rounds", 0.0) * 2 * target.memory[0].latency_ns / 1e3
+    us = work.us(target) + rounds * np.ceil(columns["waves"])
     loops = _loops(workload, deal, threads, operands, touched)
     return GpuKernel(tuple(o.name for o in operands), columns, moves, loops, us, parts)
 
@@ -142,46 +151,33 @@ def _movement(operand: Operand, deal: Deal, touched: np.ndarray, stored: bool) -
     )
 
 
-def _computed(workload: Workload, deal: Deal, is_cut: bool) -> np.ndarray:
+def _computed(workload: Workload, deal: Deal) -> np.ndarray:
     """Points computed of those that are needed: blocks of ragged rows or results reach beyond the end."""
-    if is_cut:
-        return np.ones(len(deal.blocks))
     own = list(workload.parallel)
     points = math.prod(workload.extents[a] for a in own)
     rows = deal.box[:, own].astype(float).prod(axis=1)
     return np.maximum(deal.blocks / deal.split * rows / max(1, points), 1.0)
 
 
-def _work(workload: Workload, kernel: str, deal: Deal) -> tuple[np.ndarray, np.ndarray]:
-    """Operations of lanes and of special units for all points: [n] each."""
-    ones = np.ones(len(deal.blocks))
-    if kernel in ("sort", "scan"):
-        count, length = line_of(workload)
-        stages = math.log2(max(2, length))
-        # A bitonic network compares every element log(n) (log(n) + 1) / 2 times, a scan adds it a few times.
-        each = stages * (stages + 1) / 2 if kernel == "sort" else 2 + math.log2(32)
-        return ones * count * length * each, 0 * ones
+def _work(workload: Workload) -> tuple[float, float]:
+    """Operations of lanes and of special units for all points."""
     fma = special = 0.0
     for s in read_statements(workload):
         points = math.prod(workload.extents[a] for a in s.loops)
         math_ops = sum(op.dialect == "math" and op.name not in ("absf", "fma") for op in s.arithmetic)
         fma += points * (len(s.arithmetic) - math_ops)
         special += points * math_ops
-    return ones * max(fma, 1.0), ones * special
+    return max(fma, 1.0), special
 
 
-def _taps(workload: Workload, kernel: str) -> float:
-    """How often an element that windows share is loaded: once for each point of them."""
-    if kernel not in ("windows", "elementwise"):
-        return 1.0
-    return float(math.prod(workload.extents[a] for a in workload.reduction))
-
-
-def _dram(workload: Workload, operands: Sequence[Operand], count: int) -> dict[str, np.ndarray]:
+def _dram(
+    workload: Workload, operands: Sequence[Operand], deal: Deal, touched: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Bytes to and from DRAM: all that is touched, once."""
     whole = sum(o.nbytes for o in operands)
     share = touched_bytes(workload) / max(1, whole)
-    return {o.name: np.full(count, o.nbytes * share) for o in operands}
+    found = {o.name: np.full(len(deal.blocks), o.nbytes * share) for o in operands}
+    return found | {name: deal.blocks * touched[name] for name in deal.touched}
 
 
 def _loops(

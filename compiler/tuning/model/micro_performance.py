@@ -14,11 +14,11 @@ import numpy as np
 
 from tilewright.compiler.nouns.schedule import FETCHING, Schedule
 from tilewright.compiler.nouns.workload import Workload
-from tilewright.compiler.targets.target import MemoryLevel, Target
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.model.cpu_features import CpuFeatures, Part, caches, cpu_features
+from tilewright.compiler.tuning.model.overlap import partly_hidden
+from tilewright.compiler.tuning.model.rates import TASK_US, core_gbps
 
-TASK_US = 0.03
-"""Starting one rTask of a running step: taking its number, its addresses, and a cold loop."""
 LOOP_START = 24
 """Multiply-adds that could have been started while a loop nest begins and ends: filling the pipeline, one exit that was
 predicted wrong (Fog, "The microarchitecture of Intel, AMD and VIA CPUs": 13 to 20 cycles, two multiply-adds each)."""
@@ -26,8 +26,6 @@ SPILL = 3.0
 """Multiply-adds that could have been started while a sum is stored and loaded: a cycle for the one, half of one for the other."""
 STORES_PER_LOAD = 0.5
 """Stores that a core starts for each load: one per cycle beside two loads. Source: Fog, as above."""
-OVERLAP = 0.25
-"""The part of what is not slowest that shows beside it: chosen from schedules measured on Zen 5."""
 UNFETCHED = 0.5
 """The part of the shorter of products and the coming in of their panels that shows where panels are not fetched ahead. Measured
 on Sapphire Rapids: 0.2 with 128 rows, 0.5 with 16, 1.1 under convolutions of 7 x 7."""
@@ -63,8 +61,7 @@ def from_features(workload: Workload, found: CpuFeatures, target: Target) -> Pre
             own[below.name] = own.get(below.name, 0.0) + _streamed_us(workload, found, target)
         core = np.maximum(own["compute"], own["registers"])
         moved = [us for name, us in own.items() if name not in ("compute", "registers")]
-        slowest = np.maximum.reduce([core, *moved])
-        task_us = task_us + slowest + OVERLAP * (core + np.sum(moved, axis=0) - slowest)
+        task_us = task_us + partly_hidden(core, moved)
         task_us = task_us + UNFETCHED * np.minimum(core, _unfetched_us(part, found, target))
         for name, us in own.items():
             times[name] = times.get(name, 0.0) + us
@@ -86,7 +83,7 @@ def _streamed_us(workload: Workload, found: CpuFeatures, target: Target) -> np.n
     below, last = target.memory[0], caches(target)[-1]
     instances = target.num_cores / max(1, min(last.shared_by, target.num_cores))
     moved = found["streamed"] * (2 if workload.nbytes <= last.capacity_bytes * instances else 1)
-    return moved / _bandwidth(below, found["tasks"], target.num_cores) / 1e3
+    return moved / core_gbps(below, found["tasks"], target.num_cores) / 1e3
 
 
 def _unfetched_us(part: Part, found: CpuFeatures, target: Target) -> np.ndarray:
@@ -98,7 +95,7 @@ def _unfetched_us(part: Part, found: CpuFeatures, target: Target) -> np.ndarray:
     for name, nbytes in part.traffic[levels[own].name].items():
         loaded = loaded + nbytes * found.columns.get(f"packed.{name}", 0.0)
     fetching = np.isin(part.kind, FETCHING) if len(part.kind) else np.zeros(len(found), dtype=bool)
-    us = loaded / _bandwidth(below, found["tasks"], target.num_cores) / 1e3
+    us = loaded / core_gbps(below, found["tasks"], target.num_cores) / 1e3
     return np.where(fetching & (found["prefetch"] == 0), us, 0.0)
 
 
@@ -121,11 +118,5 @@ def resources(workload: Workload, part: Part, found: CpuFeatures, target: Target
         # What all instances of a cache hold was left there by the kernel before, in that of any core.
         missing = 1 - sharers / cores if workload.nbytes <= level.capacity_bytes * cores / sharers else 1.0
         if missing:
-            times[below.name] = part.loaded(level.name) * missing / _bandwidth(below, active, cores) / 1e3
+            times[below.name] = part.loaded(level.name) * missing / core_gbps(below, active, cores) / 1e3
     return times
-
-
-def _bandwidth(level: MemoryLevel, active: np.ndarray, cores: int) -> np.ndarray:
-    """GB/s that one core gets while `active` of them pull at once."""
-    each = np.asarray([level.bandwidth_of(n, cores) / n for n in range(1, cores + 1)])
-    return each[np.clip(active, 1, cores).astype(np.int64) - 1]

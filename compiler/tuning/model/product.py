@@ -23,7 +23,7 @@ from tilewright.compiler.nouns.product_loops import (
 )
 from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine
 from tilewright.compiler.nouns.workload import BITS, Operand, Workload
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm
 from tilewright.compiler.tuning.model.roles import element_strides
 from tilewright.compiler.tuning.model.statements import RESULT, Operation, Statement, read_statements
 

@@ -137,6 +137,20 @@ def _statement(line: str, workload: Workload, before: list[Statement]) -> Statem
     return Statement(loops, reduction, tuple(reads), result, arithmetic, label, gathers, places, line)
 
 
+def operand_shapes(statement: Statement, workload: Workload) -> list[tuple[str, tuple[int, ...]]]:
+    """(name, shape) of what a statement that is no loop nest reads, in order; constants have no name, but a type beside them."""
+    _, operands, _, _ = _pieces(statement.text.partition(" = ")[2])
+    known = {operand.name: operand.shape for operand in statement.reads}
+    found = []
+    for text in operands:
+        name = text.partition("[")[0]
+        if name in known:
+            found.append((name, known[name]))
+        else:
+            found.append(("", _tensor(text.rpartition(" : ")[2])[0]))
+    return found
+
+
 def _pieces(rest: str) -> tuple[str, list[str], str, str]:
     """The label, the operands, the region and the types of a line behind its equals sign."""
     depth, start, operands, at = 0, 0, [], 0

@@ -14,14 +14,19 @@ GPU_PROPOSERS: dict[str, Proposer[GpuDispatch]] = {
 }
 """By the name that `construct-schedules` knows them by."""
 
-_CONSTRUCTED = ("attention", "wgmma", "rows", "elementwise", "transpose")
-"""Kernels whose schedules are constructed where nobody names a proposer: of others, and of what is read whole, the model
-counts too little. Of windows it predicts the same time for blocks far larger than a small image, whose threads spill."""
+_CONSTRUCTED = {
+    "attention": ("attention", "wgmma"),
+    "loops": ("rows", "windows", "elementwise", "transpose"),
+    "whole": ("scatter", "sort", "scan"),
+}
+"""By the form of a dispatch, kernels whose schedules are constructed where nobody names a proposer: of others that take a whole
+dispatch, as copies of parts of tensors, the model counts too little."""
 
 
 def in_turn(subject: GpuDispatch) -> tuple[str, ...]:
     """Where nobody names a proposer: that whose first schedules the model predicts to be the faster ones (docs/roller.md),
     then others for what it does not fill up."""
-    if subject.form in ("attention", "loops") and next(iter(subject.rivals)) in _CONSTRUCTED:
+    constructed = _CONSTRUCTED.get(subject.form, ())
+    if constructed and next(iter(subject.rivals)) in constructed:
         return "roller", "aligned"
     return ("aligned",)

@@ -263,14 +263,23 @@ def _legal(space: Space) -> np.ndarray:
     most = _MOST_SIZES
     while most > 1 and math.prod(map(len, thinned(most))) > _MOST_POINTS:
         most -= 1
-    grids = np.meshgrid(*thinned(most), indexing="ij")
-    points = np.stack([grid.reshape(-1) for grid in grids], axis=1)
+    points = _product(thinned(most))
     legal = points[space.legal(points) == KEPT]
     while most > 1 and len(legal) > _MOST_MODELLED:
         most -= 1
         keep = [np.isin(legal[:, i], own) for i, own in enumerate(thinned(most))]
         legal = legal[np.logical_and.reduce(keep)]
     return legal if len(legal) else default[None]
+
+
+def _product(choices: Sequence[np.ndarray]) -> np.ndarray:
+    """All that can be taken of `choices`, one of each, the last one innermost: [n, choices]."""
+    points = np.zeros((math.prod(map(len, choices)), len(choices)), dtype=np.int64)
+    inner = 1
+    for at in reversed(range(len(choices))):
+        points[:, at] = choices[at][np.arange(len(points)) // inner % len(choices[at])]
+        inner *= len(choices[at])
+    return points
 
 
 def _some(domain: Sequence[int | str], places: np.ndarray, most: int, usual: int) -> np.ndarray:

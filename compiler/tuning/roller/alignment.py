@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.nouns.workload import Workload
+from tilewright.compiler.tuning.model.rtile import TileGeometry, innermost_axes, unit_stride_axis
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.options import ConstructOptions
-from tilewright.compiler.tuning.roller.rtile import TileGeometry, innermost_axes, unit_stride_axis
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tilewright.compiler.tuning.model.overlap import one_by_one, unevenness
 from tilewright.compiler.tuning.roller.alignment import Space, bank_padding
 from tilewright.compiler.tuning.roller.recursion import Look, Tile
 
@@ -261,7 +262,7 @@ class Performance:
         lowest = np.asarray([tiles[-1] for tiles in programs], dtype=np.int64)
         tasks = (-(-self.extents // lowest))[:, self.space.parallel].prod(axis=1)
         # The last round of tasks leaves units idle.
-        idle = -(-tasks // device.units) * device.units / tasks
+        idle = unevenness(tasks, device.units)
         times: dict[str, np.ndarray] = {}
         for layer in range(len(device.layers) - 1):
             tiles = [program[layer] for program in programs]
@@ -273,8 +274,7 @@ class Performance:
         times["compute"] = self._padded_flops(programs) / device.peak_gflops / 1e3 * idle
         stacked = np.stack(list(times.values()))
         names = list(times)
-        # Transfers between caches wait for one another and overlap with arithmetic: Stengel et al., ICS'15 (ECM model).
-        total = np.maximum(times["compute"], stacked[:-1].sum(axis=0))
+        total = one_by_one(times["compute"], stacked[:-1])
         return Estimate(total + device.target.start_us, [names[i] for i in stacked.argmax(axis=0)], times)
 
     def _resident_traffic(self, layer: int, tiles: Sequence[Tile]) -> np.ndarray:

@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.compiler.tuning.model.instructions import DIVISION, LOOP
+from tilewright.compiler.tuning.model.overlap import in_waves, waves_of
+from tilewright.compiler.tuning.model.rates import l2_gbps
 from tilewright.compiler.tuning.roller.warp_access import WarpAccess
 
 if TYPE_CHECKING:
@@ -34,16 +37,6 @@ IMPLICIT_REGISTERS = 32
 
 GRANULE_BYTES = 64
 """What a miss brings in from DRAM: a line of the L2 cache. Source: Jia et al., 2018, table 3.1 (V100)."""
-
-DIVISION = 5
-"""Instructions of a quotient and remainder by a constant: multiply-high, shift, multiply-subtract, correction.
-Source: Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI'94, Figure 4.2."""
-
-MANY = 64
-"""Independent parts of work beyond which their overlap is taken as complete."""
-
-LOOP = 3
-"""Instructions that one iteration of a loop adds: increment, compare, branch."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,7 @@ def evaluate_threads(
     per_cycle = shared.bandwidth_gbps / units / ghz / 4
     cycles = {
         lowest.name: dram / b.blocks / (lowest.bandwidth_gbps / units / ghz),
-        "L2": (loads * b.steps + stores) / (_l2_bandwidth(target) / units / ghz),
+        "L2": (loads * b.steps + stores) / (l2_gbps(target) / units / ghz),
         shared.name: b.steps * (wavefronts + 2 * fetched) / per_cycle / _elements_per_word(performance),
         "compute": b.steps
         * arithmetic
@@ -118,11 +111,8 @@ def evaluate_threads(
     )
     # Without staging there is no barrier: every warp goes its own way.
     parts = np.where(staged, 1.0, warps)
-    full = np.floor(b.blocks / (units * b.resident))
-    rest = np.ceil((b.blocks - full * units * b.resident) / units)
-    sizes = np.stack([b.resident * parts, np.maximum(rest, 1) * parts])
-    per_part = _overlap(memory / parts, core / parts, latency, sizes)
-    total = full * sizes[0] * per_part[0] + np.where(rest > 0, sizes[1] * per_part[1], 0.0)
+    full, rest = waves_of(b.blocks, units * b.resident, units)
+    total = in_waves(full, rest, b.resident, parts, memory, core, latency)
     turns = full * b.resident + rest
     times = {name: turns * taken / ghz / 1e3 for name, taken in cycles.items()}
     times[lowest.name] = dram / lowest.bandwidth_gbps / 1e3
@@ -151,35 +141,8 @@ def _elements_per_read(performance: Performance) -> float:
     return 16 / int(performance.geometry.element_bytes[performance.inputs[0]]) if matrix else 1.0
 
 
-def _l2_bandwidth(target: Target) -> float:
-    return next(
-        (m.bandwidth_gbps for m in target.memory if m.name == "L2"), 4 * target.memory[0].bandwidth_gbps
-    )
-
-
 def _latency(target: Target, name: str) -> float:
     return target.level(name).latency_ns
-
-
-def _overlap(memory: np.ndarray, core: np.ndarray, delay: np.ndarray, resident: np.ndarray) -> np.ndarray:
-    """Cycles per block when `resident` [k, n] blocks share a unit: [k, n].
-
-    A block waits `delay` cycles, takes `memory` cycles of bandwidth and, behind its barrier, `core` cycles of the
-    multiprocessor, again and again: a closed network of two queues, solved by mean value analysis (Reiser and
-    Lavenberg, "Mean-Value Analysis of Closed Multichain Queuing Networks", JACM 1980). One block alone takes the sum,
-    many take the maximum of the two.
-    """
-    result = np.zeros(resident.shape)
-    waiting_memory = np.zeros(len(memory))
-    waiting_core = np.zeros(len(memory))
-    most = MANY
-    wanted = np.clip(np.floor(resident), 1, most)
-    for blocks in range(1, int(wanted.max()) + 1):
-        in_memory, in_core = memory * (1 + waiting_memory), core * (1 + waiting_core)
-        rate = blocks / (delay + in_memory + in_core)
-        result = np.where(wanted == blocks, 1 / rate, result)
-        waiting_memory, waiting_core = rate * in_memory, rate * in_core
-    return result
 
 
 def _blocks(performance: Performance, programs: Sequence[tuple[Tile, ...]], staged: np.ndarray) -> Blocks:

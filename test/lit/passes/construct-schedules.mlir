@@ -142,7 +142,7 @@ func.func private @elementwise(%x: tensor<1024x1024xf32>, %b: tensor<1024xf32>) 
 // ALIGNED-LABEL: func.func private @depthwise
 // ALIGNED-SAME: reductions = [{windows = [1, 14, 1]}], tile = [14, 28, 0, 0, 0]
 // CPU-SAME: levels = {L1 = [1, 8, 64, 3, 3], L2 = [14, 8, 64, 3, 3], L3 = [14, 8, 64, 3, 3], registers = [1, 4, 64, 1, 1]}, reductions = [{windows = [1, 8, 1]}], tile = [14, 8, 0, 0, 0]
-// V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [1, 4], threads = 256 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 1, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
+// V100-SAME: gpu = {block = [1024], kernel = "windows", thread = [2, 4], threads = 128 : i64, vector = 4 : i64}, levels = {registers = [1, 1, 4, 1, 1], shared = [1, {{[0-9]+}}, 64, 3, 3]}, tile = []
 // IPU-SAME: levels = {local = [7, 14, 1, 3, 3], registers = [1, 2, 1, 1, 1]}, tile = []
 func.func private @depthwise(%x: tensor<58x58x64xf32>, %w: tensor<3x3x64xf32>) -> tensor<56x56x64xf32> attributes {tilewright.operator = "conv"} {
   %z = arith.constant 0.0 : f32

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from tilewright.compiler.analysis.element_source import Loops
 from tilewright.compiler.families.cpu.vector_transpose import transpose_square
-from tilewright.compiler.nouns.attention_cut import AttentionCut, AttentionLoops, rows_in_flight
+from tilewright.compiler.nouns.attention_cut import (
+    AttentionCut,
+    AttentionLoops,
+    AttentionShape,
+    rows_in_flight,
+)
 from tilewright.compiler.nouns.quasi_affine import QuasiAffine
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape, attention_cuts
+from tilewright.compiler.tuning.cpu.attention_cut import attention_cuts
 
 
 @settings(deadline=None)

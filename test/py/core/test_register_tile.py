@@ -14,9 +14,9 @@ from tilewright.compiler.tuning.cpu.register_tile import (
     choose_packing,
     choose_register_tile,
     dot_tiles,
-    exposed,
     rows_in_one_set,
 )
+from tilewright.compiler.tuning.model.overlap import exposed
 
 extents = st.integers(1, 4096)
 lane_counts = st.sampled_from([2, 4, 8, 16, 32])

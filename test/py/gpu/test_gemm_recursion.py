@@ -7,8 +7,8 @@ import pytest
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.gpu.gemm_candidates import conforming, gemm_choices
 from tilewright.compiler.tuning.gpu.gemm_recursion import constructed
-from tilewright.compiler.tuning.gpu.gemm_shape import plain_gemm
 from tilewright.compiler.tuning.gpu.gemm_tiles import aligned_tiles, kinds
+from tilewright.compiler.tuning.model.gemm_shape import plain_gemm
 from tilewright.compiler.tuning.roller.options import DEFAULT, ConstructOptions
 
 TARGETS = ("cuda:sm_70", "cuda:sm_80", "cuda:sm_90a")

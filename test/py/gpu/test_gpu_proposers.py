@@ -7,13 +7,15 @@ from functools import cache
 
 import numpy as np
 import pytest
-from dispatch_runs import dispatches
+from dispatch_runs import Function, dispatches
 from test_schedules_obeyed import CASES, asked_of
 
 from tilewright.bench.gemm_expected import dispatch_text
 from tilewright.bench.gemm_shapes import GEMM_SHAPES
+from tilewright.compiler import phases
 from tilewright.compiler.analysis.workload_of import NoWorkload
 from tilewright.compiler.dialects import schedule_attribute
+from tilewright.compiler.driver import import_model
 from tilewright.compiler.families.gpu.proposals import gpu_proposals, read_dispatch
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import PREDICTED, PROPOSER, UNSCHEDULED
@@ -117,12 +119,26 @@ def test_the_pass_takes_a_proposer_by_name() -> None:
     assert schedule_attribute.read(function) == first.schedule
 
 
+@pytest.mark.parametrize("case", ("depthwise", "pooling", *UNCUT))
+@pytest.mark.parametrize("target", TARGETS)
+def test_windows_scatters_sorts_and_scans_are_constructed_where_nobody_names_a_proposer(
+    case: str, target: str
+) -> None:
+    _module, function = scheduled(case, target)
+    assert ir.StringAttr(function.attributes[PROPOSER]).value == "roller"
+    assert PREDICTED in function.attributes and UNSCHEDULED not in function.attributes
+
+
 def test_what_nothing_is_proposed_for_gets_the_kernel_of_its_family_and_says_why() -> None:
-    module, found = dispatches(CASES["scan"][0], CASES["scan"][1], "cuda:sm_80")
-    assert module
-    (function,) = (f for f in found.values() if asked_of(f).kernel == "scan")
-    reason = ir.StringAttr(function.attributes[UNSCHEDULED]).value
-    assert "no structured operation" in reason and PREDICTED not in function.attributes
+    """Sorts have no axes to cut, which alone is what is enumerated."""
+    target = resolve("cuda:sm_80")
+    imported = import_model(Function(CASES["sort"][0]), CASES["sort"][1]).module
+    phases.run_phases(imported, target, "graph", "dispatch")
+    with imported.context, ir.Location.unknown():
+        replace(ConstructSchedules.for_target(target), proposer="aligned").run(imported.operation)
+    (function,) = (f for f in functions(imported) if UNSCHEDULED in f.attributes)
+    assert asked_of(function).kernel == "sort" and PREDICTED not in function.attributes
+    assert "no structured operation" in ir.StringAttr(function.attributes[UNSCHEDULED]).value
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from tilewright.bench.roller_construct import spearman, workload_of
 from tilewright.bench.suites import roller_rows
+from tilewright.compiler.nouns.attention_cut import AttentionShape
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
 from tilewright.compiler.targets.occupancy import occupancy, register_limit, resident_blocks
 from tilewright.compiler.targets.target import Target, resolve
-from tilewright.compiler.tuning.cpu.attention_cut import AttentionShape
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.gpu.attention_tiles import attention_candidates
 from tilewright.compiler.tuning.gpu.gemm_candidates import GemmChoice, gemm_choices
-from tilewright.compiler.tuning.gpu.gemm_model import estimate
-from tilewright.compiler.tuning.gpu.gemm_shape import Gemm, gemm_of, plain_gemm
 from tilewright.compiler.tuning.gpu.gemm_tiles import aligned_tiles, kinds
 from tilewright.compiler.tuning.gpu.gpu_candidates import WINDOWS, workload_candidates
+from tilewright.compiler.tuning.model.gemm_model import estimate
+from tilewright.compiler.tuning.model.gemm_shape import Gemm, gemm_of, plain_gemm
 from tilewright.compiler.tuning.operators import (
     batch_matmul,
     conv2d,

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from dispatch_runs import dispatches
+import torch
+from dispatch_runs import dispatches, dtype_of, launched, run
+from family_kernels import emitter
 from test_gpu_proposers import TARGETS, UNCUT, assert_legal, proposed, scheduled, subject_of
-from test_schedules_obeyed import r
+from test_schedules_obeyed import CASES, r
 from torch.nn.functional import scaled_dot_product_attention
 
+from tilewright.compiler.families.gpu import families
 from tilewright.compiler.families.gpu.proposals import read_dispatch
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.schedule import GpuTile, Schedule
@@ -146,6 +149,43 @@ def test_what_a_dispatch_computes_beside_keeps_its_threads() -> None:
                 held = [i for i, k in enumerate(space.knobs) if k.name.startswith("parts")]
                 default = space.point(space.default())
                 assert (points[:, held] == default[held]).all()
+
+
+@pytest.mark.parametrize("case", ("depthwise", "pooling", *UNCUT))
+def test_whatever_is_constructed_computes_what_the_family_chooses(case: str) -> None:
+    """Every proposal, in the emulator, of the kernels that windows, scatters, sorts and scans have."""
+    _module, function = scheduled(case, CASES[case][2])
+    target, types = resolve(CASES[case][2]), function.attributes["function_type"].value
+    numbers = np.random.default_rng(0)
+    operands = []
+    for type_ in map(ir.ShapedType, types.inputs):
+        drawn = numbers.integers(-3, 4, tuple(type_.shape))
+        operands.append(np.abs(drawn).astype(dtype_of(type_.element_type)))
+
+    def results(schedule: Schedule) -> list[np.ndarray]:
+        kernel = families.emit(families.complete(function, schedule, target), target)
+        return launched(function, operands, [lambda *_: kernel], target)
+
+    with function.context, function.location:
+        expected = results(proposed(function, CASES[case][2], "default")[0].schedule)
+        for candidate in proposed(function, CASES[case][2], "roller"):
+            for found, known in zip(results(candidate.schedule), expected, strict=True):
+                np.testing.assert_allclose(found, known, rtol=1e-4, err_msg=candidate.schedule.text())
+
+
+@pytest.mark.parametrize(("count", "value"), [(2, 0), (32, -3)])
+def test_windows_of_a_single_result_and_of_many_parts_are_constructed(count: int, value: int) -> None:
+    """A search counts what lies before a value: one result, and beside it as many checks as there are steps."""
+    args = (torch.linspace(-2, 2, count),)
+    module, found = dispatches(lambda x: torch.searchsorted(x.sort().values, value), args, "cuda:sm_90a")
+    for function in found.values():
+        subject = subject_of(function, "cuda:sm_90a")
+        with module.context, function.location:
+            assert roller_gpu.propose(subject, 3, ConstructOptions())
+    (result,) = run(
+        lambda x: torch.searchsorted(x.sort().values, value), args, emitter("elementwise"), emitter("rows")
+    )
+    assert result == torch.searchsorted(args[0], value)
 
 
 def test_shrinking_ends_where_every_multiprocessor_has_a_block() -> None:

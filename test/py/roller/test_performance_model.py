@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning import operators
+from tilewright.compiler.tuning.model.overlap import mean_value_analysis
 from tilewright.compiler.tuning.roller import ConstructOptions, construct, evaluate
 from tilewright.compiler.tuning.roller.alignment import Space
 from tilewright.compiler.tuning.roller.device import Device
 from tilewright.compiler.tuning.roller.performance import Performance
-from tilewright.compiler.tuning.roller.threads import _overlap
 
 PROGRAM = ((8, 8, 1), (64, 128, 16))
 
@@ -109,7 +109,7 @@ def test_reuse_scores_prefer_the_short_side() -> None:
 def test_one_block_takes_the_sum_and_many_the_maximum() -> None:
     memory, core, delay = np.asarray([30.0]), np.asarray([70.0]), np.asarray([100.0])
     alone, few, many = (
-        float(_overlap(memory, core, delay, np.asarray([[n]]))[0, 0]) for n in (1.0, 4.0, 64.0)
+        float(mean_value_analysis(memory, core, delay, np.asarray([[n]]))[0, 0]) for n in (1.0, 4.0, 64.0)
     )
     assert alone == pytest.approx(200.0)
     assert alone > few > many

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
 from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.tuning import operators
+from tilewright.compiler.tuning.model.rtile import TileGeometry, unit_stride_axis
 from tilewright.compiler.tuning.roller import RTile
-from tilewright.compiler.tuning.roller.rtile import TileGeometry, unit_stride_axis
 
 
 def position(term: Term, value: int) -> int:

@@ -11,19 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.nouns.cut_space import CutSpace, RegisterLoops
 from tilewright.compiler.nouns.quasi_affine import QuasiAffine, Term
 from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import EPSILON, FEWEST, cpu_candidates, register_tiles
-from tilewright.compiler.tuning.cpu.rtask_tiles import (
-    CpuModel,
-    CutSpace,
-    RegisterLoops,
-    aligned_tiles,
-    pieces,
-    streams,
-    transposing_tile,
-)
+from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel, aligned_tiles, pieces, transposing_tile
+from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.roller import ConstructOptions
 
 TARGET = resolve("x86-64-v4")

@@ -25,9 +25,11 @@ import numpy as np
 from tilewright.compiler.nouns.workload import BITS
 from tilewright.compiler.targets.occupancy import resident_blocks
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.gpu.gemm_shape import ACCESS_BYTES, Gemm
-from tilewright.compiler.tuning.gpu.gemm_tiles import INSTRUCTIONS, MOST_ASKED_BLOCKS, GemmTiles
-from tilewright.compiler.tuning.roller.threads import DIVISION, LOOP
+from tilewright.compiler.tuning.model.gemm_resources import INSTRUCTIONS, MOST_ASKED_BLOCKS, GemmTiles
+from tilewright.compiler.tuning.model.gemm_shape import ACCESS_BYTES, Gemm
+from tilewright.compiler.tuning.model.instructions import DIVISION, LOOP
+from tilewright.compiler.tuning.model.overlap import waves_of
+from tilewright.compiler.tuning.model.rates import dram_gbps, l2_gbps
 
 MMA_LATENCY = 33.0
 """Cycles from an `mma.sync` m16n8k16 to the next that needs its sums. Source: Luo et al., "Benchmarking and Dissecting
@@ -122,8 +124,7 @@ def estimate(
         waves = full + left / room
     else:
         blocks = whole * splits
-        full = np.floor(blocks / room)
-        rest = np.ceil((blocks - full * room) / cores)
+        full, rest = waves_of(blocks, room, cores)
         ends = np.where(divided, store_divided, store)
         total = full * wave(resident.astype(float), part_steps, ends)
         total = total + np.where(rest > 0, wave(np.maximum(rest, 1.0), part_steps, ends), 0.0)
@@ -171,15 +172,14 @@ class Machine:
         cores, ghz = target.num_cores, target.clock_ghz or 1.0
         dram = target.memory[0]
         shared = target.level("shared")
-        l2 = next((m for m in target.memory if m.name == "L2"), None)
         schedulers = max(1, target.schedulers)
         return cls(
             float(peak) / cores,
             schedulers * ghz,
             shared.bandwidth_gbps / cores,
-            (l2.bandwidth_gbps if l2 else 4 * dram.bandwidth_gbps) / cores,
+            l2_gbps(target) / cores,
             L2_PORT_BYTES * ghz,
-            dram.copy_gbps or dram.bandwidth_gbps,
+            dram_gbps(target),
             dram.latency_ns,
             shared.latency_ns,
             1 / ghz,
