@@ -36,7 +36,7 @@ _FIRST = "layout"
 """The phase that choices are read from; what comes before it is the same for all of them."""
 
 
-_MOMENT_S = 1e-6
+MOMENT_S = 1e-6
 """The budget of a search that was interrupted: it decides by what is known."""
 
 
@@ -54,7 +54,7 @@ def find_choices(
     left = {**options, "choices": {**given, **found.values}}
     if "budget" in options or found.is_interrupted:
         spent = options.get("budget", 0.0) if found.is_interrupted else found.seconds
-        left["budget"] = max(_MOMENT_S, options.get("budget", 0.0) - spent)
+        left["budget"] = max(MOMENT_S, options.get("budget", 0.0) - spent)
     if "trials" in options:
         left["trials"] = max(1, options["trials"] - found.trials)
     return found, left
