@@ -188,7 +188,8 @@ def _search(module: Any, target: Target, options: dict[str, Any], weights: Seque
         reports = Reports(
             on_move=lambda move, done, total: say(done, total, move.text()),
             on_event=progress(SearchOptions.of(options), say),
-            on_test=lambda test: say(1, 1, f"whole programs: {test.text()}"),
+            on_race=lambda changes: say(0, changes, "whole programs race"),
+            on_test=lambda test: say(len(test.changes), len(test.changes), f"whole programs: {test.text()}"),
         )
         return search_program(module, target, options, weights, reports, keeps=False)
 

@@ -71,11 +71,13 @@ class FoundProgram:
 
 @dataclass(frozen=True)
 class Reports:
-    """Who is told of what a search does: of moves of choices, of what is searched then, of batches, and of programs that raced."""
+    """Who is told of what a search does: of moves of choices, of what is searched then, of batches, of how many changes whole programs
+    begin to race for, and of each pair that has."""
 
     on_move: OnMove = lambda move, done, total: None
     on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None
     on_event: OnEvent = lambda event: None
+    on_race: Callable[[int], object] = lambda changes: None
     on_test: OnTest = lambda test: None
 
 
@@ -118,6 +120,7 @@ def search_program(
     elif interrupted or target.kind != "cpu":
         raced = RaceResult(changes, why=INTERRUPTED if interrupted else f"`{target.name}` is no CPU")
     else:
+        told.on_race(len(changes))
         raced = _raced(programs, changes, options, weights, asked.threads, told.on_test, make_bench)
     _expect_kept(keeps or not raced.is_interrupted)
     debug.log(1, f"race: {raced.text()}")
@@ -164,18 +167,22 @@ def _raced(
     on_test: OnTest,
     make_bench: MakeBench,
 ) -> RaceResult:
-    budget = options.get("budget")
+    budget, raced = options.get("budget"), list[Raced]()
     try:
         with make_bench(programs.package(()), weights, threads, exact=options.get("bitwise", False)) as bench:
 
             def race(before: Sequence[Change], after: Sequence[Change]) -> Raced | None:
                 try:
                     both = programs.package(before), programs.package(after)
-                except (
-                    TilewrightError
-                ) as error:  # choices that go together with all others, and not with some
+                    if _alike(*both):
+                        return None
+                    raced.append(bench.race(*both))
+                # Choices may go together with all others, and not with some; a disk may be full by now.
+                except (OSError, TilewrightError) as error:
+                    if isinstance(error, NoReference) or (isinstance(error, OSError) and not raced):
+                        raise
                     return Raced(error=str(error).splitlines()[0])
-                return None if _alike(*both) else bench.race(*both)
+                return raced[-1]
 
             return race_programs(changes, race, None if budget is None else SHARE * budget, on_test)
     except (NoReference, PackageError, OSError) as error:
@@ -256,12 +263,12 @@ class _Programs:
             own = task.space.schedule(task.space.point(task.constructed))
             if result is not None and task.key not in moved:
                 result = replace(result, chosen=result.constructed)
-            if result is None or (result.schedule != own and result.schedule not in task.space):
-                # Nothing was measured of it: only the graph with other choices has such work.
-                entry, decided = Locked(task.name, own), Decision((Measured(own),), 0)
-            else:
+            known = task.space if task.key in moved else {own}
+            if result is not None and result.schedule in known:
                 task.apply(result.schedule)
                 entry, decided = locked(result), decision_of(result)
+            else:  # work of a graph with other choices than the one that was searched
+                entry, decided = Locked(task.name, own), Decision((Measured(own),), 0)
             entries[task.key] = entry
             decisions |= dict.fromkeys(map(name_of, task.functions), decided)
         return tasks, decisions, entries

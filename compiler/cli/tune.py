@@ -123,7 +123,6 @@ def command(
 def _tuned(loaded: Loaded, target: str, options: dict[str, Any], inputs: Path | None) -> Tuned:
     from tilewright.compiler import driver
     from tilewright.compiler.options import check_options
-    from tilewright.compiler.searched_programs import Reports
     from tilewright.compiler.workers.pool import prepare
 
     checked = check_options({"opt": "O2", **options})
@@ -136,5 +135,5 @@ def _tuned(loaded: Loaded, target: str, options: dict[str, Any], inputs: Path | 
             imported,
             target,
             checked,
-            Reports(display.on_move, display.on_tasks, display.on_event, display.on_test),
+            display.reports(),
         )

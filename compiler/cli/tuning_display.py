@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -19,6 +20,9 @@ from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
 from tilewright.compiler.tuning.search.program_race import GroupTest, RaceResult
 from tilewright.compiler.tuning.search.search_task import SearchTask
 from tilewright.compiler.tuning.search.tune_result import TuneEvent, TuneResult
+
+if TYPE_CHECKING:  # what searches is many modules
+    from tilewright.compiler.searched_programs import Reports
 
 _SHOWN = 16
 """Rows of the table that moves: the tasks that take the longest."""
@@ -67,6 +71,12 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
+    def reports(self) -> Reports:
+        """What a search tells it."""
+        from tilewright.compiler.searched_programs import Reports
+
+        return Reports(self.on_move, self.on_tasks, self.on_event, self.on_race, self.on_test)
+
     def on_move(self, move: Move, done: int, total: int) -> None:
         """Told of every choice that was moved."""
         self._choosing = f"choices: {done} of {total}, {move.text()} {_change(move)}"
@@ -95,6 +105,10 @@ class Display:
             self._console.print(
                 f"{self._tried} trials, {self._left()}: {event.task.name} {duration(event.best_us)} after {event.trials}"
             )
+
+    def on_race(self, changes: int) -> None:
+        """Told once that whole programs race."""
+        self._racing = f"whole programs race for {changes} changes"
 
     def on_test(self, test: GroupTest) -> None:
         """Told of every pair of programs that raced."""

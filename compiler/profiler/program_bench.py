@@ -25,6 +25,7 @@ from tilewright.compiler.targets.host import processor
 from tilewright.compiler.tuning.search.program_race import Raced, Sitting, verdict
 from tilewright.runtime import arrays, container
 from tilewright.runtime.artifact import save_package
+from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import Package
 
 MEASURING = "tilewright.compiler.profiler.measure_program"
@@ -56,7 +57,7 @@ class _Refused(_Failed):
 class ProgramBench:
     """A model's programs on this machine's processor; `exact` ones have to compute the constructed program's bits.
 
-    Raises TilewrightError where weights cannot be read, and OSError where there is no room for them on the disk.
+    Raises NoReference where the constructed program does not run, PackageError where weights are others than its, and OSError where there is no room for them on the disk.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class ProgramBench:
 
     def _write_weights(self, package: Package, weights: Sequence[Any]) -> None:
         if len(weights) != len(package.weights):
-            raise TilewrightError(f"expected {len(package.weights)} weights, found {len(weights)}")
+            raise PackageError(f"expected {len(package.weights)} weights, found {len(weights)}")
         storages = [arrays.weight_storage(weight, spec) for weight, spec in zip(weights, package.weights)]
         entries = {
             str(number): container.Entry("u8", (storage.nbytes,), storage.view() if storage.nbytes else b"")

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tilewright.compiler import driver
-from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
 from tilewright.compiler.profiler import program_bench
@@ -204,7 +203,7 @@ def test_a_constructed_program_that_fails_leaves_nothing_to_compare_with(model, 
 
 def test_weights_that_are_none_of_the_model_are_refused(model) -> None:
     package, _, imported = model
-    with pytest.raises(TilewrightError, match="expected 4 weights, found 0"):
+    with pytest.raises(PackageError, match="expected 4 weights, found 0"):
         ProgramBench(package, (), 1)
     with pytest.raises(PackageError, match="weight"):
         ProgramBench(package, [w.to(torch.float64) for w in imported.weights], 1)
