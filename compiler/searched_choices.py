@@ -84,8 +84,15 @@ def searched_choices(
     space = _asked(choice_space(module, target), given or {}, held)
     seconds = None if options.seconds is None else SHARE * options.seconds
     trials = None if options.trials is None else int(SHARE * options.trials)
-    with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
-        return search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
+    found: ChoiceResult | None = None
+    try:
+        with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
+            found = search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
+    except KeyboardInterrupt:
+        if found is None:
+            raise
+        found = replace(found, is_interrupted=True)
+    return found
 
 
 def _asked(space: Space[Choices], given: Mapping[str, Value], held: Sequence[str]) -> Space[Choices]:

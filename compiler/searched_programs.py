@@ -126,7 +126,7 @@ def search_program(
     debug.log(1, f"race: {raced.text()}")
     final, tasks, decisions, entries = programs.made(raced.kept)
     lock = Lock(target, compiler_version(), entries, programs.values(raced.kept), told_of(raced))
-    return FoundProgram(final, tasks, decisions, lock, choices, searched.result, raced)
+    return FoundProgram(final, tasks, decisions, lock, choices, used_of(searched.result, raced), raced)
 
 
 def _expect_kept(is_kept: bool) -> None:
@@ -144,6 +144,16 @@ def found_changes(choices: ChoiceResult, searched: Searched) -> tuple[Change, ..
         if found.used.point != found.constructed.point
     ]
     return (*moves, *schedules)
+
+
+def used_of(result: TuneResult, raced: RaceResult) -> TuneResult:
+    """What a search found, with the constructed schedule used of each task whose change was left."""
+    kept = {change.key for change in raced.kept}
+    tasks = [
+        found if found.task.key in kept else replace(found, chosen=found.constructed)
+        for found in result.tasks
+    ]
+    return replace(result, tasks=tuple(tasks))
 
 
 def told_of(raced: RaceResult) -> LockedProgram:

@@ -4,7 +4,7 @@
         raced = bench.race(before, after)        // Raced: microseconds of both, round by round, or why there are none
 
 Both load and bind as any process does that runs the model. Where memory comes to lie differs from process to process, and is
-worth a percent: there are several sittings, each with processes of its own. Results are compared with the constructed program's.
+worth something (`bench/race_programs.py`): there are several sittings, each with processes of its own. Results are compared with the constructed program's.
 """
 
 from __future__ import annotations

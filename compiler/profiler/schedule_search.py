@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -130,19 +130,25 @@ def search_schedules(
         return Searched(TuneResult((), 0.0))
     strategy = strategy_named(options.strategy_for(target)).with_model(options.cost_model)
     measuring = MeasureOptions(threads=options.threads, exact=options.bitwise)
-    with closing(make_device(target, measuring)) as device:
-        result = tune(
-            tasks,
-            device,
-            strategy,
-            trials=options.trials,
-            seconds=options.seconds,
-            patience=options.patience,
-            seed=options.seed,
-            records=_on_record(tasks, device, options) if options.resume else None,
-            model=model,
-            on_event=on_event,
-        )
+    result: TuneResult | None = None
+    try:
+        with closing(make_device(target, measuring)) as device:
+            result = tune(
+                tasks,
+                device,
+                strategy,
+                trials=options.trials,
+                seconds=options.seconds,
+                patience=options.patience,
+                seed=options.seed,
+                records=_on_record(tasks, device, options) if options.resume else None,
+                model=model,
+                on_event=on_event,
+            )
+    except KeyboardInterrupt:
+        if result is None:
+            raise
+        result = replace(result, is_interrupted=True)
     for task, found in zip(tasks, result.tasks):
         task.apply(found.schedule)
     return Searched(result, tasks)

@@ -28,7 +28,7 @@ MOST = 12
 """Tests of a race, however much time there is."""
 HALF = 4
 """Sittings of a race that a program which is no faster is told by; one that is faster has twice as many. Memory of two processes
-that run one and the same program lies elsewhere, which is worth a percent of its time."""
+that run one and the same program lies elsewhere, so that they do not take the same time."""
 INTERRUPTED = "the search was interrupted"
 
 

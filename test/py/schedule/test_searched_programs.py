@@ -140,6 +140,7 @@ def test_one_that_is_slower_leaves_the_constructed_program(model: str, monkeypat
     assert (found.lock.program.used, found.lock.program.gain) == ("constructed", 1.0)
     assert code(packaged(found)) == code(from_lock(model, found.lock)) == code(plain(model))
     assert {decision.chosen for decision in found.decisions.values()} == {0}
+    assert {task.gain for task in found.result.tasks} <= {1.0, None}
 
 
 def test_choices_may_be_left_and_schedules_taken(monkeypatch) -> None:
@@ -217,6 +218,21 @@ def test_ctrl_c_between_choices_and_schedules_still_gives_a_lock(monkeypatch) ->
     monkeypatch.setattr(searched_programs._Programs, "scheduled", interrupted)
     found = search(imported(), Bench(lambda *_: 1.0), monkeypatch)
     assert found.is_interrupted and found.lock.dispatches
+    assert code(packaged(found)) == code(from_lock("perceptron", found.lock))
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["of choices", "of schedules"])
+def test_ctrl_c_while_a_device_is_given_back_keeps_what_it_measured(number: int, monkeypatch) -> None:
+    closed = list[int]()
+
+    def close(self) -> None:
+        closed.append(1)
+        if len(closed) == number:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SimulatedDevice, "close", close)
+    found = search(imported(), Bench(lambda *_: 1.0), monkeypatch)
+    assert found.is_interrupted and found.choices.measured and bool(found.result.trials) == (number == 2)
     assert code(packaged(found)) == code(from_lock("perceptron", found.lock))
 
 
