@@ -114,7 +114,9 @@ def _differs(found: np.ndarray, expected: np.ndarray, dtype: str) -> str:
         return ""
     error = np.sqrt(np.mean(np.abs(found[finite] - expected[finite]) ** 2))
     scale = np.sqrt(np.mean(np.abs(expected[finite]) ** 2))
-    return f"it is off by {error / scale:.2g} of its size" if error > OFF * scale else ""
+    if error <= OFF * scale:
+        return ""
+    return f"it is off by {error / scale:.2g} of its size" if scale else "it is not 0 all over"
 
 
 def _drawn(

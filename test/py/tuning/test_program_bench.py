@@ -115,6 +115,8 @@ def test_bits_are_compared_where_they_are_to_be_the_same(model) -> None:
         ("f32", [1.0, 2.0, 3.0], [1.0, 2.0, 3.001], ""),
         ("f32", [1.0, 2.0, 3.0], [1.0, 2.0, -3.0], "off by"),
         ("f32", [0.0, 0.0, 0.0], [0.0, 0.0, 1e-6], "off by"),
+        ("f32", [0.0, 1e-9], [0.0, 0.0], "not 0 all over"),
+        ("f32", [0.0, 0.0], [0.0, 0.0], ""),
         ("f32", [np.nan, 2.0], [np.nan, 2.0], ""),
         ("f32", [np.nan, np.inf], [np.nan, np.inf], ""),
         ("f32", [np.nan, 2.0], [1.0, 2.0], "infinite or not a number"),
