@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows
 from tilewright.compiler.tuning.search.search_task import SearchTask
+
+if TYPE_CHECKING:  # asked for where it is used, behind the variables that number threads
+    from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
 
 SETS = frozenset({"knobs", "statement", "data-flow", "micro-performance", "loop-context", "context-relation"})
 """What is kept of every candidate, so that models can be judged when the module is gone."""
@@ -72,24 +76,32 @@ def sampled(task: SearchTask, count: int, rng: np.random.Generator) -> np.ndarra
     return np.asarray(list(distinct.values())[: count + 1], dtype=np.int64)
 
 
+def heaviest_task(case: Case) -> DispatchTask:
+    """The dispatch of a case on this CPU that computes most; raises TilewrightError where none has a space."""
+    from tilewright.compiler import driver, phases
+    from tilewright.compiler.families.tasks.dispatch_task import dispatch_tasks
+    from tilewright.compiler.targets.target import resolve
+
+    target = resolve("cpu")
+    module = driver.import_model(*case.build()).module
+    phases.run_phases(module, target, "graph", "schedule")
+    if not (tasks := dispatch_tasks(module, target)):
+        raise TilewrightError(f"{case.name}: no dispatch of it has a space")
+    return max(tasks, key=lambda t: (t.workload.flops * t.calls, t.workload.nbytes))
+
+
 def measure(
     case: Case, count: int, threads: int, records: Path, say: Callable[[str], object], seed: int = 0
 ) -> MeasuredDispatch:
     """Samples and measures the heaviest dispatch of a case; raises TilewrightError where it has no space or none runs."""
-    from tilewright.compiler import driver, phases
-    from tilewright.compiler.families.tasks.dispatch_task import dispatch_tasks
     from tilewright.compiler.ir import ir
     from tilewright.compiler.profiler.candidate_bench import MeasureOptions
     from tilewright.compiler.profiler.local_device import LocalCpuDevice
-    from tilewright.compiler.targets.target import resolve
 
-    started, target = time.perf_counter(), resolve("cpu")
-    module = driver.import_model(*case.build()).module
-    phases.run_phases(module, target, "graph", "schedule")
+    started = time.perf_counter()
+    task = heaviest_task(case)
+    module, target = task.module, task.target
     with module.context, ir.Location.unknown(module.context):
-        if not (tasks := dispatch_tasks(module, target)):
-            raise TilewrightError(f"{case.name}: no dispatch of it has a space")
-        task = max(tasks, key=lambda t: (t.workload.flops * t.calls, t.workload.nbytes))
         points = sampled(task, count, np.random.default_rng(seed))
         options = MeasureOptions(threads=threads, seconds=0.05, rounds=4, kept=((1, 1.5), (2, 1.25)))
         found = {}

@@ -1,4 +1,4 @@
-"""Records of the suites `cost-models` and `searches` as pages with tables and plots, under `docs/results/`.
+"""Records of the suites `cost-models`, `searches` and `few-trials` as pages with tables and plots, under `docs/results/`.
 
     python -m tilewright.bench.search_results [RECORDS..] [--folder docs/results]
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from tilewright.bench import cost_models_report, searches_report
+from tilewright.bench import cost_models_report, few_trials_report, searches_report
 from tilewright.bench.baseline_models import model_names
 from tilewright.bench.cost_models_report import (
     figure,
@@ -41,14 +41,16 @@ Record = dict[str, Any]
 def main(records: tuple[Path, ...], folder: Path) -> None:
     """Write a page for each suite of RECORDS, by default for all records of searches in bench/results."""
     kept = ROOT / "bench" / "results"
-    paths = records or tuple(sorted([*kept.glob("cost-models*.json"), *kept.glob("searches*.json")]))
+    names = ("cost-models*.json", "searches*.json", "few-trials*.json")
+    paths = records or tuple(sorted(path for name in names for path in kept.glob(name)))
     if not paths:
         raise click.ClickException(
             "no record in bench/results; `tilewright bench --suite cost-models` makes one"
         )
     folder.mkdir(parents=True, exist_ok=True)
     found = [(path.name, json.loads(path.read_text())) for path in paths]
-    for suite, write in (("cost-models", cost_models_page), ("searches", searches_page)):
+    pages = {"cost-models": cost_models_page, "searches": searches_page, "few-trials": few_trials_page}
+    for suite, write in pages.items():
         own = [(name, data) for name, data in found if data["suite"] == suite]
         if own:
             (folder / f"{suite}.md").write_text(write(own, folder))
@@ -126,6 +128,19 @@ def searches_page(records: Sequence[tuple[str, Record]], folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def few_trials_page(records: Sequence[tuple[str, Record]], folder: Path) -> str:
+    """The page of the suite `few-trials`: a section for every record."""
+    parts = ["# Few trials against a thousand", _FEW_TRIALS, _commands(records)]
+    for _, data in records:
+        machine = data["machine"]
+        parts.append(
+            f"## {machine['processor']}, {data['threads']} thread(s), {data['at'][:10]}\n\n"
+            f"The machine's load was {machine['load_1min']} on {machine['cpus']} CPUs before the run."
+        )
+        parts += map(markdown, few_trials_report.tables(data))
+    return "\n\n".join(parts) + "\n"
+
+
 _COST_MODELS = (
     "The score is the best time of a pool of measured programs over the best among the one, five or sixteen that a model ranks "
     "first, its mean over operators; [what the pools are, and what follows](../search-results.md) stands elsewhere."
@@ -137,6 +152,13 @@ _REPLAYED = (
 _SEARCHES = (
     "A sample of each space was measured whole; a search chooses of it, and what counts is how many trials it needs. "
     "[How to read this](../search-results.md)."
+)
+
+_FEW_TRIALS = (
+    "Random search measures schedules of each convolution of ResNet-18 on this CPU; then strategies that know nothing of that measure a "
+    "few of their own. The constructed schedule, the fastest random ones and what the strategies chose take turns at the end. Seconds are "
+    "of a whole search, with compiling, learning and the race of its finalists; those of random search are less where it went on from records. "
+    "[What is asked](../search-results.md#how-it-is-judged)."
 )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.compiler import phases
+from tilewright.compiler import debug, phases
 from tilewright.compiler.cache import packages as package_cache
 from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
@@ -22,7 +22,6 @@ from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.plugins import load_installed
 from tilewright.compiler.profiler.candidate_bench import MEASURING_ON_GPU
-from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.gpu_here import measuring_gpu
 from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.selection import ProfilerOptions
@@ -30,7 +29,7 @@ from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.host import processor
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.lockfile import Lock
-from tilewright.compiler.tuning.search.tune_result import OnEvent, TuneResult
+from tilewright.compiler.tuning.search.tune_result import TuneResult
 from tilewright.compiler.workers.pool import prepare
 from tilewright.runtime.binding import bind
 from tilewright.runtime.errors import DeviceError
@@ -39,9 +38,9 @@ from tilewright.runtime.program import Package
 from tilewright.runtime.settings import num_threads
 
 if TYPE_CHECKING:  # what searches is many modules: one that constructs does not wait for them
-    from tilewright.compiler.families.tasks.dispatch_task import DispatchTask
-    from tilewright.compiler.profiler.schedule_search import Searched
-    from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
+    from tilewright.compiler.searched_programs import FoundProgram, Reports
+    from tilewright.compiler.tuning.search.choice_search import ChoiceResult
+    from tilewright.compiler.tuning.search.program_race import RaceResult
 
 
 def compile(
@@ -103,7 +102,7 @@ def compile_imported(
     checked = check_options(options)
     cuda_graph = checked.pop("cuda_graph", None)  # how the code is run, not what it is
     described = lock_target(checked) if "lock" in checked and target == "cpu" else generated_for(target)
-    package = compile_package(imported.module, described, checked)
+    package = compile_package(imported.module, described, checked, imported.weights)
     executable = bind(
         package, list(imported.weights), device=None if described.emulated else device, cuda_graph=cuda_graph
     )
@@ -128,8 +127,13 @@ def generated_for(target: Target | str) -> Target:
     return described
 
 
-def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Package:
-    """All phases, or the cache; dumps and overrides of phases ask for the phases to run."""
+def compile_package(
+    module: Any, target: Target, options: dict[str, Any], weights: Sequence[Any] = ()
+) -> Package:
+    """All phases, or the cache; dumps and overrides of phases ask for the phases to run.
+
+    With `weights` programs that a search found are raced.
+    """
     if options.get("precision") == "tf32" and not target.is_cuda:
         raise TilewrightError(
             f"precision: tf32 is what matrix units of NVIDIA GPUs round to, found target `{target.name}`; use f32 or bf16"
@@ -141,26 +145,18 @@ def compile_package(module: Any, target: Target, options: dict[str, Any]) -> Pac
     asked = settings()
     start = time.perf_counter()
     decide = decision(target, options)
-    if decide is None:
+    is_searched = options.get("opt") == "O2" and profiler_options(target, "O2") is not None
+    if decide is None and not is_searched:
         options = {**options, "opt": "O0"}
     key = None if asked.dump or asked.override else package_cache.package_key(module, target, options)
     package = package_cache.find(key) if key else None
     if package is not None:
         package.notes["phases_s"] = {"cache": time.perf_counter() - start}
         return package
-    if options["opt"] == "O2":
-        from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
-        from tilewright.compiler.searched_choices import find_choices
-
-        _ask(module, options)
-        with reporting() as say:
-            choices, options = find_choices(
-                module, target, options, lambda move, done, total: say(done, total, move.text())
-            )
-        if choices.is_interrupted:
-            raise KeyboardInterrupt
-        decide = searched(SearchOptions.of(options))
-    package = _compiled(module, target, options, decide)
+    if is_searched:
+        package = _packaged(_search(module, target, options, weights), target, options)
+    else:
+        package = _compiled(module, target, options, decide)
     if key:
         package_cache.store(key, package)
     return package
@@ -182,6 +178,30 @@ def _ask(module: Any, options: dict[str, Any]) -> None:
         keep_direct(module)
 
 
+def _search(module: Any, target: Target, options: dict[str, Any], weights: Sequence[Any]) -> FoundProgram:
+    """The program that a search finds, with a line of progress on a terminal; Ctrl-C ends the compilation as well."""
+    from tilewright.compiler.profiler.schedule_search import SearchOptions, progress
+    from tilewright.compiler.searched_programs import Reports, search_program
+
+    _ask(module, options)
+    with reporting() as say:
+        reports = Reports(
+            on_move=lambda move, done, total: say(done, total, move.text()),
+            on_event=progress(SearchOptions.of(options), say),
+            on_race=lambda changes: say(0, changes, "whole programs race"),
+            on_test=lambda test: say(len(test.changes), len(test.changes), f"whole programs: {test.text()}"),
+        )
+        return search_program(module, target, options, weights, reports, keeps=False)
+
+
+def _packaged(found: FoundProgram, target: Target, options: dict[str, Any]) -> Package:
+    """The package of what a search found."""
+    report = phases.Report(decisions=dict(found.decisions))
+    debug.dump_module("5-decide", found.module)
+    package = phases.package_module(found.module, target, report)
+    return replace(package, denormals=options.get("denormals", "keep"))
+
+
 @dataclass(frozen=True)
 class Tuned:
     """A model compiled with what a search found, the lock that compiles it so again, and what was found of what."""
@@ -190,22 +210,21 @@ class Tuned:
     lock: Lock
     result: TuneResult
     choices: ChoiceResult
+    raced: RaceResult
 
 
 def tune_imported(
     imported: Imported,
     target: Target | str = "cpu",
     options: dict[str, Any] | None = None,
-    on_event: OnEvent | None = None,
-    on_tasks: Callable[[Sequence[DispatchTask]], None] = lambda tasks: None,
-    on_move: OnMove = lambda move, done, total: None,
+    reports: Reports | None = None,
 ) -> Tuned:
-    """Compiles an imported model at O2, whatever is in the cache, telling `on_move` of every choice and `on_event` of every batch.
+    """Compiles an imported model at O2, whatever is in the cache, telling `reports` of every step.
 
     Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
     """
-    from tilewright.compiler.profiler.schedule_search import SearchOptions, locked_decisions, search_schedules
-    from tilewright.compiler.searched_choices import find_choices
+    from tilewright.compiler.profiler.schedule_search import locked_decisions
+    from tilewright.compiler.searched_programs import search_program
 
     checked = check_options({"opt": "O2", **(options or {})})
     cuda_graph = checked.pop("cuda_graph", None)
@@ -213,45 +232,26 @@ def tune_imported(
     if described.is_cuda:
         measuring_gpu(described)
     _ask(imported.module, checked)
-    choices, left = find_choices(imported.module, described, checked, on_move)
-    found: list[Searched] = []
-
-    def lock() -> Lock:
-        return replace(found[0].lock(described), choices=left.get("choices") or {})
-
-    def decide(module: Any, target: Target) -> Mapping[str, Decision]:
-        found.append(
-            search_schedules(module, target, SearchOptions.of(left), on_event=on_event, on_tasks=on_tasks)
-        )
-        # The package says what it says when it is compiled from the lock: it is the same to the last byte.
-        return locked_decisions(found[0].tasks, lock())
-
-    package = _compiled(imported.module, described, left, decide)
+    found = search_program(imported.module, described, checked, imported.weights, reports)
+    # The package says what it says when it is compiled from the lock: it is the same to the last byte.
+    as_locked = replace(found, decisions=locked_decisions(found.tasks, found.lock))
+    package = _packaged(as_locked, described, checked)
     executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
     model = CompiledModel(executable, imported.signature, imported.state, imported.weights)
-    result = found[0].result
-    if choices.is_interrupted:
-        result = replace(result, is_interrupted=True)
-    return Tuned(model, lock(), result, choices)
+    result = replace(found.result, is_interrupted=found.is_interrupted)
+    return Tuned(model, found.lock, result, found.choices, found.raced)
 
 
 def decision(target: Target, options: dict[str, Any]) -> phases.Decide | None:
-    """What replaces the constructed schedules at a level; None at O0, and, with a warning, where nothing here measures."""
+    """What replaces the constructed schedules at O1 or from a lock; None at O0, and, with a warning, where nothing here measures."""
     if "lock" in options:
         from tilewright.compiler.profiler.schedule_search import apply_lock
 
         return partial(apply_lock, lock=Lock.from_text(options["lock"]))
-    level = options.get("opt", "O0")
-    if level == "O0":
+    if options.get("opt", "O0") != "O1":
         return None
-    profiling = profiler_options(target, level)
-    if profiling is None:
-        return None
-    if level == "O1":
-        return phases.profiled(profiling)
-    from tilewright.compiler.profiler.schedule_search import SearchOptions, searched
-
-    return searched(SearchOptions.of(options))
+    profiling = profiler_options(target)
+    return None if profiling is None else phases.profiled(profiling)
 
 
 def profiler_options(target: Target, level: str = "O1") -> ProfilerOptions | None:

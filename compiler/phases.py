@@ -223,11 +223,7 @@ def compile_module(
     Workers run them: `run_phases` here would end this process where MLIR crashes.
     """
     report = report or Report()
-    for phase in _between(first, "schedule"):
-        start = time.perf_counter()
-        run = run_phase_apart if phase.apart else run_phase
-        run(module, target, phase.name, phase.pipeline(target))
-        report.add(phase.name, time.perf_counter() - start)
+    schedule_module(module, target, report, first)
     if decide is not None:
         start = time.perf_counter()
         with module.context, ir.Location.unknown(module.context):
@@ -236,6 +232,15 @@ def compile_module(
         debug.log(1, f"phase decide: {report.phases_s['decide']:.3f} s, {len(report.decisions)} dispatches")
         debug.dump_module("5-decide", module)
     return package_module(module, target, report)
+
+
+def schedule_module(module: ir.Module, target: Target, report: Report, first: str = "graph") -> None:
+    """The phases up to a constructed schedule on every dispatch, in workers, on the module in place."""
+    for phase in _between(first, "schedule"):
+        start = time.perf_counter()
+        run = run_phase_apart if phase.apart else run_phase
+        run(module, target, phase.name, phase.pipeline(target))
+        report.add(phase.name, time.perf_counter() - start)
 
 
 def profiled(options: ProfilerOptions) -> Decide:

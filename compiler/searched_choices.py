@@ -36,7 +36,7 @@ _FIRST = "layout"
 """The phase that choices are read from; what comes before it is the same for all of them."""
 
 
-_MOMENT_S = 1e-6
+MOMENT_S = 1e-6
 """The budget of a search that was interrupted: it decides by what is known."""
 
 
@@ -54,7 +54,7 @@ def find_choices(
     left = {**options, "choices": {**given, **found.values}}
     if "budget" in options or found.is_interrupted:
         spent = options.get("budget", 0.0) if found.is_interrupted else found.seconds
-        left["budget"] = max(_MOMENT_S, options.get("budget", 0.0) - spent)
+        left["budget"] = max(MOMENT_S, options.get("budget", 0.0) - spent)
     if "trials" in options:
         left["trials"] = max(1, options["trials"] - found.trials)
     return found, left
@@ -84,8 +84,15 @@ def searched_choices(
     space = _asked(choice_space(module, target), given or {}, held)
     seconds = None if options.seconds is None else SHARE * options.seconds
     trials = None if options.trials is None else int(SHARE * options.trials)
-    with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
-        return search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
+    found: ChoiceResult | None = None
+    try:
+        with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
+            found = search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
+    except KeyboardInterrupt:
+        if found is None:
+            raise
+        found = replace(found, is_interrupted=True)
+    return found
 
 
 def _asked(space: Space[Choices], given: Mapping[str, Value], held: Sequence[str]) -> Space[Choices]:

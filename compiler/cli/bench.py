@@ -36,7 +36,7 @@ def _names(text: str | None) -> list[str]:
     show_default=True,
     help=f"Comma-separated, of {', '.join(SUITES)}; each gets a table and a file of its own. Or model-accuracy: how well "
     "the micro-performance model ranks schedules; or cost-models: how well all models rank --measured programs; "
-    "or searches: trials of searches on this CPU.",
+    "or searches: trials of searches on this CPU; or few-trials: 16 trials against 1,000 random ones.",
 )
 @click.option(
     "--against",
@@ -96,7 +96,7 @@ def _names(text: str | None) -> list[str]:
 @click.option(
     "--records",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Of model-accuracy and searches: the file that measurements are kept in, and not taken again from.  [default: beside -o]",
+    help="Of model-accuracy, searches and few-trials: the file that measurements are kept in, and not taken again from.  [default: beside -o]",
 )
 def command(
     suite_names: str,
@@ -151,16 +151,17 @@ def command(
         pin_threads(threads)
         run(_names(only), quick, threads, records, output)
         return
-    if names == ["searches"]:
+    if names in (["searches"], ["few-trials"]):
         from tilewright.bench.harness import pin_threads
 
         pin_threads(threads)
-        from tilewright.bench.searches_report import run as run_searches
+        from tilewright.bench import few_trials_report, searches_report
 
-        run_searches(_names(only), quick, threads, records, output)
+        report = searches_report if names == ["searches"] else few_trials_report
+        report.run(_names(only), quick, threads, records, output)
         return
     if records:
-        raise click.UsageError("--records is for --suite model-accuracy and --suite searches")
+        raise click.UsageError("--records is for --suite model-accuracy, searches and few-trials")
     if output and len(names) > 1:
         raise click.UsageError("-o names one file; leave it out for several suites")
     if only and len(names) > 1:

@@ -10,7 +10,7 @@ import click
 from tilewright.compiler.cli.compile import example_inputs
 from tilewright.compiler.cli.models import Loaded, load_model
 from tilewright.compiler.cli.output_path import OutputPath
-from tilewright.compiler.cli.tuning_display import Display, choices_table, result_table
+from tilewright.compiler.cli.tuning_display import Display, choices_table, race_table, result_table
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
 from tilewright.compiler.terminal import console as new_console
@@ -94,15 +94,19 @@ def command(
     if tuned.choices.measured:
         console.print(choices_table(tuned.choices))
     console.print(result_table(tuned.result))
+    if tuned.raced.tests:
+        console.print(race_table(tuned.raced))
+    console.print(tuned.raced.text())
     place = lock or Path(f"{Path(loaded.name.replace(':', '.')).name}.tune.lock")
     tuned.lock.write(place)
-    moved = f", and {len(tuned.choices.values)} choices" if tuned.choices.values else ""
+    moved = f", and {len(tuned.lock.choices)} choices" if tuned.lock.choices else ""
     console.print(f"{place}: the schedules of {len(tuned.lock.dispatches)} kinds of work{moved}")
     if html is not None:
         from tilewright.compiler.explain.tuning_page import page
 
         html.write_text(
-            page(loaded.name, tuned.lock.target.name, tuned.result, tuned.choices), encoding="utf-8"
+            page(loaded.name, tuned.lock.target.name, tuned.result, tuned.choices, tuned.raced),
+            encoding="utf-8",
         )
         console.print(f"{html}: the curves")
     if output is not None:
@@ -131,7 +135,5 @@ def _tuned(loaded: Loaded, target: str, options: dict[str, Any], inputs: Path | 
             imported,
             target,
             checked,
-            on_event=display.on_event,
-            on_tasks=display.on_tasks,
-            on_move=display.on_move,
+            display.reports(),
         )

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,8 +17,12 @@ from rich.text import Text
 from tilewright.compiler.explain.report import duration
 from tilewright.compiler.explain.tuning_page import best_moves, slowest_first, totals
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
+from tilewright.compiler.tuning.search.program_race import GroupTest, RaceResult
 from tilewright.compiler.tuning.search.search_task import SearchTask
 from tilewright.compiler.tuning.search.tune_result import TuneEvent, TuneResult
+
+if TYPE_CHECKING:  # what searches is many modules
+    from tilewright.compiler.searched_programs import Reports
 
 _SHOWN = 16
 """Rows of the table that moves: the tasks that take the longest."""
@@ -50,6 +55,7 @@ class Display:
         self._rows: dict[str, _Row] = {}
         self._tried = 0
         self._choosing = "making graphs of other choices"
+        self._racing = ""
         self._start = self._said = time.monotonic()
         self._live: Live | None = None
 
@@ -64,6 +70,12 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def reports(self) -> Reports:
+        """What a search tells it."""
+        from tilewright.compiler.searched_programs import Reports
+
+        return Reports(self.on_move, self.on_tasks, self.on_event, self.on_race, self.on_test)
 
     def on_move(self, move: Move, done: int, total: int) -> None:
         """Told of every choice that was moved."""
@@ -93,6 +105,16 @@ class Display:
             self._console.print(
                 f"{self._tried} trials, {self._left()}: {event.task.name} {duration(event.best_us)} after {event.trials}"
             )
+
+    def on_race(self, changes: int) -> None:
+        """Told once that whole programs race."""
+        self._racing = f"whole programs race for {changes} changes"
+
+    def on_test(self, test: GroupTest) -> None:
+        """Told of every pair of programs that raced."""
+        self._racing = f"whole programs: {test.text()}"
+        if self._live is None:
+            self._console.print(self._racing)
 
     def _left(self) -> str:
         """How long it goes on, as well as that is known."""
@@ -135,7 +157,7 @@ class Display:
         line.add_row(
             ProgressBar(total=1.0, completed=self._share(), width=40), f"{self._tried} trials, {self._left()}"
         )
-        return Group(table, *more, line)
+        return Group(table, *more, Text(self._racing) if self._racing else line)
 
 
 def choices_table(result: ChoiceResult) -> Table:
@@ -153,6 +175,27 @@ def choices_table(result: ChoiceResult) -> Table:
         before, after = move.us or (math.inf, math.inf)
         instead = ", ".join(map(str, move.before.values()))
         table.add_row(move.text(), instead, _us(before), _us(after), "yes" if move.is_taken else "")
+    return table
+
+
+def race_table(raced: RaceResult) -> Table:
+    """The pairs of programs that raced: with some changes and without them, on top of those that were taken before."""
+    table = Table(
+        title=f"{len(raced.tests)} races of whole programs in {duration(raced.seconds * 1e6)}",
+        title_justify="left",
+    )
+    table.add_column("changes", overflow="fold")
+    for column in ("without", "with", "gain", "taken"):
+        table.add_column(column, justify="right", overflow="fold")
+    for test in raced.tests:
+        names = [change.name for change in test.changes]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        table.add_row(
+            ", ".join(names[:3]) + more,
+            *map(duration, test.raced.us or (None, None)),
+            test.raced.error if test.raced.gain is None else f"{test.raced.gain:.3f}x",
+            "yes" if test.is_taken else "",
+        )
     return table
 
 

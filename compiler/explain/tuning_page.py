@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.explain.page import page_environment
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Move
+from tilewright.compiler.tuning.search.program_race import RaceResult
 from tilewright.compiler.tuning.search.tune_result import TaskResult, TuneResult
 
 _WIDTH, _HEIGHT = 420.0, 150.0
@@ -101,7 +102,13 @@ def best_moves(choices: ChoiceResult) -> list[Move]:
     return sorted(choices.measured, key=lambda move: -move.gain_us)
 
 
-def page(model: str, target: str, result: TuneResult, choices: ChoiceResult | None = None) -> str:
+def page(
+    model: str,
+    target: str,
+    result: TuneResult,
+    choices: ChoiceResult | None = None,
+    raced: RaceResult | None = None,
+) -> str:
     """The whole page as text, which loads nothing from anywhere. Raises TilewrightError without jinja2."""
     before, after = totals(result)
     tasks = [
@@ -120,5 +127,6 @@ def page(model: str, target: str, result: TuneResult, choices: ChoiceResult | No
             after=after,
             choices=choices,
             moves=best_moves(choices) if choices else [],
+            raced=raced,
         )
     )

@@ -235,10 +235,12 @@ class MeasuringDevice:
             self._to_compile.put(None)
         for _ in self._measuring:
             self._to_measure.put(None)
-        for thread in self._measuring:
-            thread.join()
-        if self._recording is not None:
-            self._recording.close()
+        try:
+            for thread in self._measuring:
+                thread.join()
+        finally:  # somebody may not want to wait for that
+            if self._recording is not None:
+                self._recording.close()
 
     def __enter__(self) -> MeasuringDevice:
         return self

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from tilewright.compiler.profiler.candidate_bench import MeasureOptions
 from tilewright.compiler.profiler.decisions import Decision, Measured
 from tilewright.compiler.profiler.local_device import LocalCpuDevice, LocalGpuDevice
 from tilewright.compiler.profiler.measuring_device import MeasuringDevice
-from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.recording import record_path
 from tilewright.compiler.profiler.selection import Say
 from tilewright.compiler.targets.target import Target
@@ -98,12 +97,12 @@ class Searched:
     @property
     def decisions(self) -> dict[str, Decision]:
         """Of every dispatch, by name, what was compared at the end."""
-        found = zip(self.tasks, map(_decision, self.result.tasks))
+        found = zip(self.tasks, map(decision_of, self.result.tasks))
         return {name_of(function): decision for task, decision in found for function in task.functions}
 
     def lock(self, target: Target) -> Lock:
         """The schedules that are used, for the next compilation."""
-        entries = {found.task.key: _locked(found) for found in self.result.tasks}
+        entries = {found.task.key: locked(found) for found in self.result.tasks}
         return Lock(target, compiler_version(), entries)
 
 
@@ -131,38 +130,33 @@ def search_schedules(
         return Searched(TuneResult((), 0.0))
     strategy = strategy_named(options.strategy_for(target)).with_model(options.cost_model)
     measuring = MeasureOptions(threads=options.threads, exact=options.bitwise)
-    with closing(make_device(target, measuring)) as device:
-        result = tune(
-            tasks,
-            device,
-            strategy,
-            trials=options.trials,
-            seconds=options.seconds,
-            patience=options.patience,
-            seed=options.seed,
-            records=_on_record(tasks, device, options) if options.resume else None,
-            model=model,
-            on_event=on_event,
-        )
+    result: TuneResult | None = None
+    try:
+        with closing(make_device(target, measuring)) as device:
+            result = tune(
+                tasks,
+                device,
+                strategy,
+                trials=options.trials,
+                seconds=options.seconds,
+                patience=options.patience,
+                seed=options.seed,
+                records=_on_record(tasks, device, options) if options.resume else None,
+                model=model,
+                on_event=on_event,
+            )
+    except KeyboardInterrupt:
+        if result is None:
+            raise
+        result = replace(result, is_interrupted=True)
     for task, found in zip(tasks, result.tasks):
         task.apply(found.schedule)
     return Searched(result, tasks)
 
 
-def searched(options: SearchOptions) -> Callable[[ir.Module, Target], Mapping[str, Decision]]:
-    """Decides by a search, with a line of progress on a terminal; Ctrl-C ends the compilation, what was measured is kept."""
+def progress(options: SearchOptions, say: Say) -> OnEvent:
+    """Tells `say` of every batch: what is done of the search, and what it knows of a dispatch."""
 
-    def decide(module: ir.Module, target: Target) -> Mapping[str, Decision]:
-        with reporting() as say:
-            found = search_schedules(module, target, options, on_event=_progress(options, say))
-        if found.result.is_interrupted:
-            raise KeyboardInterrupt
-        return found.decisions
-
-    return decide
-
-
-def _progress(options: SearchOptions, say: Say) -> OnEvent:
     def on_event(event: TuneEvent) -> None:
         done = (
             (event.all_trials, options.trials)
@@ -234,7 +228,7 @@ def _expect_in_space(task: DispatchTask, schedule: Schedule) -> None:
         raise LockError(f"the lock's schedule of `{task.name}`: {broken.field}: {broken.text}; tune again")
 
 
-def _locked(found: TaskResult) -> Locked:
+def locked(found: TaskResult) -> Locked:
     """What is used of a task, as the space writes it."""
     return Locked(found.task.name, found.schedule, _told(found.used_us), _told(found.constructed_us))
 
@@ -243,7 +237,7 @@ def _told(us: float) -> float | None:
     return None if math.isinf(us) else round(us, 3)
 
 
-def _decision(found: TaskResult) -> Decision:
+def decision_of(found: TaskResult) -> Decision:
     """The constructed schedule, and then those that were left at the end, fastest first."""
     constructed, *others = found.compared.values()
     ranked = [constructed, *sorted(others, key=lambda outcome: (outcome.us, outcome.point))]

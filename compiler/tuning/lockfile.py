@@ -1,7 +1,8 @@
 """A lockfile: the choices and schedules that tuning found for one model, from which the same code is compiled anywhere.
 
-    {"kind": "tilewright-lock", "version": 1, "compiler": "…", "target": {…},
+    {"kind": "tilewright-lock", "version": 3, "compiler": "…", "target": {…},
      "choices": {"conv2d_3.algorithm": "direct"},
+     "program": {"used": "searched", "gain": 1.042, "why": ""},
      "dispatches": {KEY: {"name": "matmul_512x512x512", "schedule": {…}, "us": 812.5, "constructed_us": 901.0}, …}}
 
 It holds the whole target, since what was measured of a machine decides layouts and fusion as well: compiled from the lock, a
@@ -11,9 +12,10 @@ model becomes the same bytes on every machine that has the compiler's version. S
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,10 @@ from tilewright.compiler.nouns.record import is_digest, parse_object
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.targets.target import Target, TargetDataError
 
-KIND, VERSION = "tilewright-lock", 2
-_FIELDS = {"kind", "version", "compiler", "target", "choices", "dispatches"}
+KIND, VERSION = "tilewright-lock", 3
+_FIELDS = {"kind", "version", "compiler", "target", "choices", "program", "dispatches"}
 _OF_A_DISPATCH = {"name", "schedule", "us", "constructed_us"}
+_OF_A_PROGRAM = {"used", "gain", "why"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,18 @@ class Locked:
 
 
 @dataclass(frozen=True)
+class LockedProgram:
+    """Which program a race of whole programs left, how many times as fast as the constructed one it was, and why none raced.
+
+    `gain` is None where none raced. All of it is for people: what is used is said by choices and schedules.
+    """
+
+    used: str = ""
+    gain: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Lock:
     """What one model was tuned to: choices by name, schedules by the keys of workloads.
 
@@ -52,6 +67,7 @@ class Lock:
     compiler: str
     dispatches: Mapping[str, Locked]
     choices: Mapping[str, Value] = field(default_factory=dict)
+    program: LockedProgram = LockedProgram()
 
     def to_text(self) -> str:
         """JSON with sorted keys: the same text for equal locks."""
@@ -70,6 +86,7 @@ class Lock:
             "compiler": self.compiler,
             "target": self.target.to_json(),
             "choices": dict(self.choices),
+            "program": asdict(self.program),
             "dispatches": dispatches,
         }
         return json.dumps(values, sort_keys=True, indent=1, allow_nan=False) + "\n"
@@ -117,7 +134,21 @@ def _parse(values: dict[str, Any]) -> Lock:
         choices = Choices.of(values["choices"]).values
     except ScheduleError as error:
         raise LockError(str(error)) from None
-    return Lock(Target.from_json(values["target"]), values["compiler"], dispatches, choices)
+    program = _program(values["program"])
+    return Lock(Target.from_json(values["target"]), values["compiler"], dispatches, choices, program)
+
+
+def _program(entry: Any) -> LockedProgram:
+    if not isinstance(entry, dict):
+        raise LockError(f"program: expected a dictionary, found `{entry!r:.40}`")
+    _expect_fields(entry, _OF_A_PROGRAM, "program")
+    for name in ("used", "why"):
+        if not isinstance(entry[name], str):
+            raise LockError(f"program.{name}: expected a string, found `{entry[name]!r:.40}`")
+    gain = entry["gain"]
+    if gain is not None and (type(gain) not in (int, float) or not 0 < gain < math.inf):
+        raise LockError(f"program.gain: expected a number > 0 or null, found `{gain!r:.40}`")
+    return LockedProgram(entry["used"], gain, entry["why"])
 
 
 def _dispatch(key: str, entry: Any) -> Locked:

@@ -36,6 +36,7 @@ ROOMS = (
         "phases",
         "choice_space",
         "searched_choices",
+        "searched_programs",
         "plugins",
         "options",
         "importers",

@@ -16,10 +16,12 @@ from tilewright.compiler.choice_space import choice_space
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.nouns.choices import Choices
+from tilewright.compiler.profiler.program_bench import ProgramBench
 from tilewright.compiler.profiler.schedule_search import SearchOptions
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.lockfile import Lock
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult
+from tilewright.compiler.tuning.search.program_race import Raced, Sitting
 from tilewright.compiler.tuning.search.simulated_device import SimulatedDevice
 
 ODDS = SearchOptions(seconds=None, trials=3000)
@@ -122,6 +124,7 @@ class TestTuned:
             return search(module, target, ODDS, given, held, on_move, lambda *_: device)
 
         monkeypatch.setattr(searched_choices, "searched_choices", on_simulated)
+        monkeypatch.setattr(ProgramBench, "race", lambda *_: Raced((Sitting((3.0,), (2.0,)),) * 8))
         return driver.tune_imported(
             imported("perceptron"), "cpu", {"trials": 4, "strategy": "random", "seed": 1}
         )

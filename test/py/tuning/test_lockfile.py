@@ -12,7 +12,7 @@ from fuzz.damaged_json import damaged
 from tilewright.compiler.errors import LockError
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.targets.target import resolve
-from tilewright.compiler.tuning.lockfile import Lock, Locked
+from tilewright.compiler.tuning.lockfile import Lock, Locked, LockedProgram
 
 KEY = "0123456789abcdef" * 4
 LOCK = Lock(
@@ -23,6 +23,7 @@ LOCK = Lock(
         KEY[::-1]: Locked("softmax", Schedule((0, 16), stream=True)),
     },
     {"conv2d_3.algorithm": "winograd4", "matmul_2.block": 32},
+    LockedProgram("3 of 8 changes", 1.042),
 )
 
 
@@ -37,6 +38,7 @@ def test_equal_locks_have_the_same_text_in_whatever_order_they_were_made() -> No
         LOCK.compiler,
         dict(reversed(LOCK.dispatches.items())),
         dict(reversed(LOCK.choices.items())),
+        LOCK.program,
     )
     assert turned.to_text() == LOCK.to_text()
 
@@ -76,12 +78,18 @@ def test_locks_that_mean_something_else_are_refused_or_read() -> None:
         ("", "expected JSON"),
         ("[]", "expected a JSON object"),
         ('{"kind": "tilewright-lock", "kind": 1}', "given twice"),
-        (changed(("kind",), "other"), "expected a tilewright-lock of version 2"),
-        (changed(("version",), 1), "expected a tilewright-lock of version 2"),
+        (changed(("kind",), "other"), "expected a tilewright-lock of version 3"),
+        (changed(("version",), 1), "expected a tilewright-lock of version 3"),
         (changed(("choices",), ...), "`choices` is missing"),
         (changed(("choices",), "/etc/passwd"), "choices: expected a dictionary"),
         (changed(("choices",), {"block": 16}), "expected operation.field"),
         (changed(("choices",), {"matmul_0.block": 1.5}), "matmul_0.block: expected a number or a word"),
+        (changed(("program",), ...), "`program` is missing"),
+        (changed(("program",), "searched"), "program: expected a dictionary"),
+        (changed(("program", "why"), ...), "program: `why` is missing"),
+        (changed(("program", "used"), None), "program.used: expected a string"),
+        (changed(("program", "gain"), 0), "program.gain: expected a number > 0 or null"),
+        (changed(("program", "gain"), True), "program.gain: expected a number > 0 or null"),
         (changed(("compiler",), 3), "compiler: expected a string"),
         (changed(("compiler",), ...), "`compiler` is missing"),
         (changed(("more",), 1), "`more` is no field of it"),
