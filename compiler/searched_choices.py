@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,7 @@ from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.package.residence import calls_of_main, name_of
 from tilewright.compiler.phases import PHASES
 from tilewright.compiler.profiler.candidate_bench import MeasureOptions
-from tilewright.compiler.profiler.schedule_search import MakeDevice, SearchOptions, local_device
+from tilewright.compiler.profiler.schedule_search import MakeDevice, SearchOptions, given_back, local_device
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Graph, OnMove, search_choices
 from tilewright.compiler.workers.modules import run_phase
@@ -84,15 +83,11 @@ def searched_choices(
     space = _asked(choice_space(module, target), given or {}, held)
     seconds = None if options.seconds is None else SHARE * options.seconds
     trials = None if options.trials is None else int(SHARE * options.trials)
-    found: ChoiceResult | None = None
-    try:
-        with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
-            found = search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
-    except KeyboardInterrupt:
-        if found is None:
-            raise
-        found = replace(found, is_interrupted=True)
-    return found
+    device = make_device(target, MeasureOptions(threads=options.threads))
+    return given_back(
+        device,
+        lambda: search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move),
+    )
 
 
 def _asked(space: Space[Choices], given: Mapping[str, Value], held: Sequence[str]) -> Space[Choices]:

@@ -181,7 +181,7 @@ def choices_table(result: ChoiceResult) -> Table:
 def race_table(raced: RaceResult) -> Table:
     """The pairs of programs that raced: with some changes and without them, on top of those that were taken before."""
     table = Table(
-        title=f"{len(raced.tests)} races of whole programs in {duration(raced.seconds * 1e6)}",
+        title=f"races of whole programs: {len(raced.tests)}, in {duration(raced.seconds * 1e6)}",
         title_justify="left",
     )
     table.add_column("changes", overflow="fold")

@@ -178,7 +178,7 @@ def shown(table: Table) -> str:
 class TestRace:
     def test_every_pair_of_programs_is_told(self) -> None:
         text = shown(race_table(raced(1.25, 0.9, error="died of signal 11")))
-        assert "3 races of whole programs in 2.50 s" in text
+        assert "races of whole programs: 3, in 2.50 s" in text
         assert re.search(r"matmul_0, matmul_1 +│ +- │ +- │ +died of signal 11 │ +│", text)
         assert re.search(r"matmul_0 +│ +12.5 us │ +10.0 us │ +1.250x │ +yes │", text)
         assert re.search(r"matmul_1 +│ +9.0 us │ +10.0 us │ +0.900x │ +│", text)
