@@ -1,4 +1,4 @@
-"""restrict-tensors: tensors read back from buffers of their own may be bufferized again."""
+"""restrict-tensors: tensors read back from buffers of their own may be bufferized again, and what is read as one has its own memory."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ class RestrictTensors(Pass):
     After:  %t = bufferization.to_tensor %alloc restrict : memref<8xf32> to tensor<8xf32>
 
     Reads of buffers that are not allocated here, or read back twice, stay unmarked.
+
+    The buffer of a tensor that these ops read is read later than bufferization sees. So that nothing is written into it
+    meanwhile, every operation that writes begins with an empty tensor of its own:
+
+    Before: %0 = tensor.empty() ; %1 = linalg.fill outs(%0) ; %b = bufferization.to_buffer %1 ; %2 = linalg.fill outs(%0)
+    After:  %0 = tensor.empty() ; %1 = linalg.fill outs(%0) ; %b = bufferization.to_buffer %1
+            %3 = tensor.empty() ; %2 = linalg.fill outs(%3)
     """
 
     anchor: ClassVar[str] = "func.func"
@@ -31,3 +38,13 @@ class RestrictTensors(Pass):
             fresh = not isinstance(buffer.owner, ir.Block) and buffer.owner.operation.name == "memref.alloc"
             if fresh and sum(use.owner.operation.name == read.name for use in buffer.uses) == 1:
                 read.attributes["restrict"] = ir.UnitAttr.get()
+        if walk(op, "bufferization.to_buffer"):
+            for empty in walk(op, "tensor.empty"):
+                _give_each_its_own(empty)
+
+
+def _give_each_its_own(empty: ir.Operation) -> None:
+    uses = [(use.owner.operation, use.operand_number) for use in empty.results[0].uses]
+    for user, operand in uses[1:]:
+        with ir.InsertionPoint(user):
+            user.operands[operand] = empty.clone().results[0]

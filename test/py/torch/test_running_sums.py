@@ -68,3 +68,17 @@ def test_strided_arguments():
         found = tilewright.compile(module, (x,))(x)
     for got, expected in zip(found, module(x)):
         torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulate:sm_90a"])
+def test_sums_of_constants(target):
+    """The constant and what sums start from are as large, and were one buffer on GPUs."""
+
+    class OfOnes(nn.Module):
+        def forward(self, x):
+            return x + torch.ones_like(x).cumsum(0)
+
+    x = torch.randn(40)
+    with torch.inference_mode():
+        found = tilewright.compile(OfOnes(), (x,), target=target)(x)
+    torch.testing.assert_close(found, OfOnes()(x))
