@@ -117,10 +117,11 @@ def _may_convolve(op: ir.Operation) -> bool:
     name = op.name.removeprefix("linalg.")
     if name != "generic":
         return name.startswith(("conv_", "depthwise_conv_"))
-    slides = any(
-        not is_dim(expr) and dims(expr)
-        for expr in ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value.results
-    )
+    exprs = list(ir.AffineMapAttr(op.attributes["indexing_maps"][0]).value.results)
+    slides = any(not is_dim(expr) and dims(expr) for expr in exprs)
+    # What one loop moves along two dimensions is no convolution, and upstream's reader ends the process over it.
+    if sum(len(dims(expr)) for expr in exprs) != len(set().union(*map(dims, exprs))):
+        return False
     body = op.regions[0].blocks[0].operations
     return slides and any(o.operation.name in ("arith.mulf", "arith.muli", "complex.mul") for o in body)
 

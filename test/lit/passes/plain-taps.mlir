@@ -4,6 +4,8 @@
 // CHECK-DAG: #[[POINT:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1 * 2, d4)>
 // One tap of rows, three of columns.
 // CHECK-DAG: #[[ROW:.+]] = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1 + d3, d4)>
+// Two rows of which one window fits in one: only as a sum may the index be short of them.
+// CHECK-DAG: #[[LONGER:.+]] = affine_map<(d0, d1) -> (d0 + d1)>
 // The image has one column: that loop is the result's, and stays.
 // CHECK-DAG: #[[COLUMN:.+]] = affine_map<(d0, d1, d2, d3) -> (d0, d1)>
 
@@ -53,4 +55,18 @@ func.func @column(%x: tensor<5x1xf32>, %w: tensor<1x16xf32>, %init: tensor<5x1x1
     linalg.yield %s : f32
   } -> tensor<5x1x16xf32>
   return %c : tensor<5x1x16xf32>
+}
+
+// CHECK-LABEL: func.func @longer(
+// CHECK: linalg.generic {indexing_maps = [#[[LONGER]],
+func.func @longer(%x: tensor<2xf32>, %w: tensor<1xf32>, %init: tensor<1xf32>) -> tensor<1xf32> {
+  %c = linalg.generic {
+    indexing_maps = [affine_map<(h, r) -> (h + r)>, affine_map<(h, r) -> (r)>, affine_map<(h, r) -> (h)>],
+    iterator_types = ["parallel", "reduction"]
+  } ins(%x, %w : tensor<2xf32>, tensor<1xf32>) outs(%init : tensor<1xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %s = arith.addf %out, %a : f32
+    linalg.yield %s : f32
+  } -> tensor<1xf32>
+  return %c : tensor<1xf32>
 }
