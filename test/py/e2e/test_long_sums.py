@@ -40,7 +40,7 @@ def whole(*shape: int) -> torch.Tensor:
 SUMS = {
     "columns": lambda x: x.sum(0),
     "rows": lambda x: x.t().contiguous().sum(1),
-    "outer rows": lambda x: x.reshape(1, -1, 7, 4).sum((0, 1)) if x.numel() % 28 == 0 else x.sum(0),
+    "outer rows": lambda x: x.reshape(-1, 5, 4).sum((0, 2)),
     "all": lambda x: x.sum(),
 }
 
