@@ -44,14 +44,17 @@ class LowerScans(Pass):
 
 
 def _is_plain(scan: ir.Operation) -> bool:
-    types = [value.type for value in scan.operands]
-    names = [view.operation.name for view in scan.regions[0].blocks[0].operations]
+    """Whether it is inclusive, on buffers of static shape with elements, and combines by one of `_COMBINING` alone."""
+    types, body = [value.type for value in scan.operands], scan.regions[0].blocks[0]
+    first, *others = (view.operation for view in body.operations)
     return (
         all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types)
         and min(static_shape(types[0])) > 0
         and ir.BoolAttr(scan.attributes["inclusive"]).value
-        and len(names) == 2
-        and names[0] in _COMBINING
+        and first.name in _COMBINING
+        and set(first.operands) == set(body.arguments)
+        and len(others) == 1
+        and others[0].operands[0] == first.results[0]
     )
 
 

@@ -28,10 +28,10 @@ func.func @columns(%x: memref<30x16xi32>, %y: memref<30x16xi32>, %last: memref<1
   return
 }
 
-// Almost: exclusive, and of more than one operation. Upstream's loops are for them.
+// Almost: exclusive, of more than one operation, and with a number from outside. Upstream's loops are for them.
 // CHECK-LABEL: func.func @others(
-// CHECK-COUNT-2: tm_tensor.scan
-func.func @others(%x: memref<30xf32>, %y: memref<30xf32>, %last: memref<f32>) {
+// CHECK-COUNT-3: tm_tensor.scan
+func.func @others(%c: f32, %x: memref<30xf32>, %y: memref<30xf32>, %last: memref<f32>) {
   tm_tensor.scan dimension(0) inclusive(false) ins(%x : memref<30xf32>) outs(%y, %last : memref<30xf32>, memref<f32>) {
   ^bb0(%before: f32, %new: f32):
     %s = arith.addf %before, %new : f32
@@ -41,6 +41,11 @@ func.func @others(%x: memref<30xf32>, %y: memref<30xf32>, %last: memref<f32>) {
   ^bb0(%before: f32, %new: f32):
     %t = arith.mulf %before, %before : f32
     %s = arith.addf %t, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  tm_tensor.scan dimension(0) inclusive(true) ins(%x : memref<30xf32>) outs(%y, %last : memref<30xf32>, memref<f32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %c : f32
     tm_tensor.yield %s : f32
   }
   return
