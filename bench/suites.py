@@ -42,13 +42,14 @@ RESNET18_CONVS = (
     (14, 256, 512, 3, 2), (14, 256, 512, 1, 2), (7, 512, 512, 3, 1),
 )  # fmt: skip
 
-# (m, k, n, second operand is a weight, dtype): squares, a classifier (NASNet's), BERT's widest layer, an LSTM step's
+# (m, k, n, second operand is a weight, dtype): squares, a classifier (NASNet's), BERT's feed-forward products, an LSTM step's
 # products.
 GEMMS = (
     (512, 512, 512, False, "f32"), (512, 512, 512, True, "f32"),
     (1024, 1024, 1024, False, "f32"), (1024, 1024, 1024, True, "f32"),
     (2048, 2048, 2048, False, "f32"), (2048, 2048, 2048, True, "f32"),
     (128, 4032, 1000, True, "f32"), (128, 768, 3072, True, "f32"),
+    (128, 4032, 1000, False, "f32"), (512, 3072, 768, False, "f32"), (32, 4096, 4096, False, "f32"),
     (1, 256, 1024, True, "f32"), (1, 768, 3072, True, "f32"),
     (1024, 1024, 1024, False, "bf16"), (1024, 1024, 1024, True, "bf16"),
 )  # fmt: skip

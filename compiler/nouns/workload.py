@@ -71,6 +71,11 @@ class Operand:
         """The axes that the operand moves along."""
         return frozenset(term.variable for index in self.index_map for term in index.terms)
 
+    @property
+    def is_packed(self) -> bool:
+        """Whether the operand is stored in blocks."""
+        return any(term.modulus for index in self.index_map for term in index.terms)
+
     def tile_shape(self, tiles: np.ndarray) -> np.ndarray:
         """The data tiles that computing `tiles` [n, axes] touches: [n, rank] elements."""
         if not self.index_map:

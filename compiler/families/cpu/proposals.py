@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
 from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
-from tilewright.compiler.tuning.proposers.reduction_depths import with_depths
+from tilewright.compiler.tuning.proposers.reduction_depths import POOL, in_rows, loads_least, with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 START_US = 2.0
@@ -47,29 +47,47 @@ def cpu_proposals(
     distinct: dict[Schedule, Candidate] = {}
     for name in (proposer,) if proposer else IN_TURN:
         if len(distinct) < count:
-            for candidate in CPU_PROPOSERS[name](subject, count, options):
-                key = replace(candidate.schedule, levels=())
-                distinct.setdefault(key, replace(candidate, proposer=name))
+            for candidate in _proposed(subject, name, count, options):
+                distinct.setdefault(replace(candidate.schedule, levels=()), candidate)
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, list(distinct.values()), target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
-    return list(_blocked(subject, found))[:count]
+    pool = partial(_proposed, subject, count=POOL, options=replace(options, top_k=POOL))
+    return list(_blocked(subject, found, lambda name: [*_streamed(function, pool(name), target, asked)]))[
+        :count
+    ]
 
 
-def _blocked(subject: CpuDispatch, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+def _proposed(subject: CpuDispatch, name: str, count: int, options: ConstructOptions) -> list[Candidate]:
+    """What one proposer proposes, with its name."""
+    found = CPU_PROPOSERS[name](subject, count, options)
+    return [replace(candidate, proposer=name) for candidate in found]
+
+
+def _blocked(
+    subject: CpuDispatch, candidates: Sequence[Candidate], pool: Callable[[str], list[Candidate]]
+) -> Iterator[Candidate]:
     """The candidates with blocks of their reductions' steps where these are predicted to be faster, and the first one without.
 
-    Proposers that construct nothing say what blocks there are themselves.
+    Where the first one gets some, and an operand is read in rows, it is chosen among a `pool` of its proposer: what is loaded
+    matters then. Proposers that construct nothing say what blocks there are themselves.
     """
     for number, candidate in enumerate(candidates):
         if candidate.proposer not in IN_TURN:
             yield candidate
             continue
-        plain = replace(candidate, schedule=subject.complete(candidate.schedule))
-        chosen = with_depths(subject, plain)
-        yield candidate if chosen is plain else chosen
-        if number == 0 and chosen is not plain:
-            yield candidate
+        blocked = with_depths(subject, candidate)
+        if number or blocked is candidate:
+            yield blocked
+            continue
+        workload = subject.workload
+        others = pool(candidate.proposer) if in_rows(workload.inputs, workload.reduction) else []
+        plain = [candidate, *others]
+        found = [blocked, *(with_depths(subject, other) for other in others)]
+        best = loads_least(subject, found)
+        yield found[best]
+        if found[best] is not plain[best]:
+            yield plain[best]
 
 
 def _unfetched(

@@ -21,7 +21,7 @@ from tilewright.compiler.nouns.schedule import LOOPS, Schedule
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.model import attention_part, loop_nests, winograd_part
-from tilewright.compiler.tuning.model.footprints import Footprints, nested_tiles, reloaded
+from tilewright.compiler.tuning.model.footprints import Footprints, nested_tiles, page_walks, reloaded
 from tilewright.compiler.tuning.model.loop_nests import COUNTS, Cut, Nest
 from tilewright.compiler.tuning.model.roles import (
     Along,
@@ -55,6 +55,7 @@ UNITS = {
     "useful": "vector instructions that are needed, in multiply-adds",
     "utilisation": "useful of all arithmetic",
     "loads_per_multiply_add": "instructions per multiply-add",
+    "walks": "pages whose address is looked for again",
     "traffic": "bytes into a cache",
     "footprint": "bytes",
     "run": "bytes side by side",
@@ -66,6 +67,7 @@ UNITS = {
 }
 """What columns count, by their names up to the first dot: `traffic.L2.in0` is that of one level and one operand."""
 
+WALKS = "walks"
 WALKED_SHARE = 0.75
 """The part of a cache that keeps what several statements walk in turn: measured on Zen 5, 4096 rows of a softmax that take
 32 of 48 KiB each were faster one by one than seven at a time, which L2 holds."""
@@ -73,7 +75,7 @@ WALKED_SHARE = 0.75
 
 @dataclass
 class Part:
-    """One statement: its counts by name, and bytes that it loads into each cache, by level and operand.
+    """One statement: its counts by name, its page walks too, and bytes that it loads into each cache, by level and operand.
 
     `nests` are its loops: the schedules that have them alike, and None for algorithms that are no nest. `sizes` [n, sizes] are
     those that a schedule says of a reduction.
@@ -229,7 +231,7 @@ class _Cuts:
         names = {o.name for o in (*s.reads, s.result)}
         new = names - self.seen
         self.seen |= names
-        part = Part({name: np.zeros(count) for name in COUNTS})
+        part = Part({name: np.zeros(count) for name in (*COUNTS, WALKS)})
         part.traffic = {
             level.name: {o.name: np.zeros(count) for o in (*s.reads, s.result)} for level in self.caches
         }
@@ -244,10 +246,8 @@ class _Cuts:
                 found = winograd_part.part(cut, self.caches)
             else:
                 nest = self._nest(number, kind, cut, extents)
-                found = (
-                    {name: getattr(nest, name) for name in COUNTS},
-                    self._traffic(number, cut, nest, new, rows),
-                )
+                traffic, walks = self._traffic(number, cut, nest, new, rows)
+                found = {name: getattr(nest, name) for name in COUNTS} | {WALKS: walks}, traffic
             part.nests.append((rows, nest))
             counts, traffic = found
             for name, values in counts.items():
@@ -343,8 +343,8 @@ class _Cuts:
 
     def _traffic(
         self, number: int, cut: Cut, nest: Nest, new: set[str], rows: np.ndarray
-    ) -> dict[str, dict[str, np.ndarray]]:
-        """Bytes into every cache by operand, those that are stored counted twice: loaded, and written back."""
+    ) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+        """Bytes into every cache by operand, those that are stored counted twice, loaded and written back; and page walks."""
         s = cut.statement
         footprints = self._footprints(s)
         parts = nested_tiles(nest, cut.extents)
@@ -374,7 +374,7 @@ class _Cuts:
                 if operand.name == RESULT:
                     values = np.where(self.streams[rows], 0.0, values)
                 found[level.name][operand.name] = found[level.name].get(operand.name, 0.0) + values * twice
-        return found
+        return found, page_walks(nest, parts, touched, s.reduction)
 
 
 def _said(
@@ -422,7 +422,7 @@ def _columns(
         points * (-(-np.asarray(workload.extents) // task)).prod(axis=1) / max(1, math.prod(workload.extents))
     )
     whole = Footprints(whole_statement(workload), workload.axes, target.memory[0].transaction_bytes)
-    for name in COUNTS:
+    for name in (*COUNTS, WALKS):
         values = [part.counts[name] for part in parts]
         found[name] = np.max(values, axis=0) if name == "registers" else np.sum(values, axis=0)
     found["utilisation"] = np.where(
@@ -441,8 +441,7 @@ def _columns(
         found[f"footprint.{operand.name}"] = nbytes[:, column].astype(float)
         found[f"run.{operand.name}"] = runs.nbytes[:, column]
         found[f"line_use.{operand.name}"] = nbytes[:, column] / np.maximum(lines[:, column], 1.0)
-        packed = any(t.modulus for i in operand.index_map for t in i.terms)
-        found[f"packed.{operand.name}"] = np.full(count, float(packed))
+        found[f"packed.{operand.name}"] = np.full(count, float(operand.is_packed))
         found[f"strided.{operand.name}"] = np.full(count, float(bool(operand.strides)))
     found["footprint"] = np.sum(lines, axis=1)
     found["prefetch"] = np.asarray([s.prefetch for s in schedules], dtype=float)

@@ -28,25 +28,33 @@ Modeling Is Enough for High-Performance BLIS", TOMS 2016, §4."""
 WAYS = 16
 """Lines of one set of a private cache behind the first. Sources: Intel's optimisation manual 248966 (L2 of 16 ways), AMD's
 software optimisation guide 58455 (Zen 5: 16)."""
+PAGE_BYTES = 4096
+"""Of memory that nobody asked to be in larger pages."""
+KEPT_PAGES = 1536
+"""Pages whose addresses a core keeps: the fewest of server cores since 2015. Sources: Intel's optimisation manual 248966
+(Skylake 1536, Ice Lake 2048), AMD's software optimisation guides (Zen 3 2048, Zen 4 3072, Zen 5 4096)."""
 _FIRST_SPAN_BYTES = 4096
 """Addresses this far apart share a set of the first cache, whose sets are found before pages are: 8 ways of 32 KiB, 12 of 48."""
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Of n data tiles, by operand [n, operands]: bytes of one contiguous run, how many there are, and the greatest number
-    of bytes that all distances between runs are multiples of; 0 where there is one."""
+    """Of n data tiles, by operand [n, operands]: bytes of one contiguous run, how many there are, the greatest number
+    of bytes that all distances between runs are multiples of, 0 where there is one, and bytes from the first element to
+    the last."""
 
     nbytes: np.ndarray
     count: np.ndarray
     apart: np.ndarray
+    reach: np.ndarray
 
 
 @dataclass(frozen=True)
 class Touched:
-    """Bytes of cache lines by operand, and the runs that they are in."""
+    """Bytes of cache lines by operand, the pages of 4 KiB that these lie in, and the runs that they are in."""
 
     lines: np.ndarray
+    pages: np.ndarray
     runs: Runs
 
     def kept(self, level: MemoryLevel, capacity_bytes: float) -> np.ndarray:
@@ -85,6 +93,7 @@ class Footprints:
         length = np.ones((len(tiles), len(self.operands)))
         count = np.ones_like(length)
         apart = np.zeros(length.shape, dtype=np.int64)
+        reach = self.geometry.element_bytes * np.ones_like(length)
         for column, (operand, part) in enumerate(zip(self.operands, self.geometry.slices)):
             strides = element_strides(operand)
             joined = np.ones(len(tiles), dtype=bool)
@@ -94,6 +103,7 @@ class Footprints:
                 joined = joined & (strides[dim] == dense if operand.shape[dim] > 1 else True)
                 length[:, column] *= np.where(joined, span, 1)
                 count[:, column] *= np.where(joined, 1, span)
+                reach[:, column] += (span - 1) * float(strides[dim] * operand.element_bytes)
                 step = np.where(~joined & (span > 1), strides[dim] * operand.element_bytes, 0)
                 apart[:, column] = np.gcd(apart[:, column], step)
                 joined = joined & (span == operand.shape[dim])
@@ -101,16 +111,23 @@ class Footprints:
             if operand.name in self.statement.gathers:
                 count[:, column] *= length[:, column]
                 length[:, column] = 1
-        return Runs(length * self.geometry.element_bytes, count, apart)
+        return Runs(length * self.geometry.element_bytes, count, apart, reach)
 
     def line_footprint(self, tiles: np.ndarray) -> np.ndarray:
         """Bytes of the cache lines that every operand's data tile lies in: [n, operands]."""
         return self._lines(self.runs(tiles))
 
     def touched(self, tiles: np.ndarray) -> Touched:
-        """Cache lines, and what they take of caches whose sets they share."""
+        """Cache lines and pages, and what they take of caches whose sets they share."""
         runs = self.runs(tiles)
-        return Touched(self._lines(runs), runs)
+        return Touched(self._lines(runs), self._pages(runs), runs)
+
+    def _pages(self, runs: Runs) -> np.ndarray:
+        """Pages that every operand's data tile lies in; none of packed operands, which are the runtime's, in large pages."""
+        item = self.geometry.element_bytes
+        packed = [operand.is_packed for operand in self.operands]
+        apart = runs.count * (1 + (runs.nbytes - item) / PAGE_BYTES)
+        return np.where(packed, 0.0, np.minimum(apart, 1 + (runs.reach - item) / PAGE_BYTES))
 
     def _lines(self, runs: Runs) -> np.ndarray:
         item, line, run, count = self.geometry.element_bytes, self.line_bytes, runs.nbytes, runs.count
@@ -181,15 +198,34 @@ def reloaded(
     lines = np.stack([part.lines for part in touched])
     fits = lines.sum(axis=2) <= capacity_bytes * STREAMED_SHARE
     kept = np.stack([part.kept(level, capacity_bytes) for part in touched]) & fits[:, :, None]
-    depth = deepest(kept)
-    held = next((n for n, axis in enumerate(nest.order) if axis not in sums), len(nest.order))
-    depth[:, -1] = np.maximum(depth[:, -1], held)
-    found = np.zeros(lines.shape[1:])
-    row = np.arange(parts.shape[1])
-    for column in range(lines.shape[2]):
-        at = depth[:, column]
-        found[:, column] = lines[at, row, column] * times_again(parts, at)
+    depth = _beside_sums(nest, deepest(kept), sums)
+    found = _again(parts, lines, depth)
     # What is left of the lines at a task's edges is its neighbour's, which comes next and finds them there.
     runs, line = touched[-1].runs, level.transaction_bytes
     inside = (depth == len(parts) - 1) & (runs.nbytes >= line)
     return np.where(inside, np.minimum(found, runs.nbytes * runs.count), found)
+
+
+def _beside_sums(nest: Nest, depth: np.ndarray, sums: Sequence[int]) -> np.ndarray:
+    """The parts `depth` [n, operands] that are kept, where the last operand is in registers while loops of `sums` run."""
+    held = next((n for n, axis in enumerate(nest.order) if axis not in sums), len(nest.order))
+    depth[:, -1] = np.maximum(depth[:, -1], held)
+    return depth
+
+
+def page_walks(nest: Nest, parts: np.ndarray, touched: Sequence[Touched], sums: Sequence[int]) -> np.ndarray:
+    """Pages whose address one rTask looks for again, because too many others were met in between: [n].
+
+    What is met for the first time is not counted: bandwidths are measured with it.
+    """
+    pages = np.stack([part.pages for part in touched])
+    kept = np.repeat((pages.sum(axis=2) <= KEPT_PAGES)[:, :, None], pages.shape[2], axis=2)
+    found = _again(parts, pages, _beside_sums(nest, deepest(kept), sums))
+    return np.clip(found - pages[-1], 0.0, None).sum(axis=1)
+
+
+def _again(parts: np.ndarray, values: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """What of `values` [depth, n, operands] each operand has at the part that is kept, as often as that is loaded: [n, operands]."""
+    row = np.arange(parts.shape[1])
+    columns = [values[at, row, column] * times_again(parts, at) for column, at in enumerate(depth.T)]
+    return np.stack(columns, axis=1)

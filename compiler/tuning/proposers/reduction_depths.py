@@ -1,7 +1,8 @@
 """Blocks of a reduction's steps where a register tile's operands are more than a core's own cache keeps until the next one.
 
 Rows of register tiles pass a panel of columns: each finds it in the core's own cache, or takes all of it from one that is shared.
-Blocks are as deep as that cache keeps (k_c: Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016, §4).
+Blocks are as deep as that cache keeps (k_c: Low et al., "Analytical Modeling Is Enough for High-Performance BLIS", TOMS 2016, §4),
+or less deep where the addresses of so many rows' pages are not kept.
 """
 
 from __future__ import annotations
@@ -10,50 +11,72 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from tilewright.compiler.nouns.reduction_blocks import depths
 from tilewright.compiler.nouns.register_tiles import RegisterTile
 from tilewright.compiler.nouns.schedule import BLOCKED, Reduction, Schedule
-from tilewright.compiler.nouns.workload import Workload
-from tilewright.compiler.targets.target import Target
+from tilewright.compiler.nouns.workload import Operand, Workload
+from tilewright.compiler.targets.target import MemoryLevel, Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cache_levels
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
 from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel, Ranked
-from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, caches, share_of
-from tilewright.compiler.tuning.model.footprints import STREAMED_SHARE
-from tilewright.compiler.tuning.model.micro_performance import predict
+from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, caches, cpu_features, share_of
+from tilewright.compiler.tuning.model.footprints import KEPT_PAGES, STREAMED_SHARE
+from tilewright.compiler.tuning.model.micro_performance import from_features, predict
+from tilewright.compiler.tuning.model.roles import is_contiguous
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
 _WORTH = 0.9
 """Blocks are chosen where they are predicted to take less than this part of the time without: one more costs about a hundredth."""
+POOL = 8
+"""Schedules that are listed to find the one among that loads least."""
+
+
+def loads_least(subject: CpuDispatch, candidates: Sequence[Candidate]) -> int:
+    """The place of the candidate whose rTasks load least in all, of those that are predicted to be about as fast as the best.
+
+    Rows of an operand that is not packed are fetched ahead by nothing: 128x4032x1000 of two inputs, where 32 rows make an
+    rTask, took 1.4 times as long on Zen 4 as where all of them do, and the second operand comes into a core once.
+    """
+    schedules = [subject.complete(candidate.schedule) for candidate in candidates]
+    found = cpu_features(subject.described, schedules, subject.target)
+    us = from_features(subject.described, found, subject.target).us
+    loaded = found["tasks"] * found[f"traffic.{_own(subject.target).name}"]
+    loaded = np.where(us * _WORTH <= us.min(), loaded, np.inf)
+    return int(np.argmin(loaded))
 
 
 def with_depths(subject: CpuDispatch, candidate: Candidate) -> Candidate:
-    """The candidate, complete, with blocks where it is predicted to be faster so; a depth that it has already stays."""
-    target, all_steps = subject.target, _steps(subject.workload, subject.workload.reduction)
-    widest = max((operand.element_bytes for operand in subject.workload.inputs), default=0)
+    """The candidate with blocks where it is predicted to be faster so, complete then; a depth that it has already stays."""
+    workload, target = subject.workload, subject.target
+    plain = found = replace(candidate, schedule=subject.complete(candidate.schedule))
     # Most are kept whole: their statements need not be read.
-    if any(_overflows(said, all_steps, widest, target) for said in candidate.schedule.reductions):
+    loops = workload, workload.inputs, workload.reduction
+    if any(_overflows(said, *loops, target) for said in plain.schedule.reductions):
         statements = [s for s in read_statements(subject.described) if s.reduces]
         for number, statement in enumerate(statements):
-            candidate = _blocked(subject, statement, candidate, number)
-    return candidate
+            found = _blocked(subject, statement, found, number)
+    return candidate if found is plain else found
 
 
 def _blocked(subject: CpuDispatch, statement: Statement, candidate: Candidate, number: int) -> Candidate:
     """The candidate with one reduction in blocks, if these are worth it."""
-    workload, target, entries = subject.described, subject.target, list(candidate.schedule.reductions)
-    depth = _deepest(workload, statement, entries[number], target)
-    if not depth:
-        return candidate
-    entries[number] = replace(entries[number], depth=depth)
-    schedule = replace(candidate.schedule, reductions=tuple(entries))
-    found = predict(workload, [candidate.schedule, schedule], target)
-    ratio = float(found.us[1] / found.us[0])
+    workload, entries = subject.described, list(candidate.schedule.reductions)
+    said, schedules = entries[number], [candidate.schedule]
+    for depth in _depths(workload, statement, said, subject.target):
+        entries[number] = replace(said, depth=depth)
+        schedules.append(replace(candidate.schedule, reductions=tuple(entries)))
+    found = predict(workload, schedules, subject.target)
+    # Of depths that are nearly as good the first one: the deepest.
+    best = int(np.argmax(found.us * _WORTH <= found.us.min()))
+    ratio = float(found.us[best] / found.us[0])
     if ratio >= _WORTH:
         return candidate
+    schedule = schedules[best]
     if subject.registers is not None and subject.registers.number == number:
-        schedule = replace(schedule, levels=_levels(subject, schedule, entries[number]))
-    return replace(candidate, schedule=schedule, us=round(candidate.us * ratio, 3), bound=found.bound[1])
+        schedule = replace(schedule, levels=_levels(subject, schedule, schedule.reductions[number]))
+    return replace(candidate, schedule=schedule, us=round(candidate.us * ratio, 3), bound=found.bound[best])
 
 
 def _levels(
@@ -67,32 +90,51 @@ def _levels(
     return cache_levels(model, Ranked(whole, RegisterTile(*said.sizes), 0.0, ""), said.depth)
 
 
-def _deepest(workload: Workload, statement: Statement, said: Reduction, target: Target) -> int:
-    """The deepest block of which a core's own cache keeps what a register tile is computed of; 0 where it keeps it whole.
+def _depths(workload: Workload, statement: Statement, said: Reduction, target: Target) -> list[int]:
+    """Blocks of which a core's own cache keeps what a register tile is computed of; none where all of it may stay.
 
-    Blocks that are all alike come first: what is left over of others is counted at run time.
+    Blocks that are all alike come first, the deepest before others: what is left over of others is counted at run time.
     """
-    widest = max((operand.element_bytes for operand in statement.reads), default=0)
-    steps = _steps(workload, statement.reduction)
-    if not _overflows(said, steps, widest, target):
-        return 0
+    if not _overflows(said, workload, statement.reads, statement.reduction, target):
+        return []
     extents = [workload.axes[axis].extent for axis in statement.reduction]
-    most = STREAMED_SHARE * _room(target) / (sum(said.sizes) * widest)
+    steps = math.prod(extents)
+    most = STREAMED_SHARE * _room(target) / _step_bytes(said, statement.reads)
     fitting = [depth for depth in depths(extents)[1:] if depth <= most]
-    return max(fitting, key=lambda depth: (steps % depth == 0, depth), default=0)
+    return sorted(fitting, key=lambda depth: (steps % depth > 0, -depth))
 
 
-def _overflows(said: Reduction, steps: int, element_bytes: int, target: Target) -> bool:
-    """Whether a register tile could sum in blocks, and what it is computed of is more than stays until the next one."""
-    tile = sum(said.sizes) * element_bytes * steps
-    return said.loops in BLOCKED and not said.depth and tile > WALKED_SHARE * _room(target)
+def _overflows(
+    said: Reduction, workload: Workload, reads: Sequence[Operand], reduction: Sequence[int], target: Target
+) -> bool:
+    """Whether a register tile could sum in blocks, and what it is computed of is more than stays until the next one: its bytes
+    in a core's own cache, or the addresses of pages of an operand whose every step is another row."""
+    steps = math.prod(workload.axes[axis].extent for axis in reduction)
+    stays = _step_bytes(said, reads) * steps <= WALKED_SHARE * _room(target)
+    walked = steps > KEPT_PAGES and in_rows(reads, reduction)
+    return said.loops in BLOCKED and not said.depth and (walked or not stays)
+
+
+def in_rows(reads: Sequence[Operand], reduction: Sequence[int]) -> bool:
+    """Whether every step of a reduction reads another row of some operand, which no packing has put side by side."""
+    return any(
+        not operand.is_packed and axis in operand.axes and not is_contiguous(operand, axis)
+        for operand in reads
+        for axis in reduction[-1:]
+    )
+
+
+def _step_bytes(said: Reduction, reads: Sequence[Operand]) -> int:
+    """What a register tile is computed of in one step."""
+    return sum(said.sizes) * max((operand.element_bytes for operand in reads), default=0)
 
 
 def _room(target: Target) -> float:
     """Bytes of a core's own last cache."""
-    own = [level for level in caches(target) if level.shared_by == 1] or caches(target)[:1]
-    return share_of(own[-1], target)
+    return share_of(_own(target), target)
 
 
-def _steps(workload: Workload, axes: Sequence[int]) -> int:
-    return math.prod(workload.axes[axis].extent for axis in axes)
+def _own(target: Target) -> MemoryLevel:
+    """The last cache that a core has for itself."""
+    found = caches(target)
+    return next((level for level in reversed(found) if level.shared_by == 1), found[0])

@@ -56,6 +56,20 @@ def test_footprints_are_those_of_the_data_tiles() -> None:
     assert found["line_use.in1"].tolist() == [1.0, 1.0]
 
 
+def test_pages_are_looked_for_again_where_more_rows_than_are_kept_come_between() -> None:
+    """16 rows of register tiles by 21 columns of them pass 4,032 rows, each in a page of its own but for a few."""
+    workload, (whole,) = product(128, 1000, 4032), [tiled(0, 0, 8, 48)]
+    (said,) = whole.reductions
+    blocks = [replace(whole, reductions=(replace(said, depth=depth),)) for depth in (0, 1344, 2016)]
+    walks = cpu_features(workload, blocks, X86)["walks"]
+    rows = 4032 * 4000 / 4096
+    assert 0.99 < walks[0] / (16 * 21 * rows) < 1.01 + 8 * 4 / rows
+    assert walks[1] < 0.1 * walks[0] < walks[2]
+    assert predict(workload, blocks, X86).us.argmin() == 1
+    # A packed operand is the runtime's, in large pages; 1,024 rows are kept.
+    assert not cpu_features(product(128, 1000, 1024), [tiled(0, 0, 8, 48)], X86)["walks"]
+
+
 def test_instructions_are_those_of_the_register_tile() -> None:
     """4 x 2 vectors of sums: per step of 128 eight multiply-adds, four broadcasts and two loads."""
     found = cpu_features(product(64, 96, 128), [tiled(16, 32, 4, 32)], X86)

@@ -8,11 +8,14 @@ import pytest
 from space_cases import Dispatch, waves
 from torch.nn import functional as F
 
-from tilewright.compiler.families.cpu.proposals import cpu_proposals
+from tilewright.compiler.families.cpu.proposals import cpu_proposals, read_dispatch
 from tilewright.compiler.nouns.reduction_blocks import depth_rule
+from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.model.footprints import KEPT_PAGES
+from tilewright.compiler.tuning.proposers.reduction_depths import loads_least
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 TARGETS = ("x86-64-v3", "x86-64-v4", "sapphire-rapids")
@@ -64,3 +67,27 @@ def test_one_row_of_register_tiles_has_no_use_for_blocks() -> None:
     for candidate in proposed(dispatch, target):
         (said,) = candidate.schedule.reductions
         assert said.sizes[0] < 2 or not said.depth
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_rows_in_pages_of_their_own_are_summed_in_as_many_as_addresses_are_kept_of(name: str) -> None:
+    """Each row of an input lies in another page; of rows of a weight, which is packed, nothing is looked up."""
+    dispatch = Dispatch.of(lambda x: x[:128] @ x[:, :1000], name, (waves(4032, 4032),), 1)
+    first, second, *_ = proposed(dispatch, resolve(name))
+    (said,) = first.schedule.reductions
+    assert 0 < said.depth <= KEPT_PAGES and 4032 % said.depth == 0
+    plain = replace(first.schedule, reductions=(replace(said, depth=0),), levels=second.schedule.levels)
+    assert second.schedule == plain and first.us < 0.9 * second.us
+
+
+def test_of_schedules_that_are_as_fast_the_one_is_chosen_whose_rtasks_load_least() -> None:
+    """Blocks of 32 rows would pass all of the second operand four times."""
+    target = replace(resolve("x86-64-v4"), num_cores=2)
+    with_rows = Schedule((32, 0, 0), reductions=(Reduction("products", (8, 48), depth=1344),))
+    with_columns = Schedule((0, 512, 0), reductions=(Reduction("products", (6, 64), depth=1344),))
+    dispatch = Dispatch.of(lambda x: x[:128] @ x[:, :1000], "x86-64-v4", (waves(4032, 4032),), 1)
+    with dispatch.function.context, dispatch.function.location:
+        subject = read_dispatch(dispatch.function, target)
+        candidates = [Candidate(schedule, 1.0, "compute") for schedule in (with_rows, with_columns)]
+        assert loads_least(subject, candidates) == 1
+        assert loads_least(subject, candidates[::-1]) == 0
