@@ -105,10 +105,20 @@ class Sized(Protocol):
 
 @runtime_checkable
 class Blocked(Sized, Protocol):
-    """Register tiles that may sum in blocks, and follow each other in any of `ORDERS`."""
+    """Register tiles that may sum in blocks."""
 
     steps: tuple[int, ...]
     """Extents of the reduction's loops, outer first."""
+    group: int
+    """Steps of the innermost of them that one instruction takes."""
+    alike: bool
+    """Whether all blocks have to be of one size."""
+
+
+@runtime_checkable
+class Ordered(Sized, Protocol):
+    """Register tiles that may follow each other in any of `ORDERS`."""
+
     others: int
     """Steps of all other loops that the operand which vectors are loaded of does not follow."""
 
@@ -157,7 +167,7 @@ def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
     """The first rule that the sizes of a reduction break on loops that they are for; None where they keep all."""
     names, sizes = LOOPS[reduction.loops], reduction.sizes
     if not sizes:
-        return None
+        return _broken_blocks(reduction, loops)
     (found,) = broken_rules(reduction.loops, np.asarray([sizes]), loops, registers)
     if found < 0:
         return _broken_blocks(reduction, loops)
@@ -178,10 +188,14 @@ def broken(reduction: Reduction, loops: Sized, registers: int) -> str | None:
 
 def _broken_blocks(reduction: Reduction, loops: Sized) -> str | None:
     """The first rule that the blocks of a reduction and the order of its register tiles break."""
-    if not isinstance(loops, Blocked):
+    if isinstance(loops, Blocked):
+        rule = depth_rule(loops.steps, reduction.depth, loops.group, loops.alike)
+        if rule is not None:
+            return rule
+    if not isinstance(loops, Ordered):
         return None
     tiles = (-(-extent // size) for size, extent in zip(reduction.sizes, loops.most()))
-    return depth_rule(loops.steps, reduction.depth) or order_rule(reduction.order, *tiles, loops.others)
+    return order_rule(reduction.order, *tiles, loops.others)
 
 
 def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, ...]:

@@ -9,14 +9,15 @@
     }
 
 A block is a run of steps in their order, so that every result is one chain of sums, wherever it is kept between two blocks:
-results do not depend on `depth`, but for sums that are so long that each block is a part of its own. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", TOMS
-2008, §4 (k_c).
+results do not depend on `depth`, but for sums that are so long that each block is a part of its own. Instructions that take
+several steps at once cut blocks between two of them. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", TOMS 2008, §4 (k_c).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,29 +44,41 @@ def split(extents: Sequence[int], depth: int) -> tuple[int, int] | None:
     return None
 
 
-def depths(extents: Iterable[int]) -> tuple[int, ...]:
-    """The blocks to choose of, ascending, 0 for none first: powers of two and a few equal parts of each loop."""
+def depths(extents: Sequence[int], group: int = 1, alike: bool = False) -> tuple[int, ...]:
+    """The blocks to choose of, ascending, 0 for none first: powers of two and a few equal parts of each loop.
+
+    Each keeps the rules for instructions that take `group` steps at once, and for blocks that have to be all `alike`.
+    """
     found, inner = {0}, 1
-    for extent in reversed(list(extents)):
+    for extent in reversed(extents):
         sizes = {1 << bit for bit in range(extent.bit_length())}
         sizes |= {-(-extent // count) for count in range(2, _MOST_EQUAL + 1)}
         found |= {inner * size for size in sizes if size < extent and inner * size >= FEWEST_STEPS}
         inner *= extent
-    return tuple(sorted(found))
+    return tuple(sorted(depth for depth in found if depth_rule(extents, depth, group, alike) is None))
 
 
-def depth_rule(extents: Sequence[int], depth: int) -> str | None:
-    """The rule that blocks of `depth` steps of a reduction's loops break; None where they keep all. 0 is no blocks."""
+def depth_rule(extents: Sequence[int], depth: int, group: int = 1, alike: bool = False) -> str | None:
+    """The rule that blocks of `depth` steps of a reduction's loops break; None where they keep all. 0 is no blocks.
+
+    Instructions take `group` steps of the innermost loop at once. Blocks may have to be all `alike`.
+    """
     steps = math.prod(extents)
     if not depth:
         return None
     if depth >= steps:
         return f"depth is {depth}, its reduction has {steps} steps; use fewer, or leave depth out"
-    if split(extents, depth) is None:
+    cut = split(extents, depth)
+    if cut is None:
         return (
             f"depth is {depth}, no whole steps of its reduction's loops {list(extents)}; use a number of steps of one of "
             "them with all of those inside of it"
         )
+    position, size = cut
+    if position == len(extents) - 1 and (size % group or extents[-1] % group):
+        return f"depth is {depth} of {extents[-1]}, which cuts the {group} steps that one instruction takes; leave depth out"
+    if alike and extents[position] % size:
+        return f"depth is {depth}, which leaves a smaller block of {list(extents)}; use blocks that are all alike"
     return None
 
 

@@ -52,8 +52,10 @@ LOOPS: dict[str, tuple[str, ...]] = {
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
 FETCHING = ("products", "dots", "winograd")
 """Those of `LOOPS` that can fetch the panels of an operand into the core's own cache ahead of their use."""
-BLOCKED = ("products",)
-"""Those of `LOOPS` whose register tiles may sum in blocks of their reduction, and follow each other in another order."""
+BLOCKED = ("products", "dots", "tiles")
+"""Those of `LOOPS` whose register tiles may sum in blocks of their reduction."""
+ORDERED = ("products",)
+"""Those of `LOOPS` whose register tiles may follow each other in another order."""
 THROUGH_MEMORY = ("along", "scalar")
 """Those of `LOOPS` whose results may be streamed: the others store theirs from registers."""
 
@@ -84,7 +86,7 @@ class Reduction:
     | scalar | any | |
 
     Of those in `BLOCKED`, `depth` is how many steps of the reduction all register tiles take before they go on, 0 for all at
-    once, and `order`, one of `ORDERS`, along what register tiles go first.
+    once; of those in `ORDERED`, `order`, one of `ORDERS`, along what register tiles go first.
     """
 
     loops: str
@@ -112,10 +114,10 @@ class Reduction:
         """The inverse of `as_dict`; raises ValueError that names what is wrong."""
         named = value if isinstance(value, dict) else {}
         depth, order = named.get("depth", 0), named.get("order", ORDERS[0])
-        kinds = {name: sizes for name, sizes in named.items() if name not in ("depth", "order")}
-        if len(kinds) != 1:
+        given = {name: sizes for name, sizes in named.items() if name not in ("depth", "order")}
+        if len(given) != 1:
             raise ValueError(f"an entry of reductions is one kind of loops with its sizes, found {value}")
-        ((loops, sizes),) = kinds.items()
+        ((loops, sizes),) = given.items()
         if loops not in LOOPS:
             raise ValueError(f"reductions are computed by {_listing(list(LOOPS))}, found `{loops}`")
         names = LOOPS[loops]
@@ -127,9 +129,9 @@ class Reduction:
             raise ValueError(f"depth is an integer >= 0, found {depth}")
         if order not in ORDERS:
             raise ValueError(f"order is {', '.join(ORDERS[:-1])} or {ORDERS[-1]}, found {order}")
-        for field, differs in (("depth", depth != 0), ("order", order != ORDERS[0])):
-            if differs and loops not in BLOCKED:
-                raise ValueError(f"{field} is a field of {', '.join(BLOCKED)}; leave it out of {loops}")
+        for field, differs, kinds in (("depth", depth != 0, BLOCKED), ("order", order != ORDERS[0], ORDERED)):
+            if differs and loops not in kinds:
+                raise ValueError(f"{field} is a field of {', '.join(kinds)}; leave it out of {loops}")
         return cls(loops, tuple(sizes), depth, order)
 
 

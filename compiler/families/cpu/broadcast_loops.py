@@ -37,8 +37,9 @@ from tilewright.compiler.analysis.affine_access import (
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.partial_sums import Parts
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
+from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
 from tilewright.compiler.families.cpu.vector_epilogue import Store
-from tilewright.compiler.ir import arith, ir, memref, scf, vector
+from tilewright.compiler.ir import ir, memref, scf, vector
 from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.nouns.register_tiles import RegisterTile, register_count, register_pieces
 from tilewright.compiler.nouns.schedule import Reduction
@@ -56,6 +57,7 @@ class Broadcast:
 
     `block` is what an operand is packed in along the vector loop, None where none is. `steps` are the extents of the
     reduction's loops, `others` the steps of all further loops that a panel, what vectors are loaded of, does not follow.
+    Blocks of them are of any number of steps.
     """
 
     unroll_dim: int | None
@@ -67,6 +69,8 @@ class Broadcast:
     steps: tuple[int, ...]
     followed: frozenset[int]
     others: int
+    group: int = 1
+    alike: bool = False
 
     @classmethod
     def read(cls, reduction: Structure, vector_bits: int) -> Broadcast | None:
@@ -116,17 +120,6 @@ Point = tuple[int, int, int]
 """One accumulator of a register tile: step of the unrolled loop, offset in the vector loop, lanes."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """The block of steps that is open: `size` steps of `loop` from `start`; whether it is the first one, and the last."""
-
-    loop: int
-    size: int
-    start: ir.Value
-    first: ir.Value
-    last: ir.Value
-
-
 class BroadcastLoops(LoopNest):
     """Writes the loops of one reduction, as a schedule says them, at the current insertion point."""
 
@@ -156,37 +149,11 @@ class BroadcastLoops(LoopNest):
             return
         cut = split(self.plan.steps, self.depth)
         assert cut is not None, "blocks of no whole steps are refused"
-        position, size = cut
-        *around, loop = self.r.reduction[: position + 1]
+        in_blocks(self, self.r.reduction, self.plan.steps, cut, self._tiles)
 
-        def tiles() -> None:
-            first = self._all([(dim, 0) for dim in (*around, loop)])
-            last = self._all(
-                [*((dim, self.extents[dim] - 1) for dim in around), (loop, self._last(loop, size))]
-            )
-            self.block = Block(loop, size, self.ivs[loop], first, last)
-            self._tiles()
-
-        self.nest(around, lambda: self.loop(loop, 0, self.extents[loop], size, tiles))
-
-    def _last(self, loop: int, size: int) -> int:
-        """Where the last block of a loop begins."""
-        return (self.extents[loop] - 1) // size * size
-
-    def _all(self, places: Sequence[tuple[int, int]]) -> ir.Value:
-        """Whether open loops are at these steps."""
-        equal = [
-            arith.cmpi(arith.CmpIPredicate.eq, self.ivs[dim], index(step))
-            for dim, step in places
-            if self.extents[dim] > 1
-        ]
-        found, *others = equal
-        for other in others:
-            found = arith.andi(found, other)
-        return found
-
-    def _tiles(self) -> None:
+    def _tiles(self, block: Block | None = None) -> None:
         """The register tiles in their order."""
+        self.block = block
         tiled = (self.plan.vector_dim, self.plan.unroll_dim)
         others = [d for d in self.r.parallel if d not in tiled]
         if self.order == "columns":
@@ -239,11 +206,7 @@ class BroadcastLoops(LoopNest):
             return loaded()
         if self.block is None:
             return filled()
-        branch = scf.IfOp(self.block.first, types, has_else=True)
-        for block, values in ((branch.then_block, filled), (branch.else_block, loaded)):
-            with ir.InsertionPoint(block):
-                scf.yield_(values())
-        return list(branch.results)
+        return self.block.starts(types, filled, loaded)
 
     def _finish(self, results: list[ir.Value], places: list[list[ir.Value]]) -> None:
         """Stores a register tile; the epilogue computes on it behind the last block."""
@@ -285,13 +248,11 @@ class BroadcastLoops(LoopNest):
 
     def _reduce_block(self, block: Block, starts: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         """The steps of one block, which is a part of its own where there are parts."""
-        loops, left = list(self.r.reduction), index(block.size)
-        inside = loops[loops.index(block.loop) + 1 :]
-        if self.extents[block.loop] % block.size:
-            left = arith.minsi(left, arith.subi(index(self.extents[block.loop]), block.start))
+        inside = self.r.reduction[len(block.around) + 1 :]
+        steps = block.steps()
         if self.parts is None:
-            return self._from(block.loop, block.start, left, inside, starts, points)
-        sums = self._from(block.loop, block.start, left, inside, self.parts.starts(starts), points)
+            return self._from(block.loop, block.start, steps, inside, starts, points)
+        sums = self._from(block.loop, block.start, steps, inside, self.parts.starts(starts), points)
         return self.parts.added(starts, sums)
 
     def _from(
@@ -300,16 +261,11 @@ class BroadcastLoops(LoopNest):
         start: ir.Value,
         steps: ir.Value,
         inside: Sequence[int],
-        accumulators: list[ir.Value],
+        sums: list[ir.Value],
         points: list[Point],
     ) -> list[ir.Value]:
         """So many steps of a loop from where it starts, with all of the loops inside of it."""
-        # From 0 on: LLVM counts the steps of a loop that begins anywhere at run time.
-        counted = scf.ForOp(self.zero, steps, index(1), accumulators)
-        with ir.InsertionPoint(counted.body):
-            self.ivs[loop] = arith.addi(start, counted.induction_variable)
-            scf.YieldOp(self._reduce(inside, list(counted.inner_iter_args), points))
-        return list(counted.results)
+        return self.counted(loop, start, steps, sums, lambda carried: self._reduce(inside, carried, points))
 
     def _step(self, accumulators: list[ir.Value], points: list[Point]) -> list[ir.Value]:
         """One step of the reduction; what does not change from one point of the tile to the next is loaded once."""

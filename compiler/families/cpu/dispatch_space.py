@@ -23,7 +23,13 @@ from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.analysis.winograd_form import Convolution2d
 from tilewright.compiler.analysis.workload_of import NoWorkload, read_workload
-from tilewright.compiler.dialects.reduction_attribute import ACCUMULATORS, Blocked, Sized, broken_rules
+from tilewright.compiler.dialects.reduction_attribute import (
+    ACCUMULATORS,
+    Blocked,
+    Ordered,
+    Sized,
+    broken_rules,
+)
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction, Cuts, Shape
 from tilewright.compiler.families.cpu.kinds import KINDS, Kind, kinds_of
@@ -248,11 +254,12 @@ class _Reduction:
     @staticmethod
     def _blocks(loops: Sized) -> dict[str, tuple[int, ...] | tuple[str, ...]]:
         """Blocks of the reduction's steps and orders of register tiles, where there are others than the plain ones."""
-        if not isinstance(loops, Blocked):
-            return {}
-        rows, columns = loops.most()
-        orders = tuple(o for o in ORDERS if not same_as_rows(o, rows, columns, loops.others))
-        found = {_DEPTH: depths(loops.steps), _ORDER: orders}
+        found: dict[str, tuple[int, ...] | tuple[str, ...]] = {}
+        if isinstance(loops, Blocked):
+            found[_DEPTH] = depths(loops.steps, loops.group, loops.alike)
+        if isinstance(loops, Ordered):
+            rows, columns = loops.most()
+            found[_ORDER] = tuple(o for o in ORDERS if not same_as_rows(o, rows, columns, loops.others))
         return {own: values for own, values in found.items() if len(values) > 1}
 
     def usual(self, constructed: Schedule) -> dict[str, int]:
@@ -334,7 +341,7 @@ class _Reduction:
                     sizes = [columns[self.size_name(kind, size)][rows] for size in LOOPS[kind]]
                     rule = broken_rules(kind, np.stack(sizes, axis=1), loops, registers)
                     found[rows] = np.where(rule < 0, KEPT, rule + firsts[kind])
-                    if kind in orders and isinstance(loops, Blocked):
+                    if kind in orders and isinstance(loops, Ordered):
                         again = self._same(columns[self.size_name(kind, _ORDER)][rows], sizes, loops)
                         found[rows] = np.where((rule < 0) & again, orders[kind], found[rows])
             return found
@@ -342,7 +349,7 @@ class _Reduction:
         return Constraint(tuple(rules), broken)
 
     @staticmethod
-    def _same(orders: np.ndarray, sizes: Sequence[np.ndarray], loops: Blocked) -> np.ndarray:
+    def _same(orders: np.ndarray, sizes: Sequence[np.ndarray], loops: Ordered) -> np.ndarray:
         """Where register tiles follow each other in their order as they do along rows: [n]."""
         rows, width = (-(-extent // size) for extent, size in zip(loops.most(), sizes))
         return np.any(

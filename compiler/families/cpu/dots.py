@@ -86,6 +86,35 @@ class Dots:
         found = max(rows, key=lambda d: (d not in column, min(self.extents[d], 8), d), default=None)
         return found if found is not None and found not in column and self.extents[found] > 1 else None
 
+    @property
+    def innermost_last(self) -> tuple[int, ...]:
+        """The loops of the reduction, that of groups last."""
+        return (*(d for d in self.reduction if d != self.loops.depth), self.loops.depth)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Extents of the loops that blocks are cut of; none where groups do not lie along the innermost one."""
+        if self.reduction != self.innermost_last:
+            return ()
+        return tuple(self.extents[d] for d in self.reduction)
+
+    def in_groups(self, cut: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, int]]:
+        """The same extents, and what blocks are cut into, in steps of loops of which the innermost takes a group at once."""
+        *outer, depth = self.steps
+        position, size = cut
+        whole = position == len(outer)
+        return (*outer, -(-depth // self.group)), (position, size // self.group if whole else size)
+
+    @property
+    def group(self) -> int:
+        """Steps of the innermost loop that one instruction takes."""
+        return self.product.group
+
+    @property
+    def alike(self) -> bool:
+        """A last block of fewer steps needs no loops of its own."""
+        return False
+
     def most(self) -> tuple[int, int]:
         """The largest sizes of a tile: beyond, it is what a smaller one is."""
         unrolled = self.unrolled
@@ -94,6 +123,29 @@ class Dots:
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers of at most 512 bits that the sums of a tile take."""
         return sizes[0] * -(-sizes[1] // 16)
+
+
+@dataclass(frozen=True)
+class DotTiles:
+    """A contraction on the tiles of the matrix unit, which has no sizes; all blocks of its steps take the same chunks."""
+
+    steps: tuple[int, ...]
+    group: int
+    alike: bool = True
+    block: int | None = None
+
+    @classmethod
+    def of(cls, dots: Dots) -> DotTiles:
+        """That of a contraction which fits tiles."""
+        return cls(dots.steps, dots.group)
+
+    def most(self) -> tuple[int, ...]:
+        """No sizes."""
+        return ()
+
+    def accumulators(self, sizes: Sequence[int]) -> int:
+        """They are tiles, no vectors."""
+        return 0
 
 
 _FEWEST_ROWS = 4

@@ -20,7 +20,7 @@ from tilewright.compiler.families.cpu.broadcast_loops import Broadcast
 from tilewright.compiler.families.cpu.contiguous_loops import Contiguous
 from tilewright.compiler.families.cpu.cut_reductions import CutReduction
 from tilewright.compiler.families.cpu.dot_product import dot_types, tile_types
-from tilewright.compiler.families.cpu.dots import Dots, tiled_rows
+from tilewright.compiler.families.cpu.dots import Dots, DotTiles, tiled_rows
 from tilewright.compiler.families.cpu.grouped_loops import Grouped
 from tilewright.compiler.families.cpu.reduction import Structure
 from tilewright.compiler.families.cpu.window_loops import Windows
@@ -173,10 +173,11 @@ def _winograd_sizes(
     return _register_sizes(([tiles], [filters]), (0, 1), 1, products.lanes, None, target.registers_per_thread)
 
 
-def _tiles(cut: CutReduction, target: Target) -> Unsized | None:
+def _tiles(cut: CutReduction, target: Target) -> DotTiles | None:
     dots = Dots.of(cut.structure) if cut.structure is not None else None
-    fits = dots is not None and dots.is_of(tile_types(target)) and tiled_rows(dots) is not None
-    return Unsized() if fits else None
+    if dots is None or not dots.is_of(tile_types(target)) or tiled_rows(dots) is None:
+        return None
+    return DotTiles.of(dots)
 
 
 def _dots(cut: CutReduction, target: Target) -> Dots | None:

@@ -80,6 +80,22 @@ class LoopNest:
             scf.YieldOp(body(list(loop.inner_iter_args)))
         return list(loop.results)
 
+    def counted(
+        self,
+        dim: int,
+        start: ir.Value,
+        steps: ir.Value,
+        carried: list[ir.Value],
+        body: Callable[[list[ir.Value]], list[ir.Value]],
+    ) -> list[ir.Value]:
+        """So many steps of a loop from where it starts, which carry values through `body`."""
+        # From 0 on: LLVM counts the steps of a loop that begins anywhere at run time.
+        loop = scf.ForOp(self.zero, steps, index(1), carried)
+        with ir.InsertionPoint(loop.body):
+            self.ivs[dim] = arith.addi(start, loop.induction_variable)
+            scf.YieldOp(body(list(loop.inner_iter_args)))
+        return list(loop.results)
+
     def reduce_nest(
         self, loops: Sequence[int], carried: list[ir.Value], body: Callable[[list[ir.Value]], list[ir.Value]]
     ) -> list[ir.Value]:

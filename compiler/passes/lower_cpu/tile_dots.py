@@ -17,7 +17,8 @@
 
 Operands are packed as for `vectorize-dots` (a tile of B is 16 groups of 16 columns), and read where they lie: rows
 of a tile may be any distance apart, so convolutions of any stride need no copy. Rows and columns that are left over, and
-a last chunk of the depth, are smaller tiles. What does not fit, an odd depth or a handful of rows or columns, is left for
+a last chunk of the depth, are smaller tiles. Blocks of steps, all of one size, are a loop around everything but the
+configuration's release, and sums wait in memory for the next one. What does not fit, an odd depth or a handful of rows or columns, is left for
 `vectorize-dots`.
 
 Registers are numbered here (`Registers`), not by LLVM: a register's shape is part of the tile configuration, so LLVM
@@ -42,10 +43,12 @@ from typing import ClassVar
 from tilewright.compiler.analysis.affine_access import dims, evaluate, map_dims
 from tilewright.compiler.dialects import reduction_attribute
 from tilewright.compiler.families.cpu.dot_product import flattened, tile_types
-from tilewright.compiler.families.cpu.dots import TILE_ROWS, Dots, tiled_rows
+from tilewright.compiler.families.cpu.dots import TILE_ROWS, Dots, DotTiles, tiled_rows
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import take_fill
+from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
 from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, vector, walk
+from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.target import Target
 
@@ -78,8 +81,10 @@ class TileDots(Pass):
                     raise reduction_attribute.refusal(
                         generic, "it does not fit the tiles of this target; use dots"
                     )
+                reduction_attribute.check(generic, DotTiles.of(dots), 0)
+                said = reduction_attribute.read(generic)
                 with ir.InsertionPoint(generic), generic.location:
-                    _Emitter(dots, rows).emit()
+                    _Emitter(dots, rows, said.depth if said is not None else 0).emit()
                 generic.erase()
 
     def rows(self, dots: Dots | None) -> int | None:
@@ -214,9 +219,10 @@ class _Tiles:
 class _Emitter(LoopNest):
     """Writes the loops of one contraction at the current insertion point."""
 
-    def __init__(self, dots: Dots, rows: int):
+    def __init__(self, dots: Dots, rows: int, depth: int):
         super().__init__(dots.maps, dots.extents)
-        self.d, self.rows = dots, rows
+        self.d, self.rows, self.depth = dots, rows, depth
+        self.block: Block | None = None
         self.group = dots.product.group
         operands = list(dots.op.operands)
         self.a, self.b, self.c = (
@@ -240,10 +246,23 @@ class _Emitter(LoopNest):
         return False
 
     def emit(self) -> None:
+        words = ir.MemRefType.get([16], ir.IntegerType.get_signless(32))
+        self.configuration = memref.alloca(words, [], [])
+        if self.depth:
+            cut = split(self.d.steps, self.depth)
+            assert cut is not None, "blocks of no whole steps are refused"
+            in_blocks(self, self.d.reduction, *self.d.in_groups(cut), self._tiles)
+        else:
+            self._tiles()
+        self._call("tilerelease", [])
+
+    def _tiles(self, block: Block | None = None) -> None:
+        """The tiles of all rows and columns, of every configuration that there is."""
+        self.block = block
         loops, panel = self.d.loops, map_dims(self.d.maps[self.d.loops.column])
         outer = [d for d in self.d.parallel if d not in (loops.vector, self.rows)]
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
-        chunk, tail = chunks(self.extents[loops.depth] // self.group)
+        chunk, tail = chunks(self._groups())
         extent = self.extents[loops.vector]
         all_columns = column_passes(min(self.d.block or extent, extent))
         for rows, columns in itertools.product(row_passes(self.extents[self.rows]), all_columns):
@@ -261,15 +280,17 @@ class _Emitter(LoopNest):
                 self.loop(loops.vector, 0, extent, nest.columns.step, of_columns)
 
             self.nest(before, of_all)
-        self._call("tilerelease", [])
+
+    def _groups(self) -> int:
+        """Groups of the innermost loop that a tile is summed over at once."""
+        cut = self.block is not None and self.block.loop == self.d.loops.depth
+        return self.block.size if cut else self.extents[self.d.loops.depth] // self.group
 
     def _configure(self, registers: Registers) -> None:
-        bytes_ = registers.configuration()
-        words = ir.VectorType.get([len(bytes_) // 4], ir.IntegerType.get_signless(32))
-        memory = memref.alloca(ir.MemRefType.get(words.shape, words.element_type), [], [])
-        value = ir.DenseElementsAttr.get(memoryview(bytes_), type=words)
-        vector.store(arith.constant(words, value), memory, [self.zero])
-        self._call("ldtilecfg", [_Buffer(memory).pointer([self.zero])])
+        words = ir.VectorType.get([16], ir.IntegerType.get_signless(32))
+        value = ir.DenseElementsAttr.get(memoryview(registers.configuration()), type=words)
+        vector.store(arith.constant(words, value), self.configuration, [self.zero])
+        self._call("ldtilecfg", [_Buffer(self.configuration).pointer([self.zero])])
 
     def _block(self, tiles: _Tiles) -> None:
         self.ivs[self.d.loops.depth] = self.zero
@@ -279,25 +300,59 @@ class _Emitter(LoopNest):
             for i, row in enumerate(tiles.rows.starts)
             for j, column in enumerate(tiles.columns.starts)
         }
-        for register, place in sums.items():
-            if self.zeroed:
+
+        def zeroed() -> None:
+            for register in sums:
                 self._call("tilezero", [_i8(register)])
-            else:
+
+        def loaded() -> None:
+            for register, place in sums.items():
                 self._call("tileloadd64", [_i8(register), place, stride])
-        self.nest(
-            [d for d in self.d.reduction if d != self.d.loops.depth],
-            lambda: self._chunks(tiles),
-        )
+
+        if not self.zeroed:
+            loaded()
+        elif self.block is None:
+            zeroed()
+        else:
+            self.block.begin(zeroed, loaded)
+        self._sum(tiles)
         for register, place in sums.items():
             self._call("tilestored64", [_i8(register), place, stride])
 
-    def _chunks(self, tiles: _Tiles) -> None:
+    def _sum(self, tiles: _Tiles) -> None:
+        """All steps, or those of the block that is open."""
+        *loops, depth = self.d.innermost_last
+        block = self.block
+        if block is None:
+            self.nest(loops, lambda: self._chunks(tiles))
+        elif block.loop == depth:
+            self._chunks(tiles, block.start)
+        else:
+            inside = loops[len(block.around) + 1 :]
+            self._from(
+                block.loop, block.start, block.size, 1, lambda: self.nest(inside, lambda: self._chunks(tiles))
+            )
+
+    def _chunks(self, tiles: _Tiles, start: ir.Value | None = None) -> None:
+        """The chunks of the groups of one step of all other loops, from the first one or from `start`."""
         depth, registers = self.d.loops.depth, tiles.registers
-        full = self.extents[depth] // self.group - registers.tail
-        self.loop(depth, 0, full, registers.chunk, lambda: self._chunk(tiles, last=False))
+        full = self._groups() - registers.tail
+        self._from(depth, start, full, registers.chunk, lambda: self._chunk(tiles, last=False))
         if registers.tail:
-            self.ivs[depth] = index(full)
+            self.ivs[depth] = index(full) if start is None else arith.addi(start, index(full))
             self._chunk(tiles, last=True)
+
+    def _from(
+        self, dim: int, start: ir.Value | None, steps: int, step: int, body: Callable[[], None]
+    ) -> None:
+        """A loop around `body`, from 0 or from where a block starts."""
+
+        def moved() -> None:
+            if start is not None:
+                self.ivs[dim] = arith.addi(start, self.ivs[dim])
+            body()
+
+        self.loop(dim, 0, steps, step, moved)
 
     def _chunk(self, tiles: _Tiles, last: bool) -> None:
         """One chunk of the depth: a tile is loaded where its register holds another; every other row turns back."""

@@ -13,7 +13,8 @@
     } }
 
 One instruction does the work of two f32 multiply-adds (four on bytes). Where `k` is odd the last group is filled
-up with zeros, so weights are stored padded and activations are not. A column operand that is not packed, `B[k, n]`,
+up with zeros, so weights are stored padded and activations are not. Blocks of steps are a loop around all of this, and results
+wait in memory for the next one. A column operand that is not packed, `B[k, n]`,
 is interleaved in registers, which the unrolled rows share. Loops that the column operand does not follow run inside
 of the loop over its panels: a panel stays in the cache while the rows pass by. Bytes of both signs are multiplied as
 unsigned row operands by signed column operands, the one combination that VNNI has.
@@ -27,7 +28,7 @@ Source: Intel, Architecture Instruction Set Extensions and Future Features, 3194
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,8 +43,11 @@ from tilewright.compiler.families.cpu.dot_product import (
 from tilewright.compiler.families.cpu.dots import Dots
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import take_fill
+from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
+from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.nouns.register_tiles import register_pieces
+from tilewright.compiler.nouns.schedule import Reduction
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.target import Target
 
@@ -76,10 +80,11 @@ class VectorizeDots(Pass):
         for generic in walk(op, "linalg.generic"):
             if reduction_attribute.is_for(generic, "dots"):
                 dots = self.taken(Dots.read(generic))
-                unroll, vector = reduction_attribute.check(generic, dots, self.registers)
-                assert dots is not None
+                reduction_attribute.check(generic, dots, self.registers)
+                said = reduction_attribute.read(generic)
+                assert dots is not None and said is not None
                 with ir.InsertionPoint(generic), generic.location:
-                    _Emitter(dots, unroll, vector, self.vector_bits // 32, take_fill(generic)).emit()
+                    _Emitter(dots, said, self.vector_bits // 32, take_fill(generic)).emit()
                 generic.erase()
 
     def taken(self, dots: Dots | None) -> Dots | None:
@@ -103,13 +108,14 @@ class _Emitter(LoopNest):
     def __init__(
         self,
         dots: Dots,
-        unroll: int,
-        width: int,
+        said: Reduction,
         lanes: int,
         fill: ir.Value | None,
     ):
         super().__init__(dots.maps, dots.extents)
-        self.d, self.unrolled, self.unroll, self.width = dots, dots.unrolled, unroll, width
+        self.d, self.unrolled, self.depth = dots, dots.unrolled, said.depth
+        self.unroll, self.width = said.sizes
+        self.block: Block | None = None
         self.lanes, self.fill = lanes, fill
         self.operands = list(dots.op.operands)
         self.group = dots.product.group
@@ -120,7 +126,16 @@ class _Emitter(LoopNest):
         self.prefetch = reduction_attribute.read_prefetch(dots.op)
 
     def emit(self) -> None:
-        loops = self.d.loops
+        if not self.depth:
+            self._tiles()
+            return
+        cut = split(self.d.steps, self.depth)
+        assert cut is not None, "blocks of no whole steps are refused"
+        in_blocks(self, self.d.reduction, *self.d.in_groups(cut), self._tiles)
+
+    def _tiles(self, block: Block | None = None) -> None:
+        """The register tiles, rows first."""
+        loops, self.block = self.d.loops, block
         outer = [d for d in self.d.parallel if d not in (loops.vector, self.unrolled)]
         panel = map_dims(self.d.maps[loops.column])
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
@@ -142,25 +157,51 @@ class _Emitter(LoopNest):
         ]
         self.ivs[self.d.loops.depth] = self.zero
         places = [self._address(2, point.row, point.offset) for point in points]
-        if self.fill is None:
-            starts = [
-                self._load(self.operands[2], place, p.columns, p.lanes) for p, place in zip(points, places)
-            ]
+        starts = self._starts(points, places)
+        if self.block is None:
+            results = self._reduce(self.d.innermost_last, starts, points)
         else:
-            starts = [vector.broadcast(ir.VectorType.get([p.lanes], self.sum), self.fill) for p in points]
-        outer = [d for d in self.d.reduction if d != self.d.loops.depth]
-        results = self._reduce(outer, starts, points)
+            results = self._reduce_block(self.block, starts, points)
         for point, place, value in zip(points, places, results):
             vector.store(_first(value, point.columns), self.operands[2], place)
 
-    def _reduce(self, loops: list[int], sums: list[ir.Value], points: list[_Point]) -> list[ir.Value]:
-        if loops:
+    def _starts(self, points: list[_Point], places: list[list[ir.Value]]) -> list[ir.Value]:
+        """What a register tile adds to: what is in memory, or the fill, of the first block only."""
+        types = [ir.VectorType.get([point.lanes], self.sum) for point in points]
+
+        def loaded() -> list[ir.Value]:
+            return [
+                self._load(self.operands[2], place, p.columns, p.lanes) for p, place in zip(points, places)
+            ]
+
+        def filled() -> list[ir.Value]:
+            return [vector.broadcast(type_, self.fill) for type_ in types]
+
+        if self.fill is None:
+            return loaded()
+        return filled() if self.block is None else self.block.starts(types, filled, loaded)
+
+    def _reduce_block(self, block: Block, sums: list[ir.Value], points: list[_Point]) -> list[ir.Value]:
+        """The steps of one block."""
+        inside = self.d.reduction[len(block.around) + 1 :]
+
+        def steps(carried: list[ir.Value]) -> list[ir.Value]:
+            if inside:
+                return self._reduce(inside, carried, points)
+            return self._step(self.ivs[block.loop], self.group, carried, points)
+
+        return self.counted(block.loop, block.start, block.steps(), sums, steps)
+
+    def _reduce(self, loops: Sequence[int], sums: list[ir.Value], points: list[_Point]) -> list[ir.Value]:
+        """All steps of the loops, of which the last one is that of groups."""
+        first, *others = loops
+        if others:
             return self._carried(
-                self.d.extents[loops[0]],
+                self.d.extents[first],
                 sums,
-                lambda iv, carried: self._at(loops[0], iv, lambda: self._reduce(loops[1:], carried, points)),
+                lambda iv, carried: self._at(first, iv, lambda: self._reduce(others, carried, points)),
             )
-        depth = self.d.extents[self.d.loops.depth]
+        depth = self.d.extents[first]
         full, rest = divmod(depth, self.group)
         if full:
             sums = self._carried(full, sums, lambda iv, carried: self._step(iv, self.group, carried, points))

@@ -117,10 +117,7 @@ def products(cut: Cut, roles: Products) -> Nest:
     unroll, vector = (
         np.minimum(cut.sizes[:, i], cut.extent(a)) for i, a in enumerate((roles.unroll, roles.vector))
     )
-    again = np.ones(count)
-    if cut.blocks is not None:
-        nest.blocks, nest.order = cut.blocks, (*nest.order, *reversed(s.reduction))
-        again = (-(-cut.extents // cut.blocks)).astype(float).prod(axis=1)
+    again = _in_blocks(cut, nest)
     steps = cut.product(s.reduction) / again
     others = [a for a in s.parallel if a not in (roles.unroll, roles.vector)]
     outer, each = cut.product(others) * again, instructions(s, roles.vector)
@@ -138,6 +135,14 @@ def products(cut: Cut, roles: Products) -> Nest:
             nest.loads = nest.loads + tiles * sums * (1 - 1 / again)
     nest.useful = cut.product(s.loops) * each / cut.lanes
     return nest
+
+
+def _in_blocks(cut: Cut, nest: Nest) -> np.ndarray:
+    """Puts the loop over blocks of the reduction's steps around a nest, where there are any; how many there are: [n]."""
+    if cut.blocks is None:
+        return np.ones(len(cut))
+    nest.blocks, nest.order = cut.blocks, (*nest.order, *reversed(cut.statement.reduction))
+    return (-(-cut.extents // cut.blocks)).astype(float).prod(axis=1)
 
 
 def _tile_nest(cut: Cut, unroll: int | None, vector: int) -> Nest:
@@ -193,18 +198,20 @@ def dots(cut: Cut, roles: Products, group: int) -> Nest:
     unroll, vector = (
         np.minimum(cut.sizes[:, i], cut.extent(a)) for i, a in enumerate((roles.unroll, roles.vector))
     )
-    steps = np.ceil(cut.product(s.reduction) / group)
-    outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)])
+    again = _in_blocks(cut, nest)
+    steps = np.ceil(cut.product(s.reduction) / again / group)
+    outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)]) * again
     column = column_operand(s, roles.vector)
     peak = cut.target.peak_gflops
     # Where tiles have the peak, dot products are at best as fast as multiply-adds.
     slots = max(1.0, peak["f32"] * group / peak.get(s.reads[0].dtype, peak["f32"]))
-    packed = column is not None and any(t.modulus for i in column.index_map for t in i.terms)
+    packed = column is not None and column.is_packed
     for rows, many in _segments(cut.extent(roles.unroll), unroll):
         for width, wide in _segments(cut.extent(roles.vector), vector):
             vectors = register_count(width, lanes)
             tiles, sums = outer * many * wide, rows * vectors
             _add_tiles(nest, tiles, steps, sums * slots, sums, rows + vectors, sums + vectors + 1, cut.target)
+            nest.loads = nest.loads + tiles * sums * (1 - 1 / again)
             if not packed:
                 # Rows of a pair are interleaved on the way: two shuffles for every two vectors.
                 nest.shuffles = nest.shuffles + tiles * steps * 2 * vectors
@@ -217,14 +224,16 @@ def tiles(cut: Cut, roles: Products, group: int) -> Nest:
     s, side = cut.statement, 16
     fixed = np.full((len(cut), 2), 2 * side)
     nest = _tile_nest(Cut(s, cut.extents, fixed, cut.target), roles.unroll, roles.vector)
+    again = _in_blocks(cut, nest)
     rows, columns = (np.ceil(cut.extent(a) / side) for a in (roles.unroll, roles.vector))
-    steps = np.ceil(cut.product(s.reduction) / (side * group))
-    outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)])
+    steps = np.ceil(cut.product(s.reduction) / again / (side * group))
+    outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)]) * again
     count = outer * rows * columns * steps
     lanes = cut.target.vector_bits // 32
     slots = cut.target.peak_gflops["f32"] / cut.target.peak_gflops.get(s.reads[0].dtype, 1.0) / lanes
     nest.arithmetic = count * side**3 * group * slots
-    nest.loads, nest.stores = count * side, outer * rows * columns * side
+    nest.stores = outer * rows * columns * side
+    nest.loads = count * side + nest.stores * (1 - 1 / again)
     nest.starts = outer * rows * columns / 4
     nest.useful = cut.product(s.loops) * slots
     return nest

@@ -152,3 +152,36 @@ func.func @dont_take_unpacked_columns(%a: memref<32x8xbf16>, %w: memref<8x32xbf1
   }
   return
 }
+
+// Two blocks of 96 steps, 48 groups each: the first one starts from zeros, the second one from what the first has stored.
+// CHECK-LABEL: func.func @blocks
+// CHECK: memref.alloca
+// CHECK: scf.for %[[K:.+]] = %c0 to %c96 step %c48 {
+// CHECK-NEXT: %[[FIRST:.+]] = arith.cmpi eq, %[[K]], %c0
+// CHECK: "llvm.x86.ldtilecfg"
+// CHECK: scf.if %[[FIRST]] {
+// CHECK-COUNT-4: "llvm.x86.tilezero"
+// CHECK: } else {
+// CHECK-COUNT-4: "llvm.x86.tileloadd64"
+// CHECK: }
+// CHECK: scf.for %[[CHUNK:.+]] = %c0 to %c48 step %c16 {
+// CHECK-NEXT: arith.addi %[[K]], %[[CHUNK]]
+// CHECK-COUNT-4: "llvm.x86.tdpbf16ps"
+// CHECK: }
+// CHECK-COUNT-4: "llvm.x86.tilestored64"
+// CHECK: }
+// CHECK: "llvm.x86.tilerelease"
+func.func @blocks(%a: memref<32x192xbf16>, %w: memref<1x96x32x2xbf16>, %c: memref<32x32xf32>) {
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<32x32xf32>)
+  linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : memref<32x192xbf16>, memref<1x96x32x2xbf16>) outs(%c : memref<32x32xf32>) attrs = {tilewright.loops = {depth = 96, tiles = []}} {
+  ^bb0(%x: bf16, %y: bf16, %o: f32):
+    %x1 = arith.extf %x : bf16 to f32
+    %y1 = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}

@@ -140,3 +140,31 @@ func.func @dont_take_transposed_columns(%a: memref<2x8xbf16>, %b: memref<16x8xbf
   }
   return
 }
+
+// Three blocks of 64 steps, 32 pairs each: sums of all but the first are what is in memory.
+// CHECK-LABEL: func.func @blocks
+// CHECK: scf.for %[[K:.+]] = %c0 to %c96 step %c32 {
+// CHECK-NEXT: %[[FIRST:.+]] = arith.cmpi eq, %[[K]], %c0
+// CHECK: %[[STARTS:.+]]:4 = scf.if %[[FIRST]]
+// CHECK-NEXT: scf.yield %cst, %cst, %cst, %cst
+// CHECK-NEXT: } else {
+// CHECK-COUNT-4: vector.load %arg2
+// CHECK: scf.for %[[Q:.+]] = %c0 to %c32 step %c1 iter_args({{.*}} = %[[STARTS]]#0
+// CHECK-NEXT: arith.addi %[[K]], %[[Q]]
+// CHECK-COUNT-4: x86.avx512.dot
+// CHECK: }
+// CHECK-COUNT-4: vector.store
+func.func @blocks(%a: memref<32x192xbf16>, %w: memref<1x96x32x2xbf16>, %c: memref<32x32xf32>) {
+  %z = arith.constant 0.0 : f32
+  linalg.fill ins(%z : f32) outs(%c : memref<32x32xf32>)
+  linalg.generic {indexing_maps = [#left, #pairs, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a, %w : memref<32x192xbf16>, memref<1x96x32x2xbf16>) outs(%c : memref<32x32xf32>) attrs = {tilewright.loops = {depth = 64, dots = [2, 32]}} {
+  ^bb0(%x: bf16, %y: bf16, %o: f32):
+    %x1 = arith.extf %x : bf16 to f32
+    %y1 = arith.extf %y : bf16 to f32
+    %p = arith.mulf %x1, %y1 : f32
+    %s = arith.addf %o, %p : f32
+    linalg.yield %s : f32
+  }
+  return
+}

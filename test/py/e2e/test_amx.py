@@ -25,7 +25,7 @@ from tilewright.compiler.codegen.machine_code import assembly, emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
 from tilewright.compiler.passes.lower_cpu.tile_dots import Registers, chunks, column_passes, row_passes
 from tilewright.compiler.targets.target import Target, resolve
@@ -176,6 +176,44 @@ def test_rtasks_compute_what_the_whole_does(emulating, tile: tuple[int, int], k:
 
     result = emulating(Product(b), (a,), tile[0] != 1, decide)(a)
     assert_sums(result, a.double() @ b.double(), a.double().abs() @ b.double().abs(), k)
+
+
+@needs_dots
+@pytest.mark.parametrize("depth", [32, 64, 96])
+@pytest.mark.parametrize(("m", "n"), [(55, 96), (33, 48)])
+def test_blocks_of_steps_sum_to_the_same_bits(emulating, depth: int, m: int, n: int) -> None:
+    """On whole tiles and on those that overlap, which load their sums before either stores them."""
+    a, b = bf16(m, 192, seed=1), bf16(192, n, seed=2)
+
+    def blocks(depth: int) -> torch.Tensor:
+        def decide(module: ir.Module) -> None:
+            for function in functions(module):
+                if '"matmul"' in str(function.attributes.get("tilewright.operator")):
+                    schedule_attribute.write(
+                        function, Schedule((0, 0), reductions=(Reduction("tiles", (), depth),))
+                    )
+
+        return emulating(Product(b), (a,), decide=decide)(a)
+
+    whole = blocks(0)
+    assert_sums(whole, a.double() @ b.double(), a.double().abs() @ b.double().abs(), 192)
+    assert torch.equal(blocks(depth), whole)
+
+
+@needs_dots
+def test_blocks_of_taps_sum_to_the_same(emulating) -> None:
+    torch.manual_seed(5)
+    conv = nn.Conv2d(32, 32, 3, bias=False).bfloat16().eval()
+    x = bf16(1, 32, 9, 9, seed=6)
+
+    def decide(module: ir.Module) -> None:
+        for function in functions(module):
+            if '"conv"' in str(function.attributes.get("tilewright.operator")):
+                found = schedule_attribute.read(function)
+                (said,) = found.reductions
+                schedule_attribute.write(function, replace(found, reductions=(replace(said, depth=96),)))
+
+    assert torch.equal(emulating(conv, (x,), decide=decide)(x), emulating(conv, (x,))(x))
 
 
 @needs_dots

@@ -26,6 +26,7 @@ from tilewright.compiler.nouns.reduction_blocks import (
 )
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.targets.target import resolve
 
 EXTENTS = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 
@@ -45,12 +46,27 @@ def test_blocks_are_runs_of_steps_in_their_order(extents: list[int], depth: int)
     assert max(counts) == depth
 
 
-@given(st.lists(st.integers(1, 700), min_size=1, max_size=3))
-def test_offered_blocks_are_legal_and_few(extents: list[int]) -> None:
-    offered = depths(extents)
+@given(
+    st.lists(st.integers(1, 700), min_size=1, max_size=3),
+    st.sampled_from([1, 2, 4]),
+    st.booleans(),
+)
+def test_offered_blocks_are_legal_and_few(extents: list[int], group: int, alike: bool) -> None:
+    offered = depths(extents, group, alike)
     assert offered[0] == 0 and len(set(offered)) == len(offered) < 16 * len(extents)
-    assert all(depth_rule(extents, depth) is None for depth in offered)
+    assert all(depth_rule(extents, depth, group, alike) is None for depth in offered)
     assert all(depth >= FEWEST_STEPS for depth in offered[1:])
+    cuts = [split(extents, depth) for depth in offered[1:]]
+    assert not alike or all(extents[position] % size == 0 for position, size in cuts)
+    innermost = [size for position, size in cuts if position == len(extents) - 1]
+    assert all(size % group == 0 == extents[-1] % group for size in innermost)
+
+
+def test_blocks_cut_no_instruction() -> None:
+    assert "cuts the 4 steps that one instruction takes" in str(depth_rule([3, 64], 34, 4))
+    assert "cuts the 2 steps that one instruction takes" in str(depth_rule([3, 63], 32, 2))
+    assert depth_rule([3, 63], 63, 2) is None and depth_rule([3, 64], 48, 4) is None
+    assert "use blocks that are all alike" in str(depth_rule([3, 64], 48, 4, alike=True))
 
 
 def test_an_order_that_has_another_name_is_refused() -> None:
@@ -75,7 +91,10 @@ def test_an_entry_of_a_schedule_says_its_blocks() -> None:
     [
         ({"products": [4, 32], "depth": -1}, "depth is an integer >= 0, found -1"),
         ({"products": [4, 32], "order": "diagonals"}, "order is rows, columns or panels, found diagonals"),
-        ({"along": [1, 1, 1], "depth": 8}, "depth is a field of products; leave it out of along"),
+        (
+            {"along": [1, 1, 1], "depth": 8},
+            "depth is a field of products, dots, tiles; leave it out of along",
+        ),
         ({"scalar": [], "order": "columns"}, "order is a field of products; leave it out of scalar"),
         ({"depth": 8}, "an entry of reductions is one kind of loops"),
     ],
@@ -110,6 +129,43 @@ DISPATCHES = {
     ),
     "double": (lambda x: x[:, :70] @ x[:70], (waves(87, 104).double(),), (3, 8)),
 }
+
+
+DOTS = {
+    "packed": (F.linear, (waves(23, 150), waves(192, 150)), (5, 16)),
+    "interleaved": (lambda x: x[:, :70] @ x[:70, 8:], (waves(87, 104),), (4, 32)),
+    "convolution": (
+        lambda x, w: F.conv2d(x, w, stride=2),
+        (waves(2, 40, 11, 13), waves(48, 40, 3, 3)),
+        (3, 16),
+    ),
+    "odd": (lambda x, w: F.conv2d(x, w), (waves(1, 35, 7, 7), waves(32, 35, 3, 3)), (3, 16)),
+}
+
+
+@pytest.mark.skipif(
+    "avx512bf16" not in resolve("cpu").cpu_features, reason="this CPU has no dot products of bf16"
+)
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("name", DOTS)
+def test_dot_products_do_not_depend_on_blocks(name: str, ragged: bool) -> None:
+    """An odd number of channels has blocks of whole taps only."""
+    function, arguments, sizes = DOTS[name]
+    dispatch = Dispatch.of(function, "cpu", tuple(a.bfloat16() for a in arguments), 1)
+    plain = replace(dispatch.space.default(), reductions=(Reduction("dots", sizes),), prefetch=0)
+    if ragged:
+        plain = replace(plain, tile=_ragged(dispatch, plain))
+    expected, kernel = dispatch.run(plain)
+    exact = function(*(a.bfloat16().double() for a in arguments)).numpy()
+    np.testing.assert_allclose(expected, exact, rtol=2e-2, atol=2e-2 * abs(exact).max())
+    domain = next(k.domain for k in dispatch.space.knobs if k.name == "reductions[0].dots.depth")
+    kernels = [kernel]
+    for depth in domain[1:]:
+        found, kernel = dispatch.run(replace(plain, reductions=(Reduction("dots", sizes, depth),)))
+        np.testing.assert_array_equal(found, expected, err_msg=str(depth))
+        kernels.append(kernel)
+    assert len(set(kernels)) == len(kernels) >= 2
+    assert name != "odd" or all(depth % 35 == 0 for depth in domain)
 
 
 @pytest.mark.parametrize("ragged", [False, True])
