@@ -283,8 +283,10 @@ class _Emitter(LoopNest):
 
     def _groups(self) -> int:
         """Groups of the innermost loop that a tile is summed over at once."""
-        cut = self.block is not None and self.block.loop == self.d.loops.depth
-        return self.block.size if cut else self.extents[self.d.loops.depth] // self.group
+        depth = self.d.loops.depth
+        if self.block is not None and self.block.loop == depth:
+            return self.block.size
+        return self.extents[depth] // self.group
 
     def _configure(self, registers: Registers) -> None:
         words = ir.VectorType.get([16], ir.IntegerType.get_signless(32))
