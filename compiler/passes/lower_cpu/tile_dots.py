@@ -18,8 +18,8 @@
 Operands are packed as for `vectorize-dots` (a tile of B is 16 groups of 16 columns), and read where they lie: rows
 of a tile may be any distance apart, so convolutions of any stride need no copy. Rows and columns that are left over, and
 a last chunk of the depth, are smaller tiles. Blocks of steps, all of one size, are a loop around everything but the
-configuration's release, and sums wait in memory for the next one. What does not fit, an odd depth or a handful of rows or columns, is left for
-`vectorize-dots`.
+configuration's release, and sums wait in memory for the next one. What does not fit, an odd depth or a handful of rows
+or columns, is left for `vectorize-dots`.
 
 Registers are numbered here (`Registers`), not by LLVM: a register's shape is part of the tile configuration, so LLVM
 gives a register to tiles of one shape only in all of a function. The full and the last chunks of a block need ten
