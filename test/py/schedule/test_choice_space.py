@@ -119,6 +119,31 @@ def test_a_sampled_choice_is_carried_out_exactly(model: str) -> None:
                 assert (name in inner, name in last) == (bool(value), not value), knob
 
 
+class Product(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+
+@pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "sapphire-rapids"])
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "copied"),
+    [
+        (1024, 1024, 1024, True),
+        (512, 1024, 1024, True),
+        (512, 2048, 4096, True),
+        # Too few rows to pay for it, too little to copy, rows that fall into many sets.
+        (256, 1024, 1024, False),
+        (1024, 512, 1024, False),
+        (1024, 1000, 1100, False),
+    ],
+)
+def test_large_arguments_that_many_rows_read_are_copied(
+    target: str, rows: int, steps: int, columns: int, copied: bool
+) -> None:
+    module = import_model(Product(), (torch.zeros(rows, steps), torch.zeros(steps, columns))).module
+    assert choice_space(module, resolve(target)).default().values["matmul_0.copy"] == copied
+
+
 CHOSEN = ("algorithm", "block", "copy")
 
 
