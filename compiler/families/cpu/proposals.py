@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,8 @@ from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
 from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
-from tilewright.compiler.tuning.proposers.reduction_depths import POOL, in_rows, loads_least, with_depths
+from tilewright.compiler.tuning.proposers.first_choice import POOL, fastest, loads_least, shares_rows
+from tilewright.compiler.tuning.proposers.reduction_depths import in_rows, with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 START_US = 2.0
@@ -44,18 +45,24 @@ def cpu_proposals(
     Where no `proposer` is named, others are asked for what the first one leaves.
     """
     subject = read_dispatch(function, target, task_us)
-    distinct: dict[Schedule, Candidate] = {}
+    found: list[Candidate] = []
     for name in (proposer,) if proposer else IN_TURN:
-        if len(distinct) < count:
-            for candidate in _proposed(subject, name, count, options):
-                distinct.setdefault(replace(candidate.schedule, levels=()), candidate)
+        if len(found) < count:
+            found = _distinct([*found, *_proposed(subject, name, count, options)])
     asked = streams(subject.workload.nbytes, target)
-    found = list(_streamed(function, list(distinct.values()), target, asked))
+    found = list(_streamed(function, found, target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
     pool = partial(_proposed, subject, count=POOL, options=replace(options, top_k=POOL))
-    return list(_blocked(subject, found, lambda name: [*_streamed(function, pool(name), target, asked)]))[
-        :count
-    ]
+    refined = _refined(subject, found, lambda name: [*_streamed(function, pool(name), target, asked)])
+    return _distinct(refined)[:count]
+
+
+def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Each schedule once, whatever is said of it to be in the caches."""
+    found: dict[Schedule, Candidate] = {}
+    for candidate in candidates:
+        found.setdefault(replace(candidate.schedule, levels=()), candidate)
+    return list(found.values())
 
 
 def _proposed(subject: CpuDispatch, name: str, count: int, options: ConstructOptions) -> list[Candidate]:
@@ -64,30 +71,32 @@ def _proposed(subject: CpuDispatch, name: str, count: int, options: ConstructOpt
     return [replace(candidate, proposer=name) for candidate in found]
 
 
-def _blocked(
+def _refined(
     subject: CpuDispatch, candidates: Sequence[Candidate], pool: Callable[[str], list[Candidate]]
 ) -> Iterator[Candidate]:
     """The candidates with blocks of their reductions' steps where these are predicted to be faster, and the first one without.
 
-    Where the first one gets some, and an operand is read in rows, it is chosen among a `pool` of its proposer: what is loaded
-    matters then. Proposers that construct nothing say what blocks there are themselves.
+    Where the first one gets some, and an operand is read in rows, or where rows are multiplied by rows, it is chosen among a
+    `pool` of its proposer (`first_choice`). Proposers that construct nothing say what they want themselves.
     """
     for number, candidate in enumerate(candidates):
         if candidate.proposer not in IN_TURN:
             yield candidate
             continue
         blocked = with_depths(subject, candidate)
-        if number or blocked is candidate:
+        if number:
             yield blocked
             continue
-        workload = subject.workload
-        others = pool(candidate.proposer) if in_rows(workload.inputs, workload.reduction) else []
-        plain = [candidate, *others]
-        found = [blocked, *(with_depths(subject, other) for other in others)]
-        best = loads_least(subject, found)
+        plain, found, best = [candidate], [blocked], 0
+        if blocked is candidate and shares_rows(subject):
+            plain += pool(candidate.proposer)
+            found, best = plain, fastest(subject, plain)
+        elif blocked is not candidate and in_rows(subject.workload.inputs, subject.workload.reduction):
+            plain += pool(candidate.proposer)
+            found = [with_depths(subject, other) for other in plain]
+            best = loads_least(subject, found)
         yield found[best]
-        if found[best] is not plain[best]:
-            yield plain[best]
+        yield from (other for other in dict.fromkeys((plain[best], candidate)) if other is not found[best])
 
 
 def _unfetched(

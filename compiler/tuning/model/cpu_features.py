@@ -400,6 +400,12 @@ def caches(target: Target) -> list[MemoryLevel]:
     return list(reversed(target.memory[1:-1]))
 
 
+def own_cache(target: Target) -> MemoryLevel:
+    """The last cache that a core has for itself."""
+    found = caches(target)
+    return next((level for level in reversed(found) if level.shared_by == 1), found[0])
+
+
 def share_of(level: MemoryLevel, target: Target) -> float:
     """Bytes of a cache that one core has for itself while all work."""
     return level.capacity_bytes / max(1, min(level.shared_by, target.num_cores))

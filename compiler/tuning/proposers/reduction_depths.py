@@ -17,34 +17,18 @@ from tilewright.compiler.nouns.reduction_blocks import depths
 from tilewright.compiler.nouns.register_tiles import RegisterTile
 from tilewright.compiler.nouns.schedule import BLOCKED, Reduction, Schedule
 from tilewright.compiler.nouns.workload import Operand, Workload
-from tilewright.compiler.targets.target import MemoryLevel, Target
+from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cache_levels
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
 from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel, Ranked
-from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, caches, cpu_features, share_of
+from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, own_cache, share_of
 from tilewright.compiler.tuning.model.footprints import KEPT_PAGES, STREAMED_SHARE
-from tilewright.compiler.tuning.model.micro_performance import from_features, predict
+from tilewright.compiler.tuning.model.micro_performance import predict
 from tilewright.compiler.tuning.model.roles import is_contiguous
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
 _WORTH = 0.9
 """Blocks are chosen where they are predicted to take less than this part of the time without: one more costs about a hundredth."""
-POOL = 8
-"""Schedules that are listed to find the one among that loads least."""
-
-
-def loads_least(subject: CpuDispatch, candidates: Sequence[Candidate]) -> int:
-    """The place of the candidate whose rTasks load least in all, of those that are predicted to be about as fast as the best.
-
-    Rows of an operand that is not packed are fetched ahead by nothing: 128x4032x1000 of two inputs, where 32 rows make an
-    rTask, took 1.4 times as long on Zen 4 as where all of them do, and the second operand comes into a core once.
-    """
-    schedules = [subject.complete(candidate.schedule) for candidate in candidates]
-    found = cpu_features(subject.described, schedules, subject.target)
-    us = from_features(subject.described, found, subject.target).us
-    loaded = found["tasks"] * found[f"traffic.{_own(subject.target).name}"]
-    loaded = np.where(us * _WORTH <= us.min(), loaded, np.inf)
-    return int(np.argmin(loaded))
 
 
 def with_depths(subject: CpuDispatch, candidate: Candidate) -> Candidate:
@@ -131,10 +115,4 @@ def _step_bytes(said: Reduction, reads: Sequence[Operand]) -> int:
 
 def _room(target: Target) -> float:
     """Bytes of a core's own last cache."""
-    return share_of(_own(target), target)
-
-
-def _own(target: Target) -> MemoryLevel:
-    """The last cache that a core has for itself."""
-    found = caches(target)
-    return next((level for level in reversed(found) if level.shared_by == 1), found[0])
+    return share_of(own_cache(target), target)

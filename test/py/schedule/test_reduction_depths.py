@@ -15,7 +15,7 @@ from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.model.footprints import KEPT_PAGES
-from tilewright.compiler.tuning.proposers.reduction_depths import loads_least
+from tilewright.compiler.tuning.proposers.first_choice import fastest, loads_least, shares_rows
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 TARGETS = ("x86-64-v3", "x86-64-v4", "sapphire-rapids")
@@ -91,3 +91,20 @@ def test_of_schedules_that_are_as_fast_the_one_is_chosen_whose_rtasks_load_least
         candidates = [Candidate(schedule, 1.0, "compute") for schedule in (with_rows, with_columns)]
         assert loads_least(subject, candidates) == 1
         assert loads_least(subject, candidates[::-1]) == 0
+
+
+def test_rows_by_rows_are_cut_so_that_a_cache_holds_those_of_one_rtask() -> None:
+    """Each few rows of the first operand pass all rows of the second that an rTask has."""
+    target = replace(resolve("x86-64-v4"), num_cores=2)
+    dispatch = Dispatch.of(lambda x: F.linear(x[:32], x), "x86-64-v4", (waves(4096, 4096),), 1)
+    found = proposed(dispatch, target)
+    first, *_ = found
+    assert first.schedule.reductions[0].loops == "along"
+    assert first.schedule.tile[1] * 4096 * 4 < 4 * target.level("L2").capacity_bytes
+    assert len({replace(c.schedule, levels=()) for c in found}) == len(found) > 1
+    with dispatch.function.context, dispatch.function.location:
+        subject = read_dispatch(dispatch.function, target)
+        large, small = (replace(first.schedule, tile=(16, columns, 0)) for columns in (2048, 96))
+        candidates = [Candidate(schedule, 1.0, "compute") for schedule in (large, small)]
+        assert shares_rows(subject)
+        assert fastest(subject, candidates) == 1 and fastest(subject, candidates[::-1]) == 0
