@@ -16,8 +16,7 @@ from pathlib import Path
 import click
 
 from tilewright.bench.ranking_scores import geometric_mean
-
-OURS = "tilewright"
+from tilewright.bench.result_tables import OURS
 
 
 @dataclass(frozen=True)

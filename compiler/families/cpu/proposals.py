@@ -52,9 +52,13 @@ def cpu_proposals(
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, found, target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
-    pool = partial(_proposed, subject, count=POOL, options=replace(options, top_k=POOL))
-    refined = _refined(subject, found, lambda name: [*_streamed(function, pool(name), target, asked)])
-    return _distinct(refined)[:count]
+
+    def pool(name: str) -> list[Candidate]:
+        # Whether results are streamed is not chosen among them.
+        listed = _proposed(subject, name, POOL, replace(options, top_k=POOL))
+        return [next(_streamed(function, [other], target, asked)) for other in listed]
+
+    return _distinct(_refined(subject, found, pool))[:count]
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -93,7 +97,7 @@ def _refined(
             found, best = plain, fastest(subject, plain)
         elif blocked is not candidate and in_rows(subject.workload.inputs, subject.workload.reduction):
             plain += pool(candidate.proposer)
-            found = [with_depths(subject, other) for other in plain]
+            found += [with_depths(subject, other) for other in plain[1:]]
             best = loads_least(subject, found)
         yield found[best]
         yield from (other for other in dict.fromkeys((plain[best], candidate)) if other is not found[best])
