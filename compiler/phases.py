@@ -18,7 +18,6 @@ from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.dialects.attention import ATTENTION, Attention
 from tilewright.compiler.errors import PassError, TilewrightError
-from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED
 from tilewright.compiler.package import plan
@@ -36,14 +35,13 @@ from tilewright.compiler.passes.layout.pack_contractions import PackContractions
 from tilewright.compiler.passes.layout.pack_dots import PackDots
 from tilewright.compiler.passes.layout.pad_channels import PadChannels
 from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
-from tilewright.compiler.passes.schedule.schedule_winograd import ScheduleWinograd, winograd_schedule
+from tilewright.compiler.passes.schedule.schedule_winograd import ScheduleWinograd, winograd_candidates
 from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.compiler.profiler.decisions import Decision
 from tilewright.compiler.profiler.progress import reporting
 from tilewright.compiler.profiler.selection import ProfilerOptions, profile
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
-from tilewright.compiler.tuning.cpu.winograd_choice import WinogradMachine
 from tilewright.compiler.workers.compile_kernels import compile_kernels
 from tilewright.compiler.workers.modules import run_phase, run_phase_apart
 from tilewright.runtime.program import BufferRef, Kernel, Launch, Package, Program, TensorSpec
@@ -256,12 +254,8 @@ def profiled(options: ProfilerOptions) -> Decide:
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
     """The constructed schedules of a dispatch, the one to use without a measurement first."""
     constructed = ConstructSchedules.for_target(target).candidates_or_none(function)
-    decided = winograd_schedule(function, WinogradMachine.of(target)) if target.kind == "cpu" else None
-    if decided is None:
-        return constructed
-    schedule, choice = complete(function, decided[0], target), decided[1]
-    first = Candidate(schedule, choice.us, "DRAM" if choice.streams else "compute")
-    return [first, *(c for c in constructed if c.schedule.tile != schedule.tile)]
+    first = winograd_candidates(function, target) if target.kind == "cpu" else []
+    return [*first, *(c for c in constructed if c.schedule.tile not in [f.schedule.tile for f in first])]
 
 
 @rarely_collected()

@@ -198,8 +198,8 @@ def _broken_blocks(reduction: Reduction, loops: Sized) -> str | None:
     return order_rule(reduction.order, *tiles, loops.others)
 
 
-def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, ...]:
-    """The sizes that are said of a reduction; raises ScheduleError where they, its blocks or its loops cannot be so."""
+def check(op: ir.Operation, loops: Sized | None, registers: int) -> Reduction:
+    """What is said of a reduction; raises ScheduleError where its sizes, its blocks or its loops cannot be so."""
     reduction = read(op)
     assert reduction is not None
     if loops is None:
@@ -207,7 +207,7 @@ def check(op: ir.Operation, loops: Sized | None, registers: int) -> tuple[int, .
     rule = broken(reduction, loops, registers)
     if rule is not None:
         raise refusal(op, rule)
-    return reduction.sizes
+    return reduction
 
 
 def refusal(op: ir.Operation, rule: str) -> ScheduleError:

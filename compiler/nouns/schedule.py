@@ -52,7 +52,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
 """Kinds of loops that compute a reduction on a CPU, and the sizes that each has."""
 FETCHING = ("products", "dots", "winograd")
 """Those of `LOOPS` that can fetch the panels of an operand into the core's own cache ahead of their use."""
-BLOCKED = ("products", "dots", "tiles")
+BLOCKED = ("products", "dots", "tiles", "winograd")
 """Those of `LOOPS` whose register tiles may sum in blocks of their reduction."""
 ORDERED = ("products",)
 """Those of `LOOPS` whose register tiles may follow each other in another order."""
@@ -85,8 +85,8 @@ class Reduction:
       registers that its sums take |
     | scalar | any | |
 
-    Of those in `BLOCKED`, `depth` is how many steps of the reduction all register tiles take before they go on, 0 for all at
-    once; of those in `ORDERED`, `order`, one of `ORDERS`, along what register tiles go first.
+    Of those in `BLOCKED`, `depth` is how many steps of the reduction, channels of `winograd`, all register tiles take before
+    they go on, 0 for all at once; of those in `ORDERED`, `order`, one of `ORDERS`, along what register tiles go first.
     """
 
     loops: str

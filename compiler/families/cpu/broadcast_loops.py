@@ -9,7 +9,8 @@ scf.for n0 step 32 { scf.for m0 step 12 {
   vector.store %acc_t, C[m0 + t, n0]
 } }
 
-With blocks of steps all of this is in a loop over them, and results wait in memory for the next block:
+With blocks of steps all of this is in a loop over them, inside of loops that all operands follow, and results wait in memory for
+the next block:
 
 scf.for k0 step 256 { scf.for n0 step 32 { scf.for m0 step 12 {
   %acc_t = scf.if k0 == 0 { start } else { vector.load C[m0 + t, n0] }
@@ -37,7 +38,7 @@ from tilewright.compiler.analysis.affine_access import (
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.partial_sums import Parts
 from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
-from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
+from tilewright.compiler.families.cpu.step_blocks import Block, around_tiles, in_blocks
 from tilewright.compiler.families.cpu.vector_epilogue import Store
 from tilewright.compiler.ir import ir, memref, scf, vector
 from tilewright.compiler.nouns.reduction_blocks import split
@@ -149,13 +150,18 @@ class BroadcastLoops(LoopNest):
             return
         cut = split(self.plan.steps, self.depth)
         assert cut is not None, "blocks of no whole steps are refused"
-        in_blocks(self, self.r.reduction, self.plan.steps, cut, self._tiles)
+        outer = around_tiles(self.r.parallel, self._tiled, None)
+        in_blocks(self, outer, self.r.reduction, self.plan.steps, cut, self._tiles)
+
+    @property
+    def _tiled(self) -> tuple[int, int | None]:
+        """The loops that a register tile steps along."""
+        return self.plan.vector_dim, self.plan.unroll_dim
 
     def _tiles(self, block: Block | None = None) -> None:
         """The register tiles in their order."""
         self.block = block
-        tiled = (self.plan.vector_dim, self.plan.unroll_dim)
-        others = [d for d in self.r.parallel if d not in tiled]
+        others = around_tiles(self.r.parallel, self._tiled, block)
         if self.order == "columns":
             self.nest(
                 others, lambda: self._rows(lambda rows: self._columns(lambda width: self._tile(rows, width)))

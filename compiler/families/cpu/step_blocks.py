@@ -1,8 +1,10 @@
 """The loop over blocks of a reduction's steps, around those of its register tiles.
 
-scf.for k0 step 256 {                       // blocks of 256 steps
-  first = k0 == 0, last = k0 == 768
-  ...                                       // all register tiles, each min(256, 1000 - k0) steps
+scf.for b {                                 // loops that all operands follow: each step is a reduction of its own
+  scf.for k0 step 256 {                     // blocks of 256 steps
+    first = k0 == 0, last = k0 == 768
+    ...                                     // all register tiles, each min(256, 1000 - k0) steps
+  }
 }
 """
 
@@ -11,17 +13,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.affine_access import map_dims
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.ir import arith, ir, scf
 
 
+def around_tiles(parallel: Sequence[int], tiled: Sequence[int | None], block: Block | None) -> list[int]:
+    """The loops of a result around register tiles along `tiled`, without those that are around the block too."""
+    done = (*tiled, *(block.batch if block is not None else ()))
+    return [loop for loop in parallel if loop not in done]
+
+
 @dataclass(frozen=True)
 class Block:
-    """The block that is open: `size` steps of `loop`, which has `extent`, from `start`, with single steps of the loops `around`.
+    """The block that is open: `size` steps of `loop`, which has `extent`, from `start`, with single steps of the loops `around`,
+    in those of the `batch`.
 
     `first` and `last` tell whether it is the first one, and the last.
     """
 
+    batch: tuple[int, ...]
     around: tuple[int, ...]
     loop: int
     size: int
@@ -62,13 +73,18 @@ class Block:
 
 def in_blocks(
     nest: LoopNest,
+    outer: Sequence[int],
     reduction: Sequence[int],
     extents: Sequence[int],
     cut: tuple[int, int],
     body: Callable[[Block], None],
 ) -> None:
-    """Loops over the blocks of a reduction: `extents` are those of its loops, `cut` which of them is cut, and into what."""
+    """Loops over the blocks of a reduction: `extents` are those of its loops, `cut` which of them is cut, and into what.
+
+    Those of the loops `outer`, around register tiles, that all operands follow are a batch.
+    """
     position, size = cut
+    batch = tuple(loop for loop in outer if all(loop in map_dims(map_) for map_ in nest.maps))
     around, loop, extent = tuple(reduction[:position]), reduction[position], extents[position]
 
     def at(places: Sequence[int]) -> ir.Value:
@@ -86,6 +102,6 @@ def in_blocks(
     def block() -> None:
         first = at([0] * (position + 1))
         last = at([*(most - 1 for most in extents[:position]), (extent - 1) // size * size])
-        body(Block(around, loop, size, extent, nest.ivs[loop], first, last))
+        body(Block(batch, around, loop, size, extent, nest.ivs[loop], first, last))
 
-    nest.nest(around, lambda: nest.loop(loop, 0, extent, size, block))
+    nest.nest((*batch, *around), lambda: nest.loop(loop, 0, extent, size, block))

@@ -33,28 +33,38 @@ def products_rule(convolution: Convolution2d, matrices: Transforms, last_starts:
 
 @dataclass(frozen=True)
 class Products:
-    """The products of transforms: `tiles` rows by `filters` columns in registers, over rows of `row` channels."""
+    """The products of transforms: `tiles` rows by `filters` columns in registers, over rows of `row` channels.
+
+    `steps` are the channels that they sum over, in blocks of any number; none where the products are scalars, which have no
+    blocks.
+    """
 
     tiles: int
     filters: int
     row: int
     lanes: int
+    steps: tuple[int, ...]
     block: int | None = None
+    group: int = 1
+    alike: bool = False
 
     @classmethod
     def of(cls, convolution: Convolution2d, matrices: Transforms, vector_bits: int) -> Products:
         """Those of a cut convolution."""
         images, height, width, *_, channels = convolution.extents
         tiles = images * -(-height // matrices.outputs) * -(-width // matrices.outputs)
-        return cls(tiles, convolution.block, row_floats(channels), vector_bits // 32)
+        steps = (channels,) if convolution.block >= FEWEST_LANES else ()
+        return cls(tiles, convolution.block, row_floats(channels), vector_bits // 32, steps)
 
     def most(self) -> tuple[int, int]:
         """The largest sizes of a tile: beyond, it is what a smaller one is. Scalars have none but (1, 1)."""
         return (self.tiles, self.filters) if self.filters >= FEWEST_LANES else (1, 1)
 
-    def reduction(self, tile: tuple[int, ...]) -> Reduction:
+    def reduction(self, said: Reduction) -> Reduction:
         """What is said of the products once they are a contraction of their own."""
-        return Reduction("products", tile) if self.filters >= FEWEST_LANES else Reduction("scalar")
+        if self.filters < FEWEST_LANES:
+            return Reduction("scalar")
+        return Reduction("products", said.sizes, said.depth)
 
     def accumulators(self, sizes: Sequence[int]) -> int:
         """Vector registers that the sums of a tile take."""

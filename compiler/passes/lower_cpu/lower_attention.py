@@ -59,7 +59,7 @@ class LowerAttention(Pass):
         if not reduction_attribute.is_for(op, "attention"):
             raise reduction_attribute.refusal(op, "attention has loops of its own; say its cut")
         loops = attention_loops(attention, self.vector_bits, self.registers)
-        cut = AttentionCut(*reduction_attribute.check(op, loops, self.registers))
+        cut = AttentionCut(*reduction_attribute.check(op, loops, self.registers).sizes)
         kernel = AttentionKernel(attention, [*buffers, write.operands[1]], cut, lanes)
         with ir.InsertionPoint(write), op.location:
             kernel.emit()

@@ -76,12 +76,12 @@ class LowerWinograd(Pass):
             if rule is not None:
                 raise reduction_attribute.refusal(generic, f"{rule}; {_DIRECT}")
             products = Products.of(convolution, matrices, self.vector_bits)
-            tile = reduction_attribute.check(generic, products, self.registers)
+            said = reduction_attribute.check(generic, products, self.registers)
             epilogue = Epilogue.after(generic)
             place = epilogue.op if epilogue else generic
             with ir.InsertionPoint(place), generic.location:
                 emitter = _Emitter(convolution, matrices, epilogue, self.vector_bits // 32, fill.operands[0])
-                emitter.emit(products.reduction(tile))
+                emitter.emit(products.reduction(said))
             fill.erase()
             if epilogue:
                 epilogue.op.erase()

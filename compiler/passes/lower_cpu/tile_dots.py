@@ -46,7 +46,7 @@ from tilewright.compiler.families.cpu.dot_product import flattened, tile_types
 from tilewright.compiler.families.cpu.dots import TILE_ROWS, Dots, DotTiles, tiled_rows
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import take_fill
-from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
+from tilewright.compiler.families.cpu.step_blocks import Block, around_tiles, in_blocks
 from tilewright.compiler.ir import affine, arith, ir, linalg, llvm, memref, vector, walk
 from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -81,10 +81,9 @@ class TileDots(Pass):
                     raise reduction_attribute.refusal(
                         generic, "it does not fit the tiles of this target; use dots"
                     )
-                reduction_attribute.check(generic, DotTiles.of(dots), 0)
-                said = reduction_attribute.read(generic)
+                said = reduction_attribute.check(generic, DotTiles.of(dots), 0)
                 with ir.InsertionPoint(generic), generic.location:
-                    _Emitter(dots, rows, said.depth if said is not None else 0).emit()
+                    _Emitter(dots, rows, said.depth).emit()
                 generic.erase()
 
     def rows(self, dots: Dots | None) -> int | None:
@@ -251,16 +250,22 @@ class _Emitter(LoopNest):
         if self.depth:
             cut = split(self.d.steps, self.depth)
             assert cut is not None, "blocks of no whole steps are refused"
-            in_blocks(self, self.d.reduction, *self.d.in_groups(cut), self._tiles)
+            outer = around_tiles(self.d.parallel, self._tiled, None)
+            in_blocks(self, outer, self.d.reduction, *self.d.in_groups(cut), self._tiles)
         else:
             self._tiles()
         self._call("tilerelease", [])
+
+    @property
+    def _tiled(self) -> tuple[int, int]:
+        """The loops that tiles step along."""
+        return self.d.loops.vector, self.rows
 
     def _tiles(self, block: Block | None = None) -> None:
         """The tiles of all rows and columns, of every configuration that there is."""
         self.block = block
         loops, panel = self.d.loops, map_dims(self.d.maps[self.d.loops.column])
-        outer = [d for d in self.d.parallel if d not in (loops.vector, self.rows)]
+        outer = around_tiles(self.d.parallel, self._tiled, block)
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
         chunk, tail = chunks(self._groups())
         extent = self.extents[loops.vector]

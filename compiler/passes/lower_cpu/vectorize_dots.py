@@ -43,7 +43,7 @@ from tilewright.compiler.families.cpu.dot_product import (
 from tilewright.compiler.families.cpu.dots import Dots
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.reduction import take_fill
-from tilewright.compiler.families.cpu.step_blocks import Block, in_blocks
+from tilewright.compiler.families.cpu.step_blocks import Block, around_tiles, in_blocks
 from tilewright.compiler.ir import affine, arith, ir, llvm, memref, scf, vector, walk, x86
 from tilewright.compiler.nouns.reduction_blocks import split
 from tilewright.compiler.nouns.register_tiles import register_pieces
@@ -80,9 +80,8 @@ class VectorizeDots(Pass):
         for generic in walk(op, "linalg.generic"):
             if reduction_attribute.is_for(generic, "dots"):
                 dots = self.taken(Dots.read(generic))
-                reduction_attribute.check(generic, dots, self.registers)
-                said = reduction_attribute.read(generic)
-                assert dots is not None and said is not None
+                said = reduction_attribute.check(generic, dots, self.registers)
+                assert dots is not None
                 with ir.InsertionPoint(generic), generic.location:
                     _Emitter(dots, said, self.vector_bits // 32, take_fill(generic)).emit()
                 generic.erase()
@@ -131,12 +130,18 @@ class _Emitter(LoopNest):
             return
         cut = split(self.d.steps, self.depth)
         assert cut is not None, "blocks of no whole steps are refused"
-        in_blocks(self, self.d.reduction, *self.d.in_groups(cut), self._tiles)
+        outer = around_tiles(self.d.parallel, self._tiled, None)
+        in_blocks(self, outer, self.d.reduction, *self.d.in_groups(cut), self._tiles)
+
+    @property
+    def _tiled(self) -> tuple[int, int | None]:
+        """The loops that a register tile steps along."""
+        return self.d.loops.vector, self.unrolled
 
     def _tiles(self, block: Block | None = None) -> None:
         """The register tiles, rows first."""
         loops, self.block = self.d.loops, block
-        outer = [d for d in self.d.parallel if d not in (loops.vector, self.unrolled)]
+        outer = around_tiles(self.d.parallel, self._tiled, block)
         panel = map_dims(self.d.maps[loops.column])
         before, inside = [d for d in outer if d in panel], [d for d in outer if d not in panel]
         self.nest(

@@ -83,18 +83,16 @@ class VectorizeReductions(Pass):
         """Writes the loops of this kind in place of the reduction."""
         kind = {"products": Broadcast, "along": Contiguous, "groups": Grouped}[loops]
         plan = kind.read(reduction, self.vector_bits) if reduction is not None else None
-        sizes = reduction_attribute.check(op, plan, self.registers)
+        said = reduction_attribute.check(op, plan, self.registers)
         assert reduction is not None
         if isinstance(plan, Broadcast):
-            said = reduction_attribute.read(op)
-            assert said is not None
             _emit(reduction, plan, said)
             return
         with ir.InsertionPoint(op), op.location:
             if isinstance(plan, Grouped):
-                GroupedLoops(reduction, plan, sizes[0], take_fill(op)).emit()
+                GroupedLoops(reduction, plan, said.sizes[0], take_fill(op)).emit()
             elif isinstance(plan, Contiguous):
-                _emit_along(reduction, plan, DotTile(*sizes))
+                _emit_along(reduction, plan, DotTile(*said.sizes))
         op.erase()
 
 

@@ -41,7 +41,7 @@ class VectorizeWindows(Pass):
             if reduction_attribute.is_for(generic, "windows"):
                 reduction = Structure.read(generic)
                 windows = Windows.read(reduction, self.vector_bits) if reduction is not None else None
-                tile = WindowTile(*reduction_attribute.check(generic, windows, self.registers))
+                tile = WindowTile(*reduction_attribute.check(generic, windows, self.registers).sizes)
                 planned.append((reduction, windows, tile))
         for reduction, windows, tile in planned:
             epilogue = Epilogue.after(reduction.op)

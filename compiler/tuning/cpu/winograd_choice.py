@@ -88,24 +88,24 @@ class WinogradChoice:
 
 def choose_winograd(problem: WinogradProblem, machine: WinogradMachine) -> WinogradChoice | None:
     """The best choice, None where direct convolution is estimated to be about as fast."""
-    found = [choice for m in OUTPUTS if (choice := best_tile(problem, machine, m)) is not None]
+    found = [choice for m in OUTPUTS for choice in ranked_tiles(problem, machine, m)[:1]]
     best = min(found, key=lambda choice: choice.us, default=None)
     return best if best is not None and best.us <= _GAIN * direct_us(problem, machine) else None
 
 
-def best_tile(
+def ranked_tiles(
     problem: WinogradProblem,
     machine: WinogradMachine,
     outputs: int,
     cuttable: tuple[bool, bool, bool, bool] = (True, True, True, True),
-) -> WinogradChoice | None:
-    """The cut with the least estimated time for F(outputs, taps), None where that does not fit the convolution.
+) -> list[WinogradChoice]:
+    """The cuts for F(outputs, taps), those with the least estimated time first; none where it does not fit the convolution.
 
     `cuttable` tells whether images, rows, columns and filters may be cut. An output is rounded as its place in a tile
     has it, so that rTasks may overlap only where their tiles coincide.
     """
     if not supported(outputs, problem.taps) or min(problem.height, problem.width) < outputs:
-        return None
+        return []
     images = _divisors(problem.images)
     coincide = problem.height % outputs == 0 and problem.width % outputs == 0
     rows = _cuts(problem.height, outputs, coincide)
@@ -119,8 +119,8 @@ def best_tile(
         plain = (w == problem.width or h == rows[0]) and (h == problem.height or n == 1)
         if plain and all(may or size == extent for may, size, extent in zip(cuttable, tile, extents)):
             choices.append(estimate(problem, machine, outputs, tile))
-    whole = estimate(problem, machine, outputs, extents)
-    return min(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)), default=whole)
+    choices = choices or [estimate(problem, machine, outputs, extents)]
+    return sorted(choices, key=lambda choice: (choice.us, _count(problem, choice.tile)))
 
 
 def _divisors(extent: int) -> list[int]:

@@ -30,6 +30,7 @@ from tilewright.compiler.tuning.model.roles import (
     Windows,
     column_operand,
     is_contiguous,
+    steps_of,
 )
 from tilewright.compiler.tuning.model.statements import (
     RESULT,
@@ -238,7 +239,7 @@ class _Cuts:
         part.kind = self.kinds.get(number, np.full(count, "element"))
         part.sizes = self.sizes.get(number, np.zeros((count, 0), dtype=np.int64))
         for rows, kind, extents in self._alike(number):
-            cut = self._cut(number, rows, part.sizes)
+            cut = self._cut(number, kind, rows, part.sizes)
             nest = None
             if kind == "attention":
                 found = attention_part.part(cut, self.caches)
@@ -264,17 +265,17 @@ class _Cuts:
             part.counts["loads"] *= np.where(self.met[number], (len(s.reads) - 1) / len(s.reads), 1.0)
         return part
 
-    def _cut(self, number: int, rows: np.ndarray, sizes: np.ndarray) -> Cut:
+    def _cut(self, number: int, kind: str, rows: np.ndarray, sizes: np.ndarray) -> Cut:
         """A statement under schedules that are alike."""
         cut = Cut(self.statements[number], self.task[rows], sizes[rows], self.target)
         if number not in self.depths:
             return cut
         depths, order = self.depths[number][rows], str(self.orders[number][rows[0]])
-        return replace(cut, blocks=self._blocks(cut, depths) if depths.any() else None, order=order)
+        return replace(cut, blocks=self._blocks(cut, kind, depths) if depths.any() else None, order=order)
 
-    def _blocks(self, cut: Cut, depths: np.ndarray) -> np.ndarray:
+    def _blocks(self, cut: Cut, kind: str, depths: np.ndarray) -> np.ndarray:
         """What blocks of so many steps of the reduction have of every axis: [n, axes]."""
-        found, reduction = cut.extents.copy(), list(cut.statement.reduction)
+        found, reduction = cut.extents.copy(), steps_of(cut.statement, kind)
         said = np.concatenate([depths[:, None], cut.extents[:, reduction]], axis=1)
         distinct, inverse = np.unique(said, axis=0, return_inverse=True)
         for number, (depth, *extents) in enumerate(distinct.tolist()):

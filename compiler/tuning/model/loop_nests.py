@@ -117,7 +117,7 @@ def products(cut: Cut, roles: Products) -> Nest:
     unroll, vector = (
         np.minimum(cut.sizes[:, i], cut.extent(a)) for i, a in enumerate((roles.unroll, roles.vector))
     )
-    again = _in_blocks(cut, nest)
+    again = _in_blocks(cut, nest, roles)
     steps = cut.product(s.reduction) / again
     others = [a for a in s.parallel if a not in (roles.unroll, roles.vector)]
     outer, each = cut.product(others) * again, instructions(s, roles.vector)
@@ -137,11 +137,15 @@ def products(cut: Cut, roles: Products) -> Nest:
     return nest
 
 
-def _in_blocks(cut: Cut, nest: Nest) -> np.ndarray:
-    """Puts the loop over blocks of the reduction's steps around a nest, where there are any; how many there are: [n]."""
+def _in_blocks(cut: Cut, nest: Nest, roles: Products) -> np.ndarray:
+    """Puts the loop over blocks of the reduction's steps around a nest, where there are any, but inside of loops that all operands
+    follow; how many there are: [n]."""
     if cut.blocks is None:
         return np.ones(len(cut))
-    nest.blocks, nest.order = cut.blocks, (*nest.order, *reversed(cut.statement.reduction))
+    s, tiled = cut.statement, (roles.unroll, roles.vector)
+    batch = [a for a in nest.order if a not in tiled and all(a in o.axes for o in (*s.reads, s.result))]
+    inside = [axis for axis in nest.order if axis not in batch]
+    nest.blocks, nest.order = cut.blocks, (*inside, *reversed(s.reduction), *batch)
     return (-(-cut.extents // cut.blocks)).astype(float).prod(axis=1)
 
 
@@ -198,7 +202,7 @@ def dots(cut: Cut, roles: Products, group: int) -> Nest:
     unroll, vector = (
         np.minimum(cut.sizes[:, i], cut.extent(a)) for i, a in enumerate((roles.unroll, roles.vector))
     )
-    again = _in_blocks(cut, nest)
+    again = _in_blocks(cut, nest, roles)
     steps = np.ceil(cut.product(s.reduction) / again / group)
     outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)]) * again
     column = column_operand(s, roles.vector)
@@ -224,7 +228,7 @@ def tiles(cut: Cut, roles: Products, group: int) -> Nest:
     s, side = cut.statement, 16
     fixed = np.full((len(cut), 2), 2 * side)
     nest = _tile_nest(Cut(s, cut.extents, fixed, cut.target), roles.unroll, roles.vector)
-    again = _in_blocks(cut, nest)
+    again = _in_blocks(cut, nest, roles)
     rows, columns = (np.ceil(cut.extent(a) / side) for a in (roles.unroll, roles.vector))
     steps = np.ceil(cut.product(s.reduction) / again / (side * group))
     outer = cut.product([a for a in s.parallel if a not in (roles.unroll, roles.vector)]) * again

@@ -179,6 +179,14 @@ def slid_axes(operand: Operand, statement: Statement) -> list[tuple[int, int, in
     return found
 
 
+def steps_of(statement: Statement, loops: str) -> list[int]:
+    """The axes of the reduction, outer first, whose steps blocks are runs of: all of them; channels, in Winograd's products."""
+    if loops != "winograd":
+        return list(statement.reduction)
+    taps = {tap for operand in statement.reads for _, tap, *_ in slid_axes(operand, statement)}
+    return [axis for axis in statement.reduction if axis not in taps]
+
+
 @dataclass(frozen=True)
 class Groups:
     """Vectors over several groups of few channels: steps of `row` are in registers, `window` its taps, if any."""

@@ -162,7 +162,7 @@ class RTaskTimes:
         """Ever larger parts of the generated loops [depth, n, axes]: the register tile first, the whole rTask last.
 
         From inside out these are the reductions, the loop that is unrolled, that of the vectors, and the sink's others; and
-        the reductions again where all others run inside of blocks of `depth` steps.
+        the reductions again where the others, but those that all operands follow, run inside of blocks of `depth` steps.
         """
         workload, space = self.workload, self.space
         task = np.tile(np.asarray(workload.extents, dtype=np.int64), (len(tiles), 1))
@@ -179,7 +179,8 @@ class RTaskTimes:
         elif space.loops:
             last = space.axes[space.loops[-1]]
             tile[:, last] = np.minimum(self.lanes, task[:, last])
-        order += [axis for axis in reversed(workload.parallel) if axis not in order]
+        others = [axis for axis in reversed(workload.parallel) if axis not in order]
+        order += others
         parts = [tile.copy()]
         cut = split([workload.axes[axis].extent for axis in workload.reduction], depth) if depth else None
         if cut is not None:
@@ -188,7 +189,10 @@ class RTaskTimes:
                 place = workload.reduction.index(axis)
                 tile[:, axis] = 1 if place < position else size if place == position else task[:, axis]
                 parts.append(tile.copy())
-            order = [*order[len(workload.reduction) :], *order[: len(workload.reduction)]]
+            operands = (*workload.inputs, workload.output)
+            batch = [axis for axis in others if all(axis in operand.axes for operand in operands)]
+            inside = [axis for axis in order[len(workload.reduction) :] if axis not in batch]
+            order = [*inside, *order[: len(workload.reduction)], *batch]
         for axis in order:
             tile[:, axis] = task[:, axis]
             parts.append(tile.copy())

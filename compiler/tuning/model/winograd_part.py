@@ -16,7 +16,7 @@ from tilewright.compiler.nouns.winograd_transforms import straight_line, transfo
 from tilewright.compiler.targets.target import MemoryLevel
 from tilewright.compiler.tuning.model.arithmetic import IN_FLIGHT
 from tilewright.compiler.tuning.model.loop_nests import COUNTS, Cut
-from tilewright.compiler.tuning.model.roles import slid_axes
+from tilewright.compiler.tuning.model.roles import slid_axes, steps_of
 
 
 def part(
@@ -31,7 +31,7 @@ def part(
     outputs = _outputs(filters_operand.shape, taps)
     matrices = transforms(outputs, taps)
     planes, item = matrices.points**2, s.result.element_bytes
-    channel_axes = [a for a in s.reduction if a not in (slid[0][1], slid[1][1])]
+    channel_axes = steps_of(s, "winograd")
     others = [a for a in s.parallel if a not in (row, column)]
     images = cut.product([a for a in others if a not in filters_operand.axes])
     channels, filters = (
@@ -49,16 +49,19 @@ def part(
     found["stores"] = tiles * (vectors_in * 2 * planes + vectors_out * (n * m + m * m))
     block = np.minimum(filters, filters_operand.shape[-1])
     unroll, vector = np.minimum(cut.sizes[:, 0], tiles), np.minimum(cut.sizes[:, 1], block)
-    each = planes * np.ceil(filters / block)
+    taken = channels if cut.blocks is None else cut.blocks[:, channel_axes].prod(axis=1)
+    parts = np.ceil(channels / taken)
+    each = planes * np.ceil(filters / block) * parts
     for rows, many in ((unroll, tiles // unroll), (tiles % unroll, (tiles % unroll > 0) * 1)):
         for width, wide in ((vector, block // vector), (block % vector, (block % vector > 0) * 1)):
             vectors = register_count(width.astype(np.int64), lanes)
             sums, count = rows * vectors, each * many * wide
             held = sums + np.minimum(rows, vectors) + 1
-            steps = count * channels
+            steps = count * channels / parts
             found["arithmetic"] += steps * sums
             found["stalled"] += steps * np.maximum(0, IN_FLIGHT - sums)
-            found["loads"] += steps * (rows + vectors)
+            # Sums of all blocks of channels but the first come from memory.
+            found["loads"] += steps * (rows + vectors) + count * sums * (1 - 1 / parts)
             found["spilled"] += steps * np.clip(held - cut.target.registers_per_thread, 0, sums)
             found["stores"] += count * sums
             found["starts"] += count
@@ -71,11 +74,11 @@ def part(
     traffic = {}
     for level in caches:
         capacity = level.capacity_bytes / max(1, min(level.shared_by, cut.target.num_cores))
-        # Written, read once per block of filters; products written and read.
-        own = transformed * (1 + np.ceil(filters / block)) + 2 * multiplied * np.ceil(filters / block)
+        # Written, read once per block of filters; products written and read for every block of channels.
+        own = transformed * (1 + np.ceil(filters / block)) + 2 * multiplied * np.ceil(filters / block) * parts
         kept = transformed + multiplied <= capacity
-        # A plane's filters stay while all rows of tiles go by, where half of the cache holds them.
-        plane = channels * block * item
+        # A plane's filters, of one block of channels, stay while all rows of tiles go by, where half of the cache holds them.
+        plane = taken * block * item
         again = np.where(plane <= capacity / 2, 1.0, np.ceil(tiles / unroll))
         traffic[level.name] = {
             data.name: image,

@@ -24,7 +24,7 @@ from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel, Ranked
 from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, own_cache, share_of
 from tilewright.compiler.tuning.model.footprints import KEPT_PAGES, STREAMED_SHARE
 from tilewright.compiler.tuning.model.micro_performance import predict
-from tilewright.compiler.tuning.model.roles import is_contiguous
+from tilewright.compiler.tuning.model.roles import is_contiguous, steps_of
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
 _WORTH = 0.9
@@ -44,6 +44,24 @@ def with_depths(subject: CpuDispatch, candidate: Candidate) -> Candidate:
     return candidate if found is plain else found
 
 
+def with_depth(subject: CpuDispatch, candidate: Candidate, loops: str) -> Candidate:
+    """A complete candidate with those blocks of the first reduction by `loops` that are predicted to be the fastest, worth it or
+    not; as it is where there are none."""
+    statements = [s for s in read_statements(subject.described) if s.reduces]
+    entries = list(candidate.schedule.reductions)
+    number = next(number for number, said in enumerate(entries) if said.loops == loops)
+    extents = [subject.described.axes[axis].extent for axis in steps_of(statements[number], loops)]
+    schedules = []
+    for depth in depths(extents)[1:]:
+        entries[number] = replace(entries[number], depth=depth)
+        schedules.append(replace(candidate.schedule, reductions=tuple(entries)))
+    if not schedules:
+        return candidate
+    found = predict(subject.described, schedules, subject.target)
+    best = int(found.us.argmin())
+    return replace(candidate, schedule=schedules[best], us=round(float(found.us[best]), 3))
+
+
 def _blocked(subject: CpuDispatch, statement: Statement, candidate: Candidate, number: int) -> Candidate:
     """The candidate with one reduction in blocks, if these are worth it."""
     workload, entries = subject.described, list(candidate.schedule.reductions)
@@ -58,7 +76,7 @@ def _blocked(subject: CpuDispatch, statement: Statement, candidate: Candidate, n
     if ratio >= _WORTH:
         return candidate
     schedule = schedules[best]
-    if subject.registers is not None and subject.registers.number == number:
+    if candidate.schedule.levels and subject.registers is not None and subject.registers.number == number:
         schedule = replace(schedule, levels=_levels(subject, schedule, schedule.reductions[number]))
     return replace(candidate, schedule=schedule, us=round(candidate.us * ratio, 3), bound=found.bound[best])
 
@@ -79,9 +97,10 @@ def _depths(workload: Workload, statement: Statement, said: Reduction, target: T
 
     Blocks that are all alike come first, the deepest before others: what is left over of others is counted at run time.
     """
-    if not _overflows(said, workload, statement.reads, statement.reduction, target):
+    summed = steps_of(statement, said.loops)
+    if not _overflows(said, workload, statement.reads, summed, target):
         return []
-    extents = [workload.axes[axis].extent for axis in statement.reduction]
+    extents = [workload.axes[axis].extent for axis in summed]
     steps = math.prod(extents)
     most = STREAMED_SHARE * _room(target) / _step_bytes(said, statement.reads)
     fitting = [depth for depth in depths(extents)[1:] if depth <= most]

@@ -76,3 +76,24 @@ func.func @strided(%x: memref<1x12x12x16xf32, strided<[4608, 384, 32, 2]>>, %p: 
   }
   return
 }
+
+// -----
+
+#data = affine_map<(n, h, w, f, r, s, c) -> (n, h + r, w + s, c)>
+#plain = affine_map<(n, h, w, f, r, s, c) -> (0, r, s, c, f)>
+#result = affine_map<(n, h, w, f, r, s, c) -> (n, h, w, f)>
+
+// The products sum over channels alone, not over the nine taps of each.
+func.func @taps(%x: memref<1x12x12x64xf32>, %p: memref<5x3x3x64x16xf32>, %y: memref<1x10x10x16xf32>) {
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%y : memref<1x10x10x16xf32>)
+  // expected-error @below {{reductions say `winograd 9x16 in depths of 192`: depth is 192, its reduction has 64 steps; use fewer, or leave depth out}}
+  linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %p : memref<1x12x12x64xf32>, memref<5x3x3x64x16xf32>) outs(%y : memref<1x10x10x16xf32>) attrs = {tilewright.loops = {winograd = [9, 16], depth = 192 : i64}, tilewright.winograd = 4 : i64} {
+  ^bb0(%a: f32, %w: f32, %o: f32):
+    %m = arith.mulf %a, %w : f32
+    %s = arith.addf %o, %m : f32
+    linalg.yield %s : f32
+  }
+  return
+}

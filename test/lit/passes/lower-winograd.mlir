@@ -83,6 +83,23 @@ func.func @turned(%x: memref<1x6x6x20xf32>, %p: memref<3x3x3x20x16xf32>, %y: mem
   return
 }
 
+// Blocks of channels are those of the products, whose sums wait in scratch for the next block.
+// CHECK-LABEL: func.func @blocks
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "reduction"]
+// CHECK-SAME: tilewright.loops = {depth = 32 : i64, products = [9, 16]}
+func.func @blocks(%x: memref<1x12x12x64xf32>, %p: memref<5x3x3x64x16xf32>, %y: memref<1x10x10x16xf32>) {
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%y : memref<1x10x10x16xf32>)
+  linalg.generic {indexing_maps = [#data, #plain, #result], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction", "reduction", "reduction"]}
+      ins(%x, %p : memref<1x12x12x64xf32>, memref<5x3x3x64x16xf32>) outs(%y : memref<1x10x10x16xf32>) attrs = {tilewright.loops = {winograd = [9, 16], depth = 32 : i64}, tilewright.winograd = 4 : i64} {
+  ^bb0(%a: f32, %w: f32, %o: f32):
+    %m = arith.mulf %a, %w : f32
+    %s = arith.addf %o, %m : f32
+    linalg.yield %s : f32
+  }
+  return
+}
+
 // Direct convolutions, on the filter itself, as they are marked.
 // CHECK-LABEL: func.func @direct
 // CHECK-NOT: vector.fma

@@ -57,7 +57,7 @@ func.func @no_order(%a: memref<4x10xf32>, %b: memref<10x8xf32>, %c: memref<4x8xf
 // -----
 
 func.func @in_another_kind(%a: memref<4x10xf32>, %b: memref<10x8xf32>, %c: memref<4x8xf32>) {
-  // expected-error @below {{`tilewright.loops`: depth is a field of products, dots, tiles; leave it out of along}}
+  // expected-error @below {{`tilewright.loops`: depth is a field of products, dots, tiles, winograd; leave it out of along}}
   linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}
       ins(%a, %b : memref<4x10xf32>, memref<10x8xf32>) outs(%c : memref<4x8xf32>) attrs = {tilewright.loops = {along = [2, 2, 1], depth = 4}} {
   ^bb0(%x: f32, %y: f32, %o: f32):

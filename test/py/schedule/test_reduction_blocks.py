@@ -93,7 +93,7 @@ def test_an_entry_of_a_schedule_says_its_blocks() -> None:
         ({"products": [4, 32], "order": "diagonals"}, "order is rows, columns or panels, found diagonals"),
         (
             {"along": [1, 1, 1], "depth": 8},
-            "depth is a field of products, dots, tiles; leave it out of along",
+            "depth is a field of products, dots, tiles, winograd; leave it out of along",
         ),
         ({"scalar": [], "order": "columns"}, "order is a field of products; leave it out of scalar"),
         ({"depth": 8}, "an entry of reductions is one kind of loops"),
@@ -166,6 +166,33 @@ def test_dot_products_do_not_depend_on_blocks(name: str, ragged: bool) -> None:
         kernels.append(kernel)
     assert len(set(kernels)) == len(kernels) >= 2
     assert name != "odd" or all(depth % 35 == 0 for depth in domain)
+
+
+@pytest.mark.parametrize("stage", ["tiles", "images"])
+def test_winograds_products_do_not_depend_on_blocks_of_channels(stage: str) -> None:
+    """To the bit, epilogue included: the transforms are the same, and every sum of products is one chain."""
+    arguments = waves(2, 96, 12, 14), waves(64, 96, 3, 3)
+    convolve = lambda x, w: torch.relu(F.conv2d(x, w, padding=1))  # noqa: E731
+    dispatch = Dispatch.of(convolve, "cpu", arguments, 1)
+    usual = dispatch.space.default()
+    (said,) = usual.reductions
+    assert said.loops == "winograd" and not said.depth
+    said = replace(said, sizes=(7, 32))
+    tile = (0, 0, 4, 0) if stage == "tiles" else (1, 0, 0, 0)
+    plain = replace(usual, tile=tile, reductions=(said,), prefetch=0)
+    expected, kernel = dispatch.run(plain)
+    np.testing.assert_allclose(expected, convolve(*(a.double() for a in arguments)), rtol=1e-3, atol=1e-3)
+    domain = next(k.domain for k in dispatch.space.knobs if k.name == "reductions[0].winograd.depth")
+    assert domain == (0, 32, 48, 64)
+    kernels = [kernel]
+    for depth in domain[1:]:
+        schedule = replace(plain, reductions=(replace(said, depth=depth),))
+        found, kernel = dispatch.run(schedule)
+        np.testing.assert_array_equal(found, expected, err_msg=schedule.text())
+        kernels.append(kernel)
+    assert len(set(kernels)) == len(kernels)
+    with pytest.raises(ScheduleError, match="depth is 96, its reduction has 96 steps; use fewer"):
+        dispatch.run(replace(plain, reductions=(replace(said, depth=96),)))
 
 
 @pytest.mark.parametrize("ragged", [False, True])

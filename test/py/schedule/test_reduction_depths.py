@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from space_cases import Dispatch, waves
@@ -12,6 +13,7 @@ from tilewright.compiler.families.cpu.proposals import cpu_proposals, read_dispa
 from tilewright.compiler.nouns.reduction_blocks import depth_rule
 from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.nouns.space import KEPT
+from tilewright.compiler.passes.schedule.schedule_winograd import winograd_candidates
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.model.footprints import KEPT_PAGES
@@ -108,3 +110,19 @@ def test_rows_by_rows_are_cut_so_that_a_cache_holds_those_of_one_rtask() -> None
         candidates = [Candidate(schedule, 1.0, "compute") for schedule in (large, small)]
         assert shares_rows(subject)
         assert fastest(subject, candidates) == 1 and fastest(subject, candidates[::-1]) == 0
+
+
+@pytest.mark.parametrize("name", ["x86-64-v3", "x86-64-v4"])
+def test_blocks_of_channels_are_measured_and_not_taken_unseen(name: str) -> None:
+    """Winograd's products may sum in blocks: those that are predicted to be the fastest stand second, of few channels none."""
+    for channels in (256, 32):
+        convolve = partial(F.conv2d, padding=1)
+        dispatch = Dispatch.of(convolve, name, (waves(1, channels, 28, 28), waves(64, channels, 3, 3)), 1)
+        with dispatch.function.context, dispatch.function.location:
+            first, *blocked = winograd_candidates(dispatch.function, dispatch.target)
+        (said,) = first.schedule.reductions
+        assert said.loops == "winograd" and not said.depth and len(blocked) == (channels > 32)
+        for other in blocked:
+            (cut,) = other.schedule.reductions
+            assert cut.depth and replace(cut, depth=0) == said and cut.depth < channels
+            assert dispatch.space.legal(dispatch.space.point(other.schedule)[None])[0] == KEPT
