@@ -78,17 +78,4 @@ def _reads(op: ir.Operation) -> tuple[list[ir.Value], bool]:
 
 def static_values(function: ir.Operation) -> set[ir.Value]:
     """Values that depend on weights and constants alone."""
-    block = function.regions[0].blocks[0]
-    static: set[ir.Value] = set()
-    for argument, attributes in zip(
-        block.arguments, function.attributes["arg_attrs"] if "arg_attrs" in function.attributes else ()
-    ):
-        if "tilewright.role" in attributes and ir.StringAttr(attributes["tilewright.role"]).value == "weight":
-            static.add(argument)
-    for view in block.operations:
-        op = view.operation
-        if all(value in static for value in op.operands) and (
-            not len(op.regions) or op.name == "linalg.generic"
-        ):
-            static.update(op.results)
-    return static
+    return WeightFlow.of(function, argument_roles(function)).values

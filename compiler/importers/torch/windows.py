@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
 import torch
 
 from tilewright.compiler.importers.torch.promotion import either
+from tilewright.compiler.importers.torch.transposed_convolutions import padded, transposed_convolution
 from tilewright.compiler.importers.torch.types import compute_dtype
 
 aten = torch.ops.aten
@@ -53,94 +53,18 @@ def adaptive_avg_pool(x, size):
     return divided_by_windows(sums_of_windows(wide, size), inside, size).to(x.dtype)
 
 
-def transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups):
-    """A transposed convolution as plain ones, interleaved: no product with zeros between elements or taps.
-
-    Result `s * q + d * j` is the sum over `t` of `x[q - d' * t] * weight[j + s' * t]`, where `s' / d'` is the reduced
-    `s / d` and `j < s'` the first tap of one phase. Phases with equally many taps are channels of one convolution.
-    """
-    rank, dtype = x.dim() - 2, x.dtype
-    if bias is not None:
-        # One rounding, after the bias.
-        x, weight, bias = (t.to(compute_dtype(x)) for t in (x, weight, bias))
-    kernel, size, ones, zeros = weight.shape[2:], x.shape[2:], [1] * rank, [0] * rank
-    common = [math.gcd(s, d) for s, d in zip(stride, dilation)]
-    steps, dilations = ([n // c for n, c in zip(sizes, common)] for sizes in (stride, dilation))
-    apart = groups > 1 and groups == x.shape[1]
-    phases = [_phases(k, s, d, apart) for k, s, d in zip(kernel, stride, dilation)]
-    reach = [[shift + d * (taps - 1) for _, taps, shift in runs] for runs, d in zip(phases, dilations)]
-    wide = [n + max(ends) for n, ends in zip(size, reach)]
-
-    def joined(*chosen: tuple[list[int], int, int]):
-        """[N, C, *phases, *wide]: the phases chosen in the first dimensions, all of the others."""
-        axis = len(chosen)
-        if axis < rank:
-            return torch.cat([joined(*chosen, run) for run in phases[axis]], 2 + axis)
-        firsts, taps, shifts = zip(*chosen)
-        shape = [x.shape[0], groups * weight.shape[1], *map(len, firsts)]
-        if not all(taps):
-            return x.new_zeros([*shape, *wide])
-        w = weight
-        for d, first, step in zip(range(2, 2 + 2 * rank, 2), firsts, steps):
-            if [*range(step)] == first and w.shape[d] % step == 0:
-                w = w.unflatten(d, (-1, step)).transpose(d, d + 1)  # a view, not a copy for each phase
-            else:
-                w = torch.stack([aten.slice(w, d, j, None, step) for j in first], d)
-        w = torch.flip(w, list(range(3, 3 + 2 * rank, 2))).unflatten(0, (groups, -1))
-        w = w.permute(0, 2, *range(3, 3 + 2 * rank, 2), 1, *range(4, 4 + 2 * rank, 2))
-        w = w.reshape(-1, x.shape[1] // groups, *taps)
-        borders = [d * (t - 1) for d, t in zip(dilations, taps)]
-        y = aten.convolution(x, w, None, ones, borders, dilations, False, zeros, groups)
-        pads = [(m, full - m - n) for m, full, n in zip(shifts, wide, y.shape[2:])]
-        return _padded(y.reshape(*shape, *y.shape[2:]), pads)
-
-    y = joined()
-    y = y.permute(0, 1, *(d for i in range(rank) for d in (2 + rank + i, 2 + i)))
-    y = y.reshape(*y.shape[:2], *(n * s for n, s in zip(wide, stride)))
-    for i in range(rank):
-        want = (
-            (size[i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (kernel[i] - 1) + 1 + output_padding[i]
-        )
-        missing = max(0, padding[i] + want - y.shape[2 + i])
-        y = _padded(y, [(0, missing)] + [(0, 0)] * (rank - 1 - i)).narrow(2 + i, padding[i], want)
-    return y if bias is None else (y + bias.reshape(1, -1, *ones)).to(dtype)
-
-
-def _phases(kernel: int, stride: int, dilation: int, apart: bool) -> list[tuple[list[int], int, int]]:
-    """Runs of phases that read equally many taps, in order: their first taps, how many, and how far they are shifted.
-
-    Phases without taps have 0 of them; `apart` is a run for each phase.
-    """
-    step = stride // math.gcd(stride, dilation)
-    firsts = {dilation * tap % stride: tap for tap in range(min(step, kernel))}
-
-    def form(phase: int) -> tuple[int, int, int]:
-        if phase not in firsts:
-            return 0, 0, 0
-        first = firsts[phase]
-        return len(range(first, kernel, step)), dilation * first // stride, phase if apart else 0
-
-    runs = [(key, list(run)) for key, run in itertools.groupby(range(stride), form)]
-    return [([firsts.get(phase, 0) for phase in run], taps, shift) for (taps, shift, _), run in runs]
-
-
-def _padded(x, pads: list[tuple[int, int]]):
-    """`x` with zeros before and after its last dimensions."""
-    flat = [n for pair in reversed(pads) for n in pair]
-    return aten.constant_pad_nd(x, flat, 0) if any(flat) else x
-
-
 def convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """A transposed convolution as plain ones of its phases, or with the kernel mirrored where the stride is 1."""
+    """A transposed convolution as plain ones of its phases, or with the kernel mirrored where the stride is 1; of one element as
+    a product."""
     if not transposed:
         return NotImplemented
-    if max(stride) > 1:
+    if max(stride) > 1 or all(n == 1 for n in x.shape[2:]):
         return transposed_convolution(x, weight, bias, stride, padding, dilation, output_padding, groups)
     if groups == 1 or groups != x.shape[1] or weight.shape[1] != 1:
         return NotImplemented
     rank = x.dim() - 2
     border = [d * (k - 1) - p for d, k, p in zip(dilation, weight.shape[2:], padding)]
-    x = _padded(x, [(b, b + more) for b, more in zip(border, output_padding)])
+    x = padded(x, [(b, b + more) for b, more in zip(border, output_padding)])
     mirrored = torch.flip(weight, list(range(2, 2 + rank)))
     zeros, ones = [0] * rank, [1] * rank
     return aten.convolution(x, mirrored, bias, ones, zeros, dilation, False, zeros, groups)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import tilewright
 from tilewright.compiler.importers.torch.gradients import _kernel_gradient
-from tilewright.compiler.importers.torch.windows import _phases
+from tilewright.compiler.importers.torch.transposed_convolutions import _phases, transposed_convolution
 
 CASES = [
     (1, 3, 2, 1, 1, "plain"),
@@ -89,16 +89,66 @@ def test_phases_take_every_tap_once():
     for _ in range(300):
         kernel, stride, dilation = draw.randint(1, 7), draw.randint(1, 5), draw.randint(1, 5)
         step = stride // math.gcd(stride, dilation)
-        runs = _phases(kernel, stride, dilation, draw.random() < 0.5)
-        places, phase = [], 0
-        for firsts, taps, shift in runs:
+        start = draw.randint(0, 6)
+        runs = _phases(kernel, stride, dilation, start, draw.random() < 0.5)
+        places, result = [], start
+        for firsts, taps, first_wanted in runs:
             for first in firsts:
                 for tap in range(taps):
-                    assert dilation * first == stride * shift + phase
+                    # The first result of this phase that is wanted reads its first tap of one element.
+                    assert dilation * first + stride * first_wanted == result
                     places.append(first + step * tap)
-                phase += 1
-        assert phase == stride
+                result += 1
+        assert result == start + stride
         assert sorted(places) == list(range(kernel))
+
+
+def _convolutions(x, weight, **options) -> list[list[int]]:
+    """The shapes of all results of convolutions that a transposed one becomes."""
+    graph = make_fx(
+        lambda x, w: transposed_convolution(x, w, None, **{**_PLAIN, **options}), tracing_mode="fake"
+    )(x, weight)
+    nodes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.convolution.default)
+    return [list(node.meta["val"].shape) for node in nodes]
+
+
+_PLAIN = {
+    "stride": [2, 2],
+    "padding": [1, 1],
+    "dilation": [1, 1],
+    "output_padding": [0, 0],
+    "groups": 1,
+}
+
+
+def test_phases_compute_what_is_wanted_of_them():
+    """Of 4 taps with padding two phases begin an element earlier than the others: apart they compute 4x4 each, together 5x5."""
+    small, large = torch.randn(1, 8, 4, 4), torch.randn(1, 8, 64, 64)
+    assert _convolutions(small, torch.randn(8, 32, 4, 4)) == [[1, 32, 4, 4]] * 4
+    # Few channels fill no vector, of a large image one row more is little, and without padding all begin at one element.
+    assert _convolutions(small, torch.randn(8, 3, 4, 4)) == [[1, 12, 5, 5]]
+    assert _convolutions(large, torch.randn(8, 32, 4, 4)) == [[1, 128, 65, 65]]
+    assert _convolutions(small, torch.randn(8, 32, 2, 2), padding=[0, 0]) == [[1, 128, 4, 4]]
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("stride", [1, 3])
+def test_one_element_is_a_product(stride, padding):
+    """As a generator of images begins: each result has one tap, where a convolution would multiply borders of zeros."""
+    x, weight, groups = _operands(2, 4, "plain", torch.float32)
+    x, bias = x[:, :, :1, :1], torch.arange(weight.shape[1]).float()
+    assert _convolutions(x, weight, stride=[stride] * 2, padding=[padding] * 2) == []
+
+    def model(x):
+        more = stride - 1
+        return [
+            F.conv_transpose2d(x, weight, bias, stride, padding),
+            F.conv_transpose2d(x, weight, None, stride, padding, more, groups),
+            F.conv_transpose2d(x, weight, bias, stride, padding, dilation=2),
+            F.conv_transpose1d(x[..., 0], weight[..., 0], None, stride, padding),
+        ]
+
+    _equal(tilewright.compile(model, (x,))(x), model(x))
 
 
 @pytest.mark.slow
