@@ -8,10 +8,10 @@
       } }
     }
 
-A block is a run of steps in their order, so that every result is one chain of sums, wherever it is kept between two blocks:
-results do not depend on `depth`, but for sums that are so long that each block is a part of its own. Instructions that take
-several steps at once cut blocks between two of them. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix
-Multiplication", TOMS 2008, §4 (k_c).
+Loops that all operands follow, as those of a batch, are around the blocks. A block is a run of steps in their order, so that
+every result is one chain of sums, wherever it is kept between two blocks: results do not depend on `depth`, but for sums
+that are so long that each block is a part of its own. Instructions that take several steps at once cut blocks between two
+of them. Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", TOMS 2008, §4 (k_c).
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
                          tilewright.predicted = {bound = "compute", us = 400.}, ...}
 
 An rTask re-uses what it transforms only within itself, and costs other operations than a direct convolution, so its
-cuts come from `tuning/winograd_choice.py`. Of the first few the model of complete schedules takes another one where it predicts
-that to be faster. A dispatch that has a schedule keeps it; loops that
-its sink does not follow one to one stay whole.
+cuts come from `tuning/winograd_choice.py`. Of the first few the model of complete schedules takes another one where it
+predicts that to be faster. A dispatch that has a schedule keeps it; loops that its sink does not follow one to one stay
+whole.
 """
 
 from __future__ import annotations
