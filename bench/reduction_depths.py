@@ -3,7 +3,7 @@
     python -m tilewright.bench.reduction_depths [--cases 128x3072x768,conv] [--threads 2] [-o FILE]
 
 Each operator is compiled to dispatches, of which the heaviest counts. The schedule that is constructed first is measured, the same
-without blocks, with blocks of 256 steps, and with its register tiles in the other orders, checked against each other in
+without blocks, with blocks of 64 and of 256 steps, which are channels of Winograd's products, and with its register tiles in the other orders, checked against each other in
 interleaved rounds as the kernel profiler does it. A figure is the time of one call of that dispatch, in us; one that is missing is
 no schedule of the dispatch.
 """
@@ -30,9 +30,21 @@ PRODUCTS = (
     (197, 768, 3072), (197, 3072, 768), (128, 768, 50257), (64, 3072, 768), (256, 8192, 512),
 )  # fmt: skip
 # (size, in, out, kernel, stride) of ResNet-50's last stages.
-CONVOLUTIONS = ((7, 512, 2048, 1, 1), (7, 2048, 512, 1, 1), (14, 512, 512, 3, 2))
+CONVOLUTIONS = (
+    (7, 512, 2048, 1, 1), (7, 2048, 512, 1, 1), (14, 512, 512, 3, 2),
+    # By Winograd's algorithm, of ResNet-18.
+    (28, 128, 128, 3, 1), (14, 256, 256, 3, 1), (7, 512, 512, 3, 1),
+)  # fmt: skip
 
-COLUMNS = ("whole", "constructed", "depth 256", "columns first", "panels first")
+FORMS: dict[str, dict[str, int | str]] = {
+    "whole": {"depth": 0},
+    "constructed": {},
+    "depth 64": {"depth": 64},
+    "depth 256": {"depth": 256},
+    "columns first": {"order": "columns"},
+    "panels first": {"order": "panels"},
+}
+COLUMNS = tuple(FORMS)
 
 
 @dataclass(frozen=True)
@@ -47,19 +59,18 @@ class Row:
 def variants(function: ir.Operation) -> list[Candidate]:
     """The constructed schedule of a dispatch in the forms of COLUMNS; that without blocks where it has no such form."""
     from tilewright.compiler.families.cpu.proposals import read_dispatch
-    from tilewright.compiler.passes.schedule.construct_schedules import ConstructSchedules
+    from tilewright.compiler.phases import candidates
     from tilewright.compiler.targets.target import resolve
 
     target = resolve("cpu")
-    first, *_ = ConstructSchedules.for_target(target).candidates_or_none(function) or [None]
+    first, *_ = candidates(function, target) or [None]
     if first is None:
         return []
     space = read_dispatch(function, target).space
     (entry, *others), found = first.schedule.reductions or (None,), []
-    if entry is None or entry.loops != "products":
+    if entry is None or entry.loops not in ("products", "winograd"):
         return []
-    forms = ({"depth": 0}, {}, {"depth": 256}, {"order": "columns"}, {"order": "panels"})
-    for form in forms:
+    for form in FORMS.values():
         schedule = replace(first.schedule, reductions=(replace(entry, **form), *others))
         found.append(replace(first, schedule=schedule) if schedule in space else None)
     return [candidate or found[0] for candidate in found]
