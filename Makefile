@@ -14,9 +14,8 @@ RUNTIME_SOURCES := CMakeLists.txt $(wildcard runtime/csrc/*)
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-# Three workers for two cores: a fifth of the time tests wait for a compiler or a candidate in a process of its own. A crash ends the
-# run: with a new worker in its place, `loadfile` waits forever.
-PYTEST_ARGS ?= -q -n 3 --dist loadfile --max-worker-restart=0
+# A crash ends the run: with a new worker in its place, `loadfile` waits forever.
+PYTEST_ARGS ?= -q -n 2 --dist loadfile --max-worker-restart=0
 # What is compared by default: matrix products, convolutions, what memory bounds, and whole models.
 BENCH_ARGS ?= --suite gemm,resnet18-conv,memory,models --against eager,inductor-autotuned,onnxruntime,openvino
 

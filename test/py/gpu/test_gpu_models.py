@@ -12,8 +12,13 @@ from tilewright.bench import models
 from tilewright.bench.models.reduced import REDUCED
 from tilewright.compiler import driver
 
+_LONG = ("lstm", "resnet50", "resnext29")
+"""Half a minute each: what their kernels are, shorter models have too."""
 
-@pytest.mark.parametrize("name", models.DEFAULT)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in _LONG else ()) for n in models.DEFAULT]
+)
 def test_every_model_of_the_zoo_compiles_for_hopper(name: str) -> None:
     check(*compile_for(f"cuda:{ARCH}", *models.build(name)))
 
