@@ -13,6 +13,7 @@ from tilewright.compiler.families.cpu.complete_schedule import can_stream, compl
 from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.families.cpu.kinds import kinds_of
+from tilewright.compiler.families.cpu.walked_rows import walked_rows
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import Schedule
@@ -49,6 +50,7 @@ def cpu_proposals(
     for name in (proposer,) if proposer else IN_TURN:
         if len(found) < count:
             found = _distinct([*found, *_proposed(subject, name, count, options)])
+    found = _distinct([*_with_rows_ahead(function, found[:1], target), *found])
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, found, target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
@@ -101,6 +103,29 @@ def _refined(
             best = loads_least(subject, found)
         yield found[best]
         yield from (other for other in dict.fromkeys((plain[best], candidate)) if other is not found[best])
+
+
+def _with_rows_ahead(
+    function: ir.Operation, candidates: Sequence[Candidate], target: Target
+) -> Iterator[Candidate]:
+    """Those of the candidates whose rTasks walk more rows again than are fetched ahead, with as many as are.
+
+    A softmax of 4096 rows of 4096 from memory takes 6.0 ms on two cores of a Zen 4 where 16 rows make an rTask, and 4.3 ms
+    with 4 of them, while which the next 4 come.
+    """
+    walked = walked_rows(function)
+    for candidate in candidates:
+        if candidate.proposer not in IN_TURN or not walked:
+            continue
+        tile = candidate.schedule.tile
+        whole = complete(function, candidate.schedule, target)
+        cut = max((loop for loop, size in enumerate(tile) if size), default=None)
+        size = 0 if cut is None or whole.prefetch else tile[cut] // 2
+        while cut is not None and size and not whole.prefetch:
+            smaller = Schedule((*tile[:cut], size, *tile[cut + 1 :]))
+            whole, size = complete(function, smaller, target), size // 2
+        if cut is not None and whole.prefetch and whole.tile != tile:
+            yield replace(candidate, schedule=Schedule(whole.tile))
 
 
 def _unfetched(

@@ -69,6 +69,16 @@ def test_rows_from_beyond_the_cores_caches_are_fetched_for_the_next_rtask(
     assert distance(module, (2, 4096, 4096), (1, 1, 0), name) == 4096 * 4
 
 
+@pytest.mark.parametrize("name", TARGETS[:2])
+@pytest.mark.parametrize("rows", (4096, 16384))
+def test_the_constructed_rtask_has_no_more_rows_than_are_fetched_ahead(rows: int, name: str) -> None:
+    """Where they come from memory; of rows in the caches it is as large as starting it asks for."""
+    _, _, far = scheduled(nn.Softmax(-1), torch.empty(rows, 4096), resolve(name))
+    assert far.tile[0] > 0 and far.prefetch == far.tile[0] * 4096 * 4 <= 65536
+    _, _, near = scheduled(nn.Softmax(-1), torch.empty(256, 128), resolve(name))
+    assert not near.prefetch
+
+
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize(
     ("module", "shape", "tile"),
