@@ -254,7 +254,7 @@ def profiled(options: ProfilerOptions) -> Decide:
 def candidates(function: ir.Operation, target: Target) -> list[Candidate]:
     """The constructed schedules of a dispatch, the one to use without a measurement first."""
     constructed = ConstructSchedules.for_target(target).candidates_or_none(function)
-    first = winograd_candidates(function, target) if target.kind == "cpu" else []
+    first = list(winograd_candidates(function, target)) if target.kind == "cpu" else []
     return [*first, *(c for c in constructed if c.schedule.tile not in [f.schedule.tile for f in first])]
 
 

@@ -50,7 +50,7 @@ def cpu_proposals(
     for name in (proposer,) if proposer else IN_TURN:
         if len(found) < count:
             found = _distinct([*found, *_proposed(subject, name, count, options)])
-    found = _distinct([*_with_rows_ahead(function, found[:1], target), *found])
+    found = _distinct([*(_with_rows_ahead(function, first, target) for first in found[:1]), *found])
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, found, target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
@@ -105,27 +105,24 @@ def _refined(
         yield from (other for other in dict.fromkeys((plain[best], candidate)) if other is not found[best])
 
 
-def _with_rows_ahead(
-    function: ir.Operation, candidates: Sequence[Candidate], target: Target
-) -> Iterator[Candidate]:
-    """Those of the candidates whose rTasks walk more rows again than are fetched ahead, with as many as are.
+def _with_rows_ahead(function: ir.Operation, candidate: Candidate, target: Target) -> Candidate:
+    """The candidate, with fewer rows in an rTask where it walks more of them again than are fetched ahead.
 
-    A softmax of 4096 rows of 4096 from memory takes 6.0 ms on two cores of a Zen 4 where 16 rows make an rTask, and 4.3 ms
-    with 4 of them, while which the next 4 come.
+    Half of them, and half again, until the next rTask's come while these are computed on.
     """
-    walked = walked_rows(function)
-    for candidate in candidates:
-        if candidate.proposer not in IN_TURN or not walked:
-            continue
-        tile = candidate.schedule.tile
-        whole = complete(function, candidate.schedule, target)
-        cut = max((loop for loop, size in enumerate(tile) if size), default=None)
-        size = 0 if cut is None or whole.prefetch else tile[cut] // 2
-        while cut is not None and size and not whole.prefetch:
-            smaller = Schedule((*tile[:cut], size, *tile[cut + 1 :]))
-            whole, size = complete(function, smaller, target), size // 2
-        if cut is not None and whole.prefetch and whole.tile != tile:
-            yield replace(candidate, schedule=Schedule(whole.tile))
+    tile = candidate.schedule.tile
+    cut = max((loop for loop, size in enumerate(tile) if size), default=None)
+    if cut is None or candidate.proposer not in IN_TURN or not walked_rows(function):
+        return candidate
+    if complete(function, candidate.schedule, target).prefetch:
+        return candidate
+    size = tile[cut] // 2
+    while size:
+        smaller = Schedule((*tile[:cut], size, *tile[cut + 1 :]))
+        if complete(function, smaller, target).prefetch:
+            return replace(candidate, schedule=smaller)
+        size //= 2
+    return candidate
 
 
 def _unfetched(

@@ -13,6 +13,7 @@ whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.sink import outside, sink_of
@@ -49,23 +50,26 @@ class ScheduleWinograd(Pass):
         target = self.target_named(op, self.target)
         for function in functions(op.opview):
             if "tilewright.operator" in function.attributes and schedule_attribute.read(function) is None:
-                for chosen in winograd_candidates(function, target)[:1]:
+                chosen = next(winograd_candidates(function, target), None)
+                if chosen is not None:
                     schedule_attribute.write(function, chosen.schedule)
                     schedule_attribute.write_prediction(function, chosen.us, chosen.bound)
 
 
-def winograd_candidates(function: ir.Operation, target: Target) -> list[Candidate]:
-    """The schedule of a dispatch with such a convolution, complete, and the same one with its products in blocks of channels, which
-    are worth a measurement; none for every other dispatch."""
+def winograd_candidates(function: ir.Operation, target: Target) -> Iterator[Candidate]:
+    """The schedule of a dispatch with such a convolution, complete, and the same one with its products in blocks of channels,
+    which is worth a measurement; none for every other dispatch."""
     cuts = _cuts(function, target)
     if not cuts:
-        return []
+        return
     subject = read_dispatch(function, target)
     listed = [replace(cut, schedule=subject.complete(cut.schedule)) for cut in cuts]
     first = listed[fastest(subject, listed)]
-    if all(said.loops != "winograd" for said in first.schedule.reductions):
-        return [first]
-    return list(dict.fromkeys((first, with_depth(subject, first, "winograd"))))
+    yield first
+    if any(said.loops == "winograd" for said in first.schedule.reductions):
+        blocked = with_depth(subject, first, "winograd")
+        if blocked != first:
+            yield blocked
 
 
 def _cuts(function: ir.Operation, target: Target) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""The first 200 random programs, each through the path that its seed draws, against eager PyTorch."""
+"""The first 300 random programs, each through the path that its seed draws, against eager PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fuzz.draw import draw
 from fuzz.outcome import FAILURES
 from fuzz.pool import outcomes
 
-CHUNKS, PROGRAMS = 5, 40
+CHUNKS, PROGRAMS = 10, 30
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

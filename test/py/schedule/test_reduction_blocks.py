@@ -172,7 +172,10 @@ def test_dot_products_do_not_depend_on_blocks(name: str, ragged: bool) -> None:
 def test_winograds_products_do_not_depend_on_blocks_of_channels(stage: str) -> None:
     """To the bit, epilogue included: the transforms are the same, and every sum of products is one chain."""
     arguments = waves(2, 96, 12, 14), waves(64, 96, 3, 3)
-    convolve = lambda x, w: torch.relu(F.conv2d(x, w, padding=1))  # noqa: E731
+
+    def convolve(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.relu(F.conv2d(x, w, padding=1))
+
     dispatch = Dispatch.of(convolve, "cpu", arguments, 1)
     usual = dispatch.space.default()
     (said,) = usual.reductions
