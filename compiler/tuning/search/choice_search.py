@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.nouns.choices import Choices, Value
 from tilewright.compiler.nouns.space import Space
+from tilewright.compiler.tuning.search.interruptible import Interruptible
 from tilewright.compiler.tuning.search.search_task import Device, SearchTask
 
 CANDIDATES = 4
@@ -150,23 +151,21 @@ class _ChoiceSearch:
 
     def run(self) -> ChoiceResult:
         default = self._graph(self._usual)
-        is_interrupted = False
-        try:
+        with Interruptible() as searching:
             drafts = self._drafted(default)
             self._moves = [move for move, _ in drafts]
             for number, (move, graph) in enumerate(drafts):
+                searching.check()
                 if graph is not None and not move.why:
                     self._moves[number] = self._verified(move, default, graph)
                     self._on_move(self._moves[number], number + 1, len(drafts))
             self._put_together(default)
-        except KeyboardInterrupt:
-            is_interrupted = True
         return ChoiceResult(
             {n: v for n, v in sorted(self._values.items()) if self._usual.get(n) != v},
             tuple(self._moves),
             self._trials,
             self._passed,
-            is_interrupted,
+            searching.is_interrupted,
         )
 
     @property

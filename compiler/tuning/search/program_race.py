@@ -21,6 +21,7 @@ from itertools import accumulate, chain
 
 from tilewright.compiler.nouns.choices import Value
 from tilewright.compiler.tuning.search.finalists import TIE
+from tilewright.compiler.tuning.search.interruptible import Interruptible
 
 SHARE = 0.2
 """Of a budget: no further group is begun when tests have taken so long. The first test is made in any case."""
@@ -191,9 +192,9 @@ def race_programs(
     """
     start, kept, tests = time.monotonic(), (), list[GroupTest]()
     groups = deque([tuple(changes)] if changes else [])
-    is_interrupted = False
-    try:
+    with Interruptible() as racing:
         while groups and len(tests) < MOST:
+            racing.check()
             passed = time.monotonic() - start
             if tests and seconds is not None and passed > seconds:
                 break
@@ -208,12 +209,10 @@ def race_programs(
                 kept = (*kept, *group)
             else:
                 groups.extend(half for half in halves(group) if _matters(half, raced))
-    except KeyboardInterrupt:
-        is_interrupted = True
     seconds_passed = time.monotonic() - start
-    if is_interrupted and not tests:
-        return RaceResult(tuple(changes), (), seconds_passed, INTERRUPTED, is_interrupted)
-    return RaceResult(kept, tuple(tests), seconds_passed, is_interrupted=is_interrupted)
+    if racing.is_interrupted and not tests:
+        return RaceResult(tuple(changes), (), seconds_passed, INTERRUPTED, is_interrupted=True)
+    return RaceResult(kept, tuple(tests), seconds_passed, is_interrupted=racing.is_interrupted)
 
 
 def _matters(group: Sequence[Change], raced: Raced) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 from tilewright.compiler.tuning.search.finalists import decide
+from tilewright.compiler.tuning.search.interruptible import Interruptible
 from tilewright.compiler.tuning.search.search_task import Device, Outcome, SearchTask
 from tilewright.compiler.tuning.search.strategies import Strategy, strategy_named
 from tilewright.compiler.tuning.search.task_search import Point, TaskSearch
@@ -122,11 +123,10 @@ class _Tuner:
         self._flying: deque[_Batch] = deque()
 
     def run(self) -> TuneResult:
-        is_interrupted = False
-        try:
-            self._search()
-        except KeyboardInterrupt:
-            is_interrupted = True
+        with Interruptible() as searching:
+            self._search(searching)
+        is_interrupted = searching.is_interrupted
+        if is_interrupted:
             for batch in self._flying:
                 # By identity: one that was lost before has come for the second time.
                 taken = set(map(id, batch.search.state.outcomes))
@@ -135,12 +135,12 @@ class _Tuner:
         results = []
         for search in self._searches:
             outcomes = search.state.outcomes
-            try:
+            final = None
+            with Interruptible() as deciding:
                 # Who interrupted a search does not want to wait for a race.
                 final = decide(search.task, outcomes, None if is_interrupted else self._device)
-            except KeyboardInterrupt:
-                is_interrupted = True
-                final = decide(search.task, outcomes, None)
+            is_interrupted |= deciding.is_interrupted
+            final = final or decide(search.task, outcomes, None)
             stopped = "interrupted" if is_interrupted else self._stopped(search)
             results.append(TaskResult(search.task, tuple(outcomes), final.chosen, stopped, final.raced))
         return TuneResult(tuple(results), time.monotonic() - self._start, is_interrupted)
@@ -153,7 +153,7 @@ class _Tuner:
         """How many more trials of a task may bring nothing; more than any batch has where nobody counts."""
         return self._strategy.batch if self._patience is None else max(0, self._patience - search.fruitless)
 
-    def _search(self) -> None:
+    def _search(self, part: Interruptible) -> None:
         if any(search.state.outcomes for search in self._searches):
             self._learn()
         self._launch()
@@ -162,6 +162,7 @@ class _Tuner:
             for outcome in self._device.outcomes():
                 is_silent = False
                 self._deliver(outcome)
+                part.check()
                 while self._flying and self._flying[0].is_complete:
                     self._take(self._flying[0])
                     self._flying.popleft()

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -130,6 +131,8 @@ def run(request: dict) -> list[list]:
 
         try:
             search(Path(request["store"]), request["trials"], say)
+        except BaseException:
+            say("failed", traceback.format_exc())
         finally:
             os._exit(0)
     os.close(writing)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -296,6 +299,33 @@ class TestResuming:
         assert result.is_interrupted and result.trials == at
         assert all(found.stopped == "interrupted" for found in result.tasks)
         assert all((found.chosen is None) == (not found.trials) for found in result.tasks)
+
+    @pytest.mark.parametrize(
+        "became", [TypeError("as numpy makes of it"), None], ids=["another error", "nothing"]
+    )
+    def test_an_interrupt_that_is_lost_on_its_way_ends_the_search(self, became: Exception | None) -> None:
+        class Losing(SimulatedDevice):
+            def outcomes(self):
+                for number, outcome in enumerate(super().outcomes()):
+                    if number == 20:
+                        with suppress(KeyboardInterrupt):
+                            os.kill(os.getpid(), signal.SIGINT)
+                        if became is not None:
+                            raise became
+                    yield outcome
+
+        before = signal.getsignal(signal.SIGINT)
+        result = tune([BowlTask()], Losing(bowl_us), "random", trials=100)
+        assert result.is_interrupted and 20 <= result.trials <= 21 and result.tasks[0].chosen is not None
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_an_error_without_an_interrupt_is_raised(self) -> None:
+        class Failing(SimulatedDevice):
+            def outcomes(self):
+                raise TypeError("no such device")
+
+        with pytest.raises(TypeError, match="no such device"):
+            tune([BowlTask()], Failing(bowl_us), "random", trials=100)
 
     def test_an_interrupt_while_it_is_told_keeps_everything(self) -> None:
         def stop(event) -> None:
