@@ -25,7 +25,7 @@ from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
 from tilewright.compiler.tuning.proposers.first_choice import POOL, fastest, loads_least, shares_rows
-from tilewright.compiler.tuning.proposers.reduction_depths import in_rows, with_depths
+from tilewright.compiler.tuning.proposers.reduction_depths import rows_apart, with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
 START_US = 2.0
@@ -97,7 +97,7 @@ def _refined(
         if blocked is candidate and shares_rows(subject):
             plain += pool(candidate.proposer)
             found, best = plain, fastest(subject, plain)
-        elif blocked is not candidate and in_rows(subject.workload.inputs, subject.workload.reduction):
+        elif blocked is not candidate and rows_apart(subject.workload.inputs, subject.workload.reduction):
             plain += pool(candidate.proposer)
             found += [with_depths(subject, other) for other in plain[1:]]
             best = loads_least(subject, found)

@@ -23,12 +23,14 @@ from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import static_values
 from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.nouns.register_tiles import RegisterTile
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.layout_rules import transposed_by
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import Panel, choose_packing, rows_in_one_set
+from tilewright.compiler.tuning.cpu.register_tile import Panel, packed_tile, rows_in_one_set
 
+_LINE_BYTES = 64
 _ENOUGH_ROWS = 8
 """Loops as long as this reuse columns as well as longer ones do."""
 
@@ -41,17 +43,21 @@ class ChoosePacking(Pass):
     of a function's weights are more than the last cache holds, else from there.
 
     Operands that are no weights are packed where they are transposed at every call, which then is one copy still, as
-    filters in training. Others are copied at every call where they hold `least_bytes` or more, which is more than a core
-    keeps near, and each element is read `least_reads` times or more. Measured on Zen 4, one thread, eight operands of 4 to 16
-    MiB: with 512 rows products take 0.93 to 1.02 of the time without a copy, with 1,024 rows 0.91 to 0.98, with 256 rows of
-    most of them 1.02 to 1.05. Under windows, which stream an operand anew for every row of an image, `window_reads` are
-    enough, whatever it holds.
+    filters in training. Others are copied at every call where one product's part of them is more than a core's own cache, and
+    its rows are met by register tiles often enough: `least_passes` times for each line that a tile is wide where rows share few
+    sets of the caches, `spread_passes` times where they do not. Under windows, which stream an operand anew for every row of an
+    image, `window_reads` of each element are enough, whatever it holds.
+
+    Measured times with a copy, of those without. Zen 4 (tiles of 6 x 64), one thread, eight operands of 4 to 16 MiB whose rows
+    share sets: 256 rows 1.02 to 1.05 for most, 512 rows (21 passes) 0.93 to 1.02, 1,024 rows 0.91 to 0.98. Zen 3 (6 x 16), two
+    threads, operands of 1 to 16 MiB: 128 rows (21 passes) 0.92 to 1.05, 192 rows 0.72 to 0.94, 768 rows 0.53 to 0.86; rows of
+    3 KiB, which share none: 192 rows 1.00, 384 rows (64 passes) 0.95, 768 rows 0.66 to 0.84.
     """
 
     target: str = "cpu"
-    least_reads: int = 512
+    least_passes: int = 21
+    spread_passes: int = 64
     window_reads: int = 128
-    least_bytes: int = 4194304
 
     @classmethod
     def for_target(cls, target: Target) -> ChoosePacking:
@@ -92,40 +98,46 @@ class ChoosePacking(Pass):
         `streamed` tells whether weights come from main memory.
         """
         value, given = contraction.op.operands[packed.position], choice_attribute.read(contraction.op)
-        best = _block(contraction, packed, target, streamed and value in static)
+        best = _tile(contraction, packed, target, streamed and value in static)
         if value in static:
-            choice_attribute.write(contraction.op, **{"block": best, **given})
+            choice_attribute.write(contraction.op, **{"block": best.vector, **given})
             return
         copy = given.get("copy", bool(given["block"]) if "block" in given else None)
         if copy is None:
             moved = _is_moved(value, readers=len(list(value.uses)) - copied[value])
-            copy = moved or self.pays_at_every_call(contraction, packed.position)
-        own = {"copy": copy, "block": best} if copy else {"copy": copy}
+            copy = moved or self.pays_at_every_call(contraction, packed.position, best, target)
+        own = {"copy": copy, "block": best.vector} if copy else {"copy": copy}
         choice_attribute.write(contraction.op, **{**own, **given})
         copied[value] += bool(copy)
 
-    def pays_at_every_call(self, contraction: Structured, position: int) -> bool:
+    def pays_at_every_call(
+        self, contraction: Structured, position: int, tile: RegisterTile, target: Target
+    ) -> bool:
         """Whether an operand that is no weight is read often enough, and lies badly enough, to be copied first.
 
-        Where the closest steps of the reduction are multiples of a page apart, lines of a block of columns share few
+        Where the closest steps of the reduction are multiples of half a page apart, lines of a block of columns share few
         sets of every cache and are fetched again for each block of rows.
         """
         type_, map_ = ir.RankedTensorType(contraction.op.operands[position].type), contraction.maps[position]
-        own, output = map_dims(map_), map_dims(contraction.result_map)
+        own, output, other = map_dims(map_), map_dims(contraction.result_map), contraction.maps[1 - position]
         reads = math.prod(contraction.extents[d] for d in output - own)
         width = type_.element_type.width // 8
         steps = [stride_along(map_, d, row_major(type_.shape)) for d in own - output]
-        if not steps or rows_in_one_set(min(steps) * width) is None:
+        if not steps or min(steps) == 1:
             return False
-        if not all(is_dim(expr) for expr in contraction.maps[1 - position].results):
-            return reads >= self.window_reads
-        return reads >= self.least_reads and math.prod(type_.shape) * width >= self.least_bytes
+        share_sets = rows_in_one_set(min(steps) * width) is not None
+        if not all(is_dim(expr) for expr in other.results):
+            return share_sets and reads >= self.window_reads
+        nbytes = width * math.prod(contraction.extents[d] for d in own - (output & map_dims(other)))
+        passes = reads / tile.unroll * _LINE_BYTES / max(_LINE_BYTES, tile.vector * width)
+        least = self.least_passes if share_sets else self.spread_passes
+        return passes >= least and nbytes > target.own_cache.capacity_bytes
 
 
-def _block(contraction: Structured, packed: PackedOperand, target: Target, in_memory: bool) -> int:
-    """The block that the register tile of the contraction is as wide as."""
+def _tile(contraction: Structured, packed: PackedOperand, target: Target, in_memory: bool) -> RegisterTile:
+    """The register tile of the contraction, which is as wide as a block."""
     if packed.innermost:
-        return packed.blocks[0]
+        return RegisterTile(1, packed.blocks[0])
     map_, loop, extents = contraction.maps[packed.position], packed.loop, contraction.extents
     element = contraction.op.operands[packed.position].type.element_type
     lanes = target.vector_bits // contraction.op.results[0].type.element_type.width
@@ -142,7 +154,9 @@ def _block(contraction: Structured, packed: PackedOperand, target: Target, in_me
     points = math.prod(extents[d] for d in passing)
     panel = Panel.of(target, points, steps, str(element), max(1, element.width // 8), in_memory)
     registers = target.registers_per_thread
-    return choose_packing(rows, extents[loop], lanes, registers, most_rows, panel) or 0
+    found = packed_tile(rows, extents[loop], lanes, registers, most_rows, panel)
+    assert found is not None, "an operand that has blocks is divided by one"
+    return found
 
 
 def _bytes(value: ir.Value) -> int:

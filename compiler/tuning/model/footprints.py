@@ -33,6 +33,8 @@ PAGE_BYTES = 4096
 KEPT_PAGES = 1536
 """Pages whose addresses a core keeps: the fewest of server cores since 2015. Sources: Intel's optimisation manual 248966
 (Skylake 1536, Ice Lake 2048), AMD's software optimisation guides (Zen 3 2048, Zen 4 3072, Zen 5 4096)."""
+_PAGE_SETS = 128
+"""Sets that these lie in, found by the lowest bits of a page's number. Sources: as above (12 or 16 ways of 128)."""
 _FIRST_SPAN_BYTES = 4096
 """Addresses this far apart share a set of the first cache, whose sets are found before pages are: 8 ways of 32 KiB, 12 of 48."""
 
@@ -59,14 +61,34 @@ class Touched:
 
     def kept(self, level: MemoryLevel, capacity_bytes: float) -> np.ndarray:
         """Whether runs lie so that the sets which they share hold them all: [n, operands]."""
-        if level.shared_by > 1:
-            # Sets of a cache that cores share are found by hashing the address.
-            return np.ones(self.lines.shape, dtype=bool)
-        span = _FIRST_SPAN_BYTES if level.name == "L1" else capacity_bytes / WAYS
-        spread = np.gcd(self.runs.apart, int(span))
-        places = span / np.maximum(np.maximum(spread, self.runs.nbytes), 1)
-        held = capacity_bytes / span * np.maximum(places, 1.0)
-        return (self.runs.apart == 0) | (self.runs.count <= held)
+        return self.runs.count <= kept_runs(level, capacity_bytes, self.runs.apart, self.runs.nbytes)
+
+    @property
+    def addresses_kept(self) -> np.ndarray:
+        """Whether a core keeps the addresses of the pages of each operand by itself: [n, operands]."""
+        return self.pages <= kept_pages(self.runs.apart, self.runs.nbytes)
+
+
+def kept_runs(
+    level: MemoryLevel, capacity_bytes: float, apart: np.ndarray, nbytes: np.ndarray | int
+) -> np.ndarray:
+    """How many runs of `nbytes` whose distances are multiples of `apart` bytes, 0 of one run, the sets hold that they share."""
+    # Sets of a cache that cores share are found by hashing the address.
+    if level.shared_by > 1:
+        return np.full(np.shape(apart), np.inf)
+    span = _FIRST_SPAN_BYTES if level.name == "L1" else capacity_bytes / WAYS
+    places = span / np.maximum(np.maximum(np.gcd(apart, int(span)), nbytes), 1)
+    return np.where(apart == 0, np.inf, capacity_bytes / span * np.maximum(places, 1.0))
+
+
+def kept_pages(apart: np.ndarray, nbytes: np.ndarray | int = 1) -> np.ndarray:
+    """Pages whose addresses a core keeps of runs of `nbytes` whose distances are multiples of `apart` bytes, 0 of one run.
+
+    Runs that are whole pages apart share sets: of rows 16 KiB apart a quarter of all addresses is kept.
+    """
+    spread = np.gcd(apart, _PAGE_SETS * PAGE_BYTES) // PAGE_BYTES
+    used = -(-nbytes // PAGE_BYTES)
+    return np.where(apart == 0, KEPT_PAGES, KEPT_PAGES * np.minimum(used / np.maximum(spread, 1), 1.0))
 
 
 @dataclass(frozen=True)
@@ -219,7 +241,8 @@ def page_walks(nest: Nest, parts: np.ndarray, touched: Sequence[Touched], sums: 
     What is met for the first time is not counted: bandwidths are measured with it.
     """
     pages = np.stack([part.pages for part in touched])
-    kept = np.repeat((pages.sum(axis=2) <= KEPT_PAGES)[:, :, None], pages.shape[2], axis=2)
+    own = np.stack([part.addresses_kept for part in touched])
+    kept = own & (pages.sum(axis=2) <= KEPT_PAGES)[:, :, None]
     found = _again(parts, pages, _beside_sums(nest, deepest(kept), sums))
     return np.clip(found - pages[-1], 0.0, None).sum(axis=1)
 

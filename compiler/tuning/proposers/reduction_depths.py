@@ -22,9 +22,9 @@ from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate, cache_level
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch
 from tilewright.compiler.tuning.cpu.rtask_tiles import CpuModel, Ranked
 from tilewright.compiler.tuning.model.cpu_features import WALKED_SHARE, own_cache, share_of
-from tilewright.compiler.tuning.model.footprints import KEPT_PAGES, STREAMED_SHARE
+from tilewright.compiler.tuning.model.footprints import STREAMED_SHARE, kept_pages, kept_runs
 from tilewright.compiler.tuning.model.micro_performance import predict
-from tilewright.compiler.tuning.model.roles import is_contiguous, steps_of
+from tilewright.compiler.tuning.model.roles import axis_stride, is_contiguous, steps_of
 from tilewright.compiler.tuning.model.statements import Statement, read_statements
 
 _WORTH = 0.9
@@ -111,20 +111,26 @@ def _overflows(
     said: Reduction, workload: Workload, reads: Sequence[Operand], reduction: Sequence[int], target: Target
 ) -> bool:
     """Whether a register tile could sum in blocks, and what it is computed of is more than stays until the next one: its bytes
-    in a core's own cache, or the addresses of pages of an operand whose every step is another row."""
+    in a core's own cache, or of an operand whose every step is another row, rows in the sets that they share, or addresses of
+    their pages."""
+    if said.loops not in BLOCKED or said.depth:
+        return False
     steps = math.prod(workload.axes[axis].extent for axis in reduction)
-    stays = _step_bytes(said, reads) * steps <= WALKED_SHARE * _room(target)
-    walked = steps > KEPT_PAGES and in_rows(reads, reduction)
-    return said.loops in BLOCKED and not said.depth and (walked or not stays)
+    rows = np.asarray(rows_apart(reads, reduction), dtype=np.int64)
+    run = said.sizes[-1] * max((operand.element_bytes for operand in reads), default=0)
+    kept = np.minimum(kept_runs(own_cache(target), _room(target), rows, run), kept_pages(rows, run))
+    return _step_bytes(said, reads) * steps > WALKED_SHARE * _room(target) or bool((steps > kept).any())
 
 
-def in_rows(reads: Sequence[Operand], reduction: Sequence[int]) -> bool:
-    """Whether every step of a reduction reads another row of some operand, which no packing has put side by side."""
-    return any(
-        not operand.is_packed and axis in operand.axes and not is_contiguous(operand, axis)
+def rows_apart(reads: Sequence[Operand], reduction: Sequence[int]) -> list[int]:
+    """Bytes from one step of a reduction to the next, of operands whose every step is another row, which no packing has put
+    side by side."""
+    return [
+        axis_stride(operand, axis) * operand.element_bytes
         for operand in reads
         for axis in reduction[-1:]
-    )
+        if not operand.is_packed and axis in operand.axes and not is_contiguous(operand, axis)
+    ]
 
 
 def _step_bytes(said: Reduction, reads: Sequence[Operand]) -> int:
