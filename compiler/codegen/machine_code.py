@@ -26,6 +26,8 @@ Source: `python -m tilewright.bench.strength_reduction`, recorded in bench/resul
 """
 REDUCED = "tilewright-strength-reduction"
 """An attribute of functions in LLVM IR: "always" or "never", however many addresses they have."""
+UNROLLED = "tilewright-unrolled"
+"""An attribute of functions in LLVM IR: "never" keeps LLVM from unrolling their loops."""
 _emitting = threading.Lock()
 
 
@@ -50,17 +52,25 @@ def _machine(code: CpuCode) -> llvm_binding.TargetMachine:
 
 
 def llvm_ir(
-    module: ir.Module, name: str, buffers: int, code: CpuCode, reports: bool, fences: bool, reduced: str = ""
+    module: ir.Module,
+    name: str,
+    buffers: int,
+    code: CpuCode,
+    reports: bool,
+    fences: bool,
+    reduced: str = "",
+    unrolled: str = "",
 ) -> str:
     """The module's LLVM IR with the kernel entry added: `int32 tw_kernel(buffers, first, end, scratch)`.
 
     The entry loops over its range of rTasks around the body of function `name`, which LLVM inlines with
     what it knows about aliasing. `reports` tells whether the body can fail a run-time check, `fences` whether its
-    stores have to be ordered before what the caller stores next, `reduced` is for `REDUCED`.
+    stores have to be ordered before what the caller stores next, `reduced` is for `REDUCED`, `unrolled` for `UNROLLED`.
     """
     text = for_older_llvm(llvm.translate_module_to_llvmir(module.operation))
     attributes = f'"target-cpu"="{code.cpu}" "target-features"="{code.features}" "prefer-vector-width"="{code.vector_bits}" "no-trapping-math"="true"'
     attributes += f' "{REDUCED}"="{reduced}"' if reduced else ""
+    attributes += f' "{UNROLLED}"="{unrolled}"' if unrolled else ""
     text = re.sub(
         rf"define void @{re.escape(name)}\((.*)\) ",
         rf"define internal void @{name}(\1) alwaysinline #999 ",
@@ -100,11 +110,8 @@ attributes #999 = {{ nounwind {attributes} }}
     )
 
 
-def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = True) -> tuple[bytes, str]:
-    """Optimises LLVM IR text; returns the relocatable object and the optimised IR; raises PassError if LLVM refuses.
-
-    `unroll=False` leaves loops rolled up: LLVM takes up to forty times as long for a copy of unrolled rows.
-    """
+def emit_object(text: str, code: CpuCode, opt_level: int = 2) -> tuple[bytes, str]:
+    """Optimises LLVM IR text; returns the relocatable object and the optimised IR; raises PassError if LLVM refuses."""
     machine = _machine(code)
     try:
         module = llvm_binding.parse_assembly(with_fixed_tiles(text))
@@ -114,7 +121,7 @@ def emit_object(text: str, code: CpuCode, opt_level: int = 2, unroll: bool = Tru
     module.data_layout = str(machine.target_data)
     options = llvm_binding.create_pipeline_tuning_options(speed_level=opt_level)
     options.loop_vectorization = True
-    options.loop_unrolling = unroll
+    options.loop_unrolling = f'"{UNROLLED}"="never"' not in text
     options.loop_interleaving = True
     builder = llvm_binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)

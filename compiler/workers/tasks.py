@@ -78,10 +78,9 @@ def compile_kernel(module: bytes, target: Target, key: str) -> lower.LoweredKern
             written = gpu.lower(function, target, key)
             return written if target.emulated else gpu.assemble(written, target)
         name = ir.StringAttr(function.attributes["sym_name"]).value
-        unroll = lower.ONCE not in function.attributes
         text, lowered = lower.lower(function, target)
     text = debug.override_text(f"{name}.ll") or text
-    code, optimised = emit_object(text, lower.cpu_code(target), unroll=unroll)
+    code, optimised = emit_object(text, lower.cpu_code(target))
     if debug.wants_kernels():
         debug.dump_kernel(name, optimised, assembly(optimised, lower.cpu_code(target)))
     return replace(lowered, kernel=replace(lowered.kernel, object=code))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.compiler.codegen.lower_cpu import kernel_key, lower
+from tilewright.compiler.codegen.lower_cpu import cpu_code, kernel_key, lower
+from tilewright.compiler.codegen.machine_code import UNROLLED, assembly, emit_object
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir, parse
@@ -18,6 +19,7 @@ from tilewright.compiler.targets.target import resolve
 AVX512 = resolve("x86-64-v4")
 AVX2 = resolve("x86-64-v3")
 
+SUM_IN_MEMORY = re.compile(r"vmov\w+\s+%ymm\d+, -?\d*\(%rsp\)")
 _ALIVE: list[ir.Module] = []
 
 
@@ -68,6 +70,21 @@ def test_the_tile_makes_the_tasks(tile, tasks):
 def test_the_register_tile_is_the_schedules():
     text, _ = lowered(matmul("{tile = [16, 32], unroll = 3, vector = 16}"))
     assert accumulators(text) == [16] * 3 + [16]  # sixteen rows in threes, and one alone
+
+
+@pytest.mark.parametrize("rows", [8, 10, 11])
+def test_sums_of_one_vector_stay_in_registers(rows):
+    """LLVM is kept from unrolling their loop, where a sum would be in memory between two steps."""
+    said = f"{{reductions = [{{products = [{rows}, 8]}}], tile = [0, 0]}}"
+    text, _ = lowered(matmul(said), AVX2)
+    optimised = emit_object(text, cpu_code(AVX2))[1]
+    assert UNROLLED in text and not SUM_IN_MEMORY.search(assembly(optimised, cpu_code(AVX2)))
+
+
+def test_other_products_are_unrolled():
+    for target, sizes in ((AVX2, "[4, 16]"), (AVX2, "[7, 8]"), (AVX512, "[8, 16]")):
+        text, _ = lowered(matmul(f"{{reductions = [{{products = {sizes}}}], tile = [0, 0]}}"), target)
+        assert UNROLLED not in text
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2], ids=lambda target: target.name)
