@@ -149,8 +149,15 @@ def packed_tile(
     return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel)
 
 
-def choose_packing(unroll_extent: int, vector_extent: int, lanes: int, registers: int) -> int | None:
+def choose_packing(
+    unroll_extent: int,
+    vector_extent: int,
+    lanes: int,
+    registers: int,
+    most_rows: int | None = None,
+    panel: Panel | None = None,
+) -> int | None:
     """The block to store an operand in along the vector loop: one register tile wide, so that a kernel streams through memory;
     None where no divisor of the loop serves well."""
-    tile = packed_tile(unroll_extent, vector_extent, lanes, registers)
+    tile = packed_tile(unroll_extent, vector_extent, lanes, registers, most_rows, panel)
     return None if tile is None else tile.vector

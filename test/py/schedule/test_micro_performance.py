@@ -14,6 +14,7 @@ from tilewright.compiler.nouns.schedule import Reduction, Schedule
 from tilewright.compiler.nouns.workload import Axis, Operand, Workload
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.model.cpu_features import UNITS, cpu_features
+from tilewright.compiler.tuning.model.footprints import kept_pages
 from tilewright.compiler.tuning.model.micro_performance import predict
 from tilewright.compiler.tuning.model.statements import axes_of, read_index, read_statements
 
@@ -68,6 +69,21 @@ def test_pages_are_looked_for_again_where_more_rows_than_are_kept_come_between()
     assert predict(workload, blocks, X86).us.argmin() == 1
     # A packed operand is the runtime's, in large pages; 1,024 rows are kept.
     assert not cpu_features(product(128, 1000, 1024), [tiled(0, 0, 8, 48)], X86)["walks"]
+
+
+def test_of_rows_that_are_pages_apart_fewer_addresses_are_kept() -> None:
+    """Of rows 16 KiB apart a quarter: 384 are kept of 1,536."""
+    assert kept_pages(np.asarray([0, 64, 4096, 4000, 8192, 16384, 1 << 20])).tolist() == [
+        *(1536, 1536, 1536, 1536, 768, 384, 12)
+    ]
+    assert kept_pages(np.asarray([16384]), 8192).tolist() == [768]
+    (whole,) = [tiled(0, 0, 4, 16)]
+    (said,) = whole.reductions
+    blocks = [replace(whole, reductions=(replace(said, depth=depth),)) for depth in (1024, 512, 256)]
+    walks = cpu_features(product(32, 4096, 4096), blocks, X86)["walks"]
+    # Each of 8 rows of register tiles passes 256 panels of 4,096 rows.
+    assert walks[0] > 7 * 256 * 4096 and walks[1] == pytest.approx(walks[0], rel=1e-3)
+    assert walks[2] < 0.1 * walks[0]
 
 
 def test_instructions_are_those_of_the_register_tile() -> None:

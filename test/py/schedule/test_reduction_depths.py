@@ -82,6 +82,15 @@ def test_rows_in_pages_of_their_own_are_summed_in_as_many_as_addresses_are_kept_
     assert second.schedule == plain and first.us < 0.9 * second.us
 
 
+@pytest.mark.parametrize(("name", "rows", "width"), [("x86-64-v3", 32, 4096), ("x86-64-v3", 96, 1024)])
+def test_rows_that_share_sets_are_summed_in_as_many_as_these_hold(name: str, rows: int, width: int) -> None:
+    """Of rows 16 KiB apart 384 addresses are kept, of rows 4 KiB apart 128 lines of 512 KiB."""
+    dispatch = Dispatch.of(lambda x: x[:rows] @ x, name, (waves(width, width),), 1)
+    first, *_ = proposed(dispatch, resolve(name))
+    (said,) = first.schedule.reductions
+    assert said.loops == "products" and 0 < said.depth <= 384 and width % said.depth == 0
+
+
 def test_of_schedules_that_are_as_fast_the_one_is_chosen_whose_rtasks_load_least() -> None:
     """Blocks of 32 rows would pass all of the second operand four times."""
     target = replace(resolve("x86-64-v4"), num_cores=2)
