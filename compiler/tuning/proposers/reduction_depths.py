@@ -117,7 +117,8 @@ def _overflows(
         return False
     steps = math.prod(workload.axes[axis].extent for axis in reduction)
     rows = np.asarray(rows_apart(reads, reduction), dtype=np.int64)
-    run = said.sizes[-1] * max((operand.element_bytes for operand in reads), default=0)
+    width = said.sizes[-1] if said.sizes else 1
+    run = width * max((operand.element_bytes for operand in reads), default=0)
     kept = np.minimum(kept_runs(own_cache(target), _room(target), rows, run), kept_pages(rows, run))
     return _step_bytes(said, reads) * steps > WALKED_SHARE * _room(target) or bool((steps > kept).any())
 
