@@ -132,9 +132,9 @@ class Product(torch.nn.Module):
         (512, 1024, 1024, True),
         (512, 2048, 4096, True),
         # Too few rows to pay for it, too little to copy, rows that fall into many sets.
-        (256, 1024, 1024, False),
-        (1024, 512, 1024, False),
-        (1024, 1000, 1100, False),
+        (96, 1024, 1024, False),
+        (1024, 128, 1024, False),
+        (256, 1000, 1100, False),
     ],
 )
 def test_large_arguments_that_many_rows_read_are_copied(
