@@ -28,9 +28,8 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.layout_rules import transposed_by
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import Panel, packed_tile, rows_in_one_set
+from tilewright.compiler.tuning.cpu.register_tile import Panel, choose_packing, rows_in_one_set
 
-_LINE_BYTES = 64
 _ENOUGH_ROWS = 8
 """Loops as long as this reuse columns as well as longer ones do."""
 
@@ -43,10 +42,10 @@ class ChoosePacking(Pass):
     of a function's weights are more than the last cache holds, else from there.
 
     Operands that are no weights are packed where they are transposed at every call, which then is one copy still, as
-    filters in training. Others are copied at every call where one product's part of them is more than a core's own cache, and
-    its rows are met by register tiles often enough: `least_passes` times for each line that a tile is wide where rows share few
-    sets of the caches, `spread_passes` times where they do not. Under windows, which stream an operand anew for every row of an
-    image, `window_reads` of each element are enough, whatever it holds.
+    filters in training. Others are copied at every call where one product's part of them is more than `kept_bytes`, 0 for what
+    a core's own cache holds, and its rows are met by register tiles often enough: `least_passes` times for each line that a
+    tile is wide where rows share few sets of the caches, `spread_passes` times where they do not. Under windows, which stream
+    an operand anew for every row of an image, `window_reads` of each element are enough, whatever it holds.
 
     Measured times with a copy, of those without. Zen 4 (tiles of 6 x 64), one thread, eight operands of 4 to 16 MiB whose rows
     share sets: 256 rows 1.02 to 1.05 for most, 512 rows (21 passes) 0.93 to 1.02, 1,024 rows 0.91 to 0.98. Zen 3 (6 x 16), two
@@ -58,6 +57,7 @@ class ChoosePacking(Pass):
     least_passes: int = 21
     spread_passes: int = 64
     window_reads: int = 128
+    kept_bytes: int = 0
 
     @classmethod
     def for_target(cls, target: Target) -> ChoosePacking:
@@ -129,9 +129,11 @@ class ChoosePacking(Pass):
         if not all(is_dim(expr) for expr in other.results):
             return share_sets and reads >= self.window_reads
         nbytes = width * math.prod(contraction.extents[d] for d in own - (output & map_dims(other)))
-        passes = reads / tile.unroll * _LINE_BYTES / max(_LINE_BYTES, tile.vector * width)
+        near = target.own_cache
+        lines = max(1.0, tile.vector * width / near.transaction_bytes)
         least = self.least_passes if share_sets else self.spread_passes
-        return passes >= least and nbytes > target.own_cache.capacity_bytes
+        kept = self.kept_bytes or near.capacity_bytes
+        return reads / tile.unroll >= least * lines and nbytes > kept
 
 
 def _tile(contraction: Structured, packed: PackedOperand, target: Target, in_memory: bool) -> RegisterTile:
@@ -154,7 +156,7 @@ def _tile(contraction: Structured, packed: PackedOperand, target: Target, in_mem
     points = math.prod(extents[d] for d in passing)
     panel = Panel.of(target, points, steps, str(element), max(1, element.width // 8), in_memory)
     registers = target.registers_per_thread
-    found = packed_tile(rows, extents[loop], lanes, registers, most_rows, panel)
+    found = choose_packing(rows, extents[loop], lanes, registers, most_rows, panel)
     assert found is not None, "an operand that has blocks is divided by one"
     return found
 

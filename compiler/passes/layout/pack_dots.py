@@ -87,9 +87,8 @@ class PackDots(Pass):
         if value not in static and not self.pays(contraction, loops, product.group, rows):
             return
         lanes, extent = self.vector_bits // 32, contraction.extents[loops.vector]
-        block = choose_packing(rows, extent, lanes, self.registers)
-        if block is None and extent <= 4 * lanes:
-            block = extent
+        tile = choose_packing(rows, extent, lanes, self.registers)
+        block = tile.vector if tile is not None else extent if extent <= 4 * lanes else None
         if block is not None:
             _pack(contraction, product, loops, block, packed)
 

@@ -134,21 +134,6 @@ def rows_in_one_set(stride_bytes: int) -> int | None:
     return None if shared < _SET_SPAN_BYTES // 2 else (_WAYS - 2) * (_SET_SPAN_BYTES // shared)
 
 
-def packed_tile(
-    unroll_extent: int,
-    vector_extent: int,
-    lanes: int,
-    registers: int,
-    most_rows: int | None = None,
-    panel: Panel | None = None,
-) -> RegisterTile | None:
-    """The tile of a contraction whose operand is stored in blocks that divide the vector loop; None where no divisor serves well."""
-    widths = block_widths(vector_extent, lanes, registers)
-    if not widths:
-        return None
-    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel)
-
-
 def choose_packing(
     unroll_extent: int,
     vector_extent: int,
@@ -156,8 +141,10 @@ def choose_packing(
     registers: int,
     most_rows: int | None = None,
     panel: Panel | None = None,
-) -> int | None:
-    """The block to store an operand in along the vector loop: one register tile wide, so that a kernel streams through memory;
-    None where no divisor of the loop serves well."""
-    tile = packed_tile(unroll_extent, vector_extent, lanes, registers, most_rows, panel)
-    return None if tile is None else tile.vector
+) -> RegisterTile | None:
+    """The register tile of a contraction whose operand is stored in blocks as wide as it, which divide the vector loop: a kernel
+    streams through memory. None where no divisor serves well."""
+    widths = block_widths(vector_extent, lanes, registers)
+    if not widths:
+        return None
+    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel)

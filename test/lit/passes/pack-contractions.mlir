@@ -1,5 +1,5 @@
 // RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{target=x86-64-v4},pack-contractions{vector-bits=512 registers=32})' | filecheck %s
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{target=x86-64-v4 least-reads=64 least-bytes=1024},pack-contractions{vector-bits=512 registers=32})' | filecheck %s --check-prefix=CALL
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(choose-packing{target=x86-64-v4 least-passes=3 kept-bytes=1023},pack-contractions{vector-bits=512 registers=32})' | filecheck %s --check-prefix=CALL
 
 #left = affine_map<(d0, d1, d2) -> (d0, d2)>
 #right = affine_map<(d0, d1, d2) -> (d2, d1)>

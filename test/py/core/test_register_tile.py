@@ -50,9 +50,10 @@ def test_keeps_inside_the_blocks_of_a_packed_operand(rows, block, lanes, registe
 
 @given(extents, st.integers(2, 4096), lane_counts, register_counts)
 def test_a_packing_divides_and_wastes_little(rows, columns, lanes, registers):
-    block = choose_packing(rows, columns, lanes, registers)
-    if block is None:
+    tile = choose_packing(rows, columns, lanes, registers)
+    if tile is None:
         return
+    block = tile.vector
     assert columns % block == 0
     assert lanes <= block <= columns
     assert block / (-(-block // lanes) * lanes) >= 0.75
@@ -63,9 +64,9 @@ def test_a_packing_divides_and_wastes_little(rows, columns, lanes, registers):
 def test_round_shapes_are_packed(columns, registers):
     """A loop of 64 whole vectors can always be stored in blocks of whole vectors."""
     lanes = columns // 64
-    block = choose_packing(1024, columns, lanes, registers)
-    assert block is not None
-    assert block % lanes == 0
+    tile = choose_packing(1024, columns, lanes, registers)
+    assert tile is not None
+    assert tile.vector % lanes == 0
 
 
 def test_extents_without_a_good_divisor_are_not_packed():
@@ -77,7 +78,8 @@ def test_extents_without_a_good_divisor_are_not_packed():
 def test_a_block_too_wide_for_the_registers_is_not_packed():
     """122 = 2 x 61: eight AVX registers hold 61 columns, and eight more their accumulators, of sixteen."""
     assert choose_packing(64, 122, 8, 16) is None
-    assert choose_packing(64, 122, 8, 32) == 61
+    tile = choose_packing(64, 122, 8, 32)
+    assert tile is not None and tile.vector == 61
 
 
 def test_the_tiles_of_known_kernels():
@@ -142,16 +144,18 @@ def test_columns_that_come_from_far_are_narrow_and_met_by_many_rows():
     """196 rows by 256 columns of 256 steps. Measured on Zen 5: 420 GFLOP/s in tiles of 64 columns and 419 in 32 where weights are in the last cache, 464 and 484 with those of 160 such layers."""
     near = Panel(points=196, arrival=2.0, column_bytes=1024, own_bytes=1 << 20, overflow=3.0)
     far = Panel(points=196, arrival=22.0, column_bytes=1024, own_bytes=1 << 20, overflow=3.0)
-    assert choose_packing(196, 256, 16, 32, panel=near) == 64
-    assert choose_packing(196, 256, 16, 32, panel=far) == 32
+    for panel, columns in ((near, 64), (far, 32)):
+        tile = choose_packing(196, 256, 16, 32, panel=panel)
+        assert tile is not None and tile.vector == columns
 
 
 @given(st.integers(1, 400), st.sampled_from([256, 768, 1024]), st.integers(6, 16))
 def test_panels_stay_in_the_cache_where_some_do(rows, columns, log_steps):
     """Six rows side by side, as where they lie multiples of a page apart: wider tiles would do more with them."""
     panel = Panel(rows, 0.0, 4 << log_steps, 1 << 20, 1e9)
-    block = choose_packing(rows, columns, 16, 32, 6, panel)
-    assert block is not None
+    tile = choose_packing(rows, columns, 16, 32, 6, panel)
+    assert tile is not None
+    block = tile.vector
     assert block * panel.column_bytes <= panel.own_bytes or 16 * panel.column_bytes > panel.own_bytes
 
 
