@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -17,3 +18,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("TILEWRIGHT_DEBUG", "TILEWRIGHT_DUMP", "TILEWRIGHT_OVERRIDE"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def survivors_are_left_alone() -> Iterator[None]:
+    """What is alive after a file of tests is not searched for garbage again: after thousands of tests that took over a second."""
+    yield
+    gc.collect()
+    gc.freeze()
