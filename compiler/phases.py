@@ -124,6 +124,7 @@ def _packing(target: Target) -> list[str]:
     packing = [PackContractions(target.vector_bits, target.registers_per_thread).spec(), "transform-filters"]
     return [
         *(packing if target.kind == "cpu" else ()),
+        *(("tabulate-indices",) if target.kind == "cpu" else ()),
         "fold-unit-copies",
         "canonicalize",
         "hoist-weights",

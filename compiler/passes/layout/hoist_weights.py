@@ -31,10 +31,10 @@ _CHEAP_MATH = frozenset(
 )
 
 
-_MANY, _SEVERAL = 100, 4
+_MANY, SEVERAL = 100, 4
 """Scalar operations per element from which a constant tensor, of any size or a small one, is computed once: a
 consumer that computes it instead does so for each of its own elements."""
-_SMALL_BYTES = 16384
+SMALL_BYTES = 16384
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _crosses(value: ir.Value, fact: _Facts, sources: list[ir.Value], max_growth:
     if op.name in _TRIVIAL or op.name in _RESHAPES or not isinstance(value.type, ir.RankedTensorType):
         return False
     if not fact.weight:
-        small = _nbytes(value.type) <= _SMALL_BYTES and fact.operations >= _SEVERAL
+        small = _nbytes(value.type) <= SMALL_BYTES and fact.operations >= SEVERAL
         if fact.operations < _MANY and not small:
             return False
     if not value.type.has_static_shape or str(value.type.element_type) not in _STORED:
