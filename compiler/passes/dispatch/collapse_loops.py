@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.analysis.affine_access import dims
 from tilewright.compiler.analysis.placement import STRIDES
 from tilewright.compiler.ir import func, ir, tensor, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import body, indexing_maps, terminator
 
-KINDS = frozenset({"elementwise", "reduction"})
-"""Values of `tilewright.operator` whose dispatches are collapsed; contractions keep the loops that they tile."""
+KINDS = frozenset({"elementwise", "reduction", "matmul"})
+"""Values of `tilewright.operator` whose dispatches are collapsed."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,14 @@ class CollapseLoops(Pass):
         func.func private @reduction(%x: tensor<64x3136xf32>) -> tensor<64xf32> {
           linalg.generic {indexing_maps = [(d0, d1) -> (d0, d1), (d0, d1) -> (d0)]} ...
 
-    Two loops merge when they are of one kind, no `linalg.index` reads them, and every operand that runs through
-    one runs through both, side by side, in dimensions that all other ops of the dispatch keep together too.
+    Likewise the pixels of a pointwise convolution become the rows of a product, whatever blocks its weight lies in:
+
+        {(n, h, w, f, c) -> (n, h, w, c), (f floordiv 16, c, f mod 16), (n, h, w, f)}
+        {(m, f, c) -> (m, c), (f floordiv 16, c, f mod 16), (m, f)}
+
+    Two loops merge when they are of one kind, no `linalg.index` reads them, no place is computed from them, and every
+    operand that runs through one runs through both, side by side, in dimensions that all other ops of the dispatch keep
+    together too.
     Tensors that other than fills, generics and empties touch stay as they are. Runs on functions with
     `tilewright.operator`, after they are outlined; callers get reshapes, which are views.
     """
@@ -124,8 +131,8 @@ def loop_pairs(generic: ir.Operation, seams: Seams) -> set[int]:
     pairs = {i for i in range(len(kinds) - 1) if kinds[i] == kinds[i + 1] and not {i, i + 1} & indexed}
     for value, map_ in zip(generic.operands, maps):
         loops = [_loop(expr) for expr in map_.results]
-        if any(loop is None and not _is_constant(expr) for loop, expr in zip(loops, map_.results)):
-            return set()
+        computed = {d for expr, loop in zip(map_.results, loops) if loop is None for d in dims(expr)}
+        pairs = {i for i in pairs if not {i, i + 1} & computed}
         allowed = seams.get(value, set())
         for i in list(pairs):
             if (loops.count(i), loops.count(i + 1)) == (0, 0):
@@ -141,10 +148,6 @@ def loop_pairs(generic: ir.Operation, seams: Seams) -> set[int]:
 
 def _loop(expr: ir.AffineExpr) -> int | None:
     return expr.position if isinstance(expr, ir.AffineDimExpr) else None
-
-
-def _is_constant(expr: ir.AffineExpr) -> bool:
-    return isinstance(expr, ir.AffineConstantExpr)
 
 
 def _pair_at(map_: ir.AffineMap, k: int) -> int | None:
@@ -204,14 +207,13 @@ def _collapsed_strides(entry: ir.DictAttr, merged: set[int]) -> ir.DictAttr:
 def _merge_loops(generic: ir.Operation, pairs: set[int]) -> None:
     kinds = list(generic.attributes["iterator_types"])
     runs = groups(len(kinds), pairs)
-    loop_of: dict[int | None, int] = {run[0]: number for number, run in enumerate(runs)}
+    loop_of = {loop: number for number, run in enumerate(runs) for loop in run}
+    renamed = ir.AffineMap.get(
+        len(runs), 0, [ir.AffineDimExpr.get(loop_of[loop]) for loop in range(len(kinds))]
+    )
     maps = []
     for map_ in indexing_maps(generic):
-        exprs = [
-            expr if _is_constant(expr) else ir.AffineDimExpr.get(loop_of[_loop(expr)])
-            for expr in map_.results
-            if _is_constant(expr) or _loop(expr) in loop_of
-        ]
+        exprs = [expr.compose(renamed) for expr in map_.results if not _continues(expr, pairs)]
         maps.append(ir.AffineMapAttr.get(ir.AffineMap.get(len(runs), 0, exprs)))
     generic.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
     generic.attributes["iterator_types"] = ir.ArrayAttr.get([kinds[run[0]] for run in runs])
@@ -219,6 +221,12 @@ def _merge_loops(generic: ir.Operation, pairs: set[int]) -> None:
         if inner.name == "linalg.index":
             dim = loop_of[ir.IntegerAttr(inner.attributes["dim"]).value]
             inner.attributes["dim"] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
+
+
+def _continues(expr: ir.AffineExpr, pairs: set[int]) -> bool:
+    """Whether an operand's dimension follows a loop that has become part of the one before it."""
+    loop = _loop(expr)
+    return loop is not None and loop - 1 in pairs
 
 
 def _rewrite_call(

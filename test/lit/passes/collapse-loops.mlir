@@ -59,17 +59,16 @@ func.func private @bias(%x: tensor<64x7x7xf32>, %b: tensor<64xf32>) -> tensor<64
 
 // -----
 
-// Nothing merges: a transposed output, an index of the middle loop, loops of different kinds, a contraction.
+// Nothing merges: a transposed output, an index of the middle loop, loops of different kinds.
 // CHECK-NOT: tensor.collapse_shape
 // CHECK: call @transposed
 // CHECK-NOT: tensor.collapse_shape
 // CHECK: return
-func.func @main(%x: tensor<6x7x8xf32>, %y: tensor<6x8xf32>) -> (tensor<6x8x7xf32>, tensor<6x7x8xf32>, tensor<6xf32>, tensor<6x7x8xf32>) {
+func.func @main(%x: tensor<6x7x8xf32>, %y: tensor<6x8xf32>) -> (tensor<6x8x7xf32>, tensor<6x7x8xf32>, tensor<6xf32>) {
   %a = call @transposed(%x) : (tensor<6x7x8xf32>) -> tensor<6x8x7xf32>
   %b = call @indexed(%x) : (tensor<6x7x8xf32>) -> tensor<6x7x8xf32>
   %c = call @rows(%y) : (tensor<6x8xf32>) -> tensor<6xf32>
-  %d = call @product(%x) : (tensor<6x7x8xf32>) -> tensor<6x7x8xf32>
-  return %a, %b, %c, %d : tensor<6x8x7xf32>, tensor<6x7x8xf32>, tensor<6xf32>, tensor<6x7x8xf32>
+  return %a, %b, %c : tensor<6x8x7xf32>, tensor<6x7x8xf32>, tensor<6xf32>
 }
 func.func private @transposed(%x: tensor<6x7x8xf32>) -> tensor<6x8x7xf32> attributes {tilewright.operator = "elementwise"} {
   %e = tensor.empty() : tensor<6x8x7xf32>
@@ -107,17 +106,34 @@ func.func private @rows(%x: tensor<6x8xf32>) -> tensor<6xf32> attributes {tilewr
   } -> tensor<6xf32>
   return %s : tensor<6xf32>
 }
-func.func private @product(%x: tensor<6x7x8xf32>) -> tensor<6x7x8xf32> attributes {tilewright.operator = "matmul"} {
-  %e = tensor.empty() : tensor<6x7x8xf32>
-  %s = linalg.generic {indexing_maps = [affine_map<(a, b, c) -> (a, b, c)>, affine_map<(a, b, c) -> (a, b, c)>],
-                       iterator_types = ["parallel", "parallel", "parallel"]}
-      ins(%x : tensor<6x7x8xf32>) outs(%e : tensor<6x7x8xf32>) {
-  ^bb0(%in: f32, %out: f32):
-    linalg.yield %in : f32
-  } -> tensor<6x7x8xf32>
-  return %s : tensor<6x7x8xf32>
-}
 
+// -----
+
+// The pixels of a pointwise convolution are rows of one product; its weight lies in blocks of 16 columns, by which nothing merges.
+// CHECK-DAG: #[[ROWS:.+]] = affine_map<(d0, d1, d2) -> (d0, d2)>
+// CHECK-DAG: #[[BLOCKS:.+]] = affine_map<(d0, d1, d2) -> (d1 floordiv 16, d2, d1 mod 16)>
+// CHECK-DAG: #[[RESULT:.+]] = affine_map<(d0, d1, d2) -> (d0, d1)>
+// CHECK: func.func private @pointwise(%arg0: tensor<98x24xf32>, %arg1: tensor<2x24x16xf32>) -> tensor<98x32xf32>
+// CHECK: linalg.generic {indexing_maps = [#[[ROWS]], #[[BLOCKS]], #[[RESULT]]], iterator_types = ["parallel", "parallel", "reduction"]}
+func.func @main(%x: tensor<2x7x7x24xf32>, %w: tensor<2x24x16xf32>) -> tensor<2x7x7x32xf32> {
+  %y = call @pointwise(%x, %w) : (tensor<2x7x7x24xf32>, tensor<2x24x16xf32>) -> tensor<2x7x7x32xf32>
+  return %y : tensor<2x7x7x32xf32>
+}
+func.func private @pointwise(%x: tensor<2x7x7x24xf32>, %w: tensor<2x24x16xf32>) -> tensor<2x7x7x32xf32> attributes {tilewright.operator = "matmul"} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<2x7x7x32xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<2x7x7x32xf32>) -> tensor<2x7x7x32xf32>
+  %s = linalg.generic {indexing_maps = [affine_map<(n, y, x, f, c) -> (n, y, x, c)>, affine_map<(n, y, x, f, c) -> (f floordiv 16, c, f mod 16)>,
+                                        affine_map<(n, y, x, f, c) -> (n, y, x, f)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<2x7x7x24xf32>, tensor<2x24x16xf32>) outs(%f : tensor<2x7x7x32xf32>) {
+  ^bb0(%in: f32, %weight: f32, %out: f32):
+    %p = arith.mulf %in, %weight : f32
+    %r = arith.addf %out, %p : f32
+    linalg.yield %r : f32
+  } -> tensor<2x7x7x32xf32>
+  return %s : tensor<2x7x7x32xf32>
+}
 
 // -----
 
