@@ -221,10 +221,12 @@ def tune_imported(
 ) -> Tuned:
     """Compiles an imported model at O2, whatever is in the cache, telling `reports` of every step.
 
-    Ctrl-C ends the search and not the compilation. Raises DeviceError where nothing here runs the target's code.
+    Ctrl-C ends the search and not the compilation, which a second one ends. Raises DeviceError where nothing here runs the
+    target's code.
     """
     from tilewright.compiler.profiler.schedule_search import locked_decisions
     from tilewright.compiler.searched_programs import search_program
+    from tilewright.compiler.tuning.search.interruptible import holding_interrupts
 
     checked = check_options({"opt": "O2", **(options or {})})
     cuda_graph = checked.pop("cuda_graph", None)
@@ -232,13 +234,14 @@ def tune_imported(
     if described.is_cuda:
         measuring_gpu(described)
     _ask(imported.module, checked)
-    found = search_program(imported.module, described, checked, imported.weights, reports)
-    # The package says what it says when it is compiled from the lock: it is the same to the last byte.
-    as_locked = replace(found, decisions=locked_decisions(found.tasks, found.lock))
-    package = _packaged(as_locked, described, checked)
-    executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
+    with holding_interrupts() as interrupts:
+        found = search_program(imported.module, described, checked, imported.weights, reports)
+        # The package says what it says when it is compiled from the lock: it is the same to the last byte.
+        as_locked = replace(found, decisions=locked_decisions(found.tasks, found.lock))
+        package = _packaged(as_locked, described, checked)
+        executable = bind(package, list(imported.weights), cuda_graph=cuda_graph)
     model = CompiledModel(executable, imported.signature, imported.state, imported.weights)
-    result = replace(found.result, is_interrupted=found.is_interrupted)
+    result = replace(found.result, is_interrupted=interrupts.is_interrupted)
     return Tuned(model, found.lock, result, found.choices, found.raced)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.package.residence import calls_of_main, name_of
 from tilewright.compiler.phases import PHASES
 from tilewright.compiler.profiler.candidate_bench import MeasureOptions
-from tilewright.compiler.profiler.schedule_search import MakeDevice, SearchOptions, given_back, local_device
+from tilewright.compiler.profiler.schedule_search import MakeDevice, SearchOptions, local_device
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult, Graph, OnMove, search_choices
 from tilewright.compiler.workers.modules import run_phase
@@ -33,10 +34,8 @@ SHARE = 1 / 3
 """The part of a budget that choices are searched for; schedules are searched for the rest."""
 _FIRST = "layout"
 """The phase that choices are read from; what comes before it is the same for all of them."""
-
-
-MOMENT_S = 1e-6
-"""The budget of a search that was interrupted: it decides by what is known."""
+_MOMENT_S = 1e-6
+"""The budget of a search whose time is spent: it decides by what is known."""
 
 
 def find_choices(
@@ -51,9 +50,8 @@ def find_choices(
     given, held = options.get("choices") or {}, () if options.get("winograd", True) else ("algorithm",)
     found = searched_choices(module, target, SearchOptions.of(options), given, held, on_move)
     left = {**options, "choices": {**given, **found.values}}
-    if "budget" in options or found.is_interrupted:
-        spent = options.get("budget", 0.0) if found.is_interrupted else found.seconds
-        left["budget"] = max(MOMENT_S, options.get("budget", 0.0) - spent)
+    if "budget" in options:
+        left["budget"] = max(_MOMENT_S, options["budget"] - found.seconds)
     if "trials" in options:
         left["trials"] = max(1, options["trials"] - found.trials)
     return found, left
@@ -83,11 +81,8 @@ def searched_choices(
     space = _asked(choice_space(module, target), given or {}, held)
     seconds = None if options.seconds is None else SHARE * options.seconds
     trials = None if options.trials is None else int(SHARE * options.trials)
-    device = make_device(target, MeasureOptions(threads=options.threads))
-    return given_back(
-        device,
-        lambda: search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move),
-    )
+    with closing(make_device(target, MeasureOptions(threads=options.threads))) as device:
+        return search_choices(space, graphs, device, trials=trials, seconds=seconds, on_move=on_move)
 
 
 def _asked(space: Space[Choices], given: Mapping[str, Value], held: Sequence[str]) -> Space[Choices]:

@@ -30,7 +30,7 @@ from tilewright.compiler.profiler.schedule_search import (
     locked,
     search_schedules,
 )
-from tilewright.compiler.searched_choices import MOMENT_S, find_choices
+from tilewright.compiler.searched_choices import find_choices
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.lockfile import Lock, Locked, LockedProgram
 from tilewright.compiler.tuning.search.choice_search import ChoiceResult, OnMove
@@ -63,11 +63,6 @@ class FoundProgram:
     result: TuneResult
     raced: RaceResult
 
-    @property
-    def is_interrupted(self) -> bool:
-        """Whether somebody ended the search before its time; what it had is used."""
-        return self.choices.is_interrupted or self.result.is_interrupted or self.raced.is_interrupted
-
 
 @dataclass(frozen=True)
 class Reports:
@@ -93,21 +88,15 @@ def search_program(
 ) -> FoundProgram:
     """The program that checked options of `O2` ask for; on CPUs it is the constructed one unless another was faster.
 
-    Ctrl-C ends the search, which `keeps` what it has, or raises KeyboardInterrupt. Raises what the compiler says of the graph,
-    and DeviceError where nothing here runs the target's code.
+    Ctrl-C ends the search, which `keeps` what it has, or raises KeyboardInterrupt; between its parts one is for who called it
+    (`holding_interrupts`). Raises what the compiler says of the graph, and DeviceError where nothing here runs the target's code.
     """
     told = reports or Reports()
     choices, left = find_choices(module, target, options, told.on_move)
     _expect_kept(keeps or not choices.is_interrupted)
     programs = _Programs(to_bytes(module), target, options)
     asked = SearchOptions.of(left)
-    try:
-        scheduled = programs.scheduled(choices.values)
-    except KeyboardInterrupt:
-        # A lock needs a schedule of everything: once more, unless somebody ends that as well.
-        _expect_kept(keeps)
-        choices, asked = replace(choices, is_interrupted=True), replace(asked, seconds=MOMENT_S)
-        scheduled = programs.scheduled(choices.values)
+    scheduled = programs.scheduled(choices.values)
     searched = search_schedules(
         scheduled, target, asked, told.on_event, told.on_tasks, make_device=make_device
     )
@@ -197,8 +186,6 @@ def _raced(
             return race_programs(changes, race, None if budget is None else SHARE * budget, on_test)
     except (NoReference, PackageError, OSError) as error:
         return RaceResult(changes, why=str(error))
-    except KeyboardInterrupt:
-        return RaceResult(changes, why=INTERRUPTED, is_interrupted=True)
 
 
 def _alike(one: Package, other: Package) -> bool:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,6 @@ from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 from tilewright.compiler.tuning.lockfile import Lock, Locked
 from tilewright.compiler.tuning.record_store import RecordStore
-from tilewright.compiler.tuning.search.choice_search import ChoiceResult
 from tilewright.compiler.tuning.search.replay import outcomes_on_record
 from tilewright.compiler.tuning.search.search_task import Device, Outcome
 from tilewright.compiler.tuning.search.strategies import strategy_named
@@ -111,23 +111,6 @@ def local_device(target: Target, options: MeasureOptions) -> MeasuringDevice:
     return (LocalGpuDevice if target.is_cuda else LocalCpuDevice)(target, options)
 
 
-_Found = TypeVar("_Found", TuneResult, ChoiceResult)
-
-
-def given_back(device: Device, search: Callable[[], _Found]) -> _Found:
-    """What a search finds, when its device is closed; interrupted as well where somebody does not wait for that."""
-    try:
-        found = search()
-    except BaseException:
-        device.close()
-        raise
-    try:
-        device.close()
-    except KeyboardInterrupt:
-        return replace(found, is_interrupted=True)
-    return found
-
-
 def search_schedules(
     module: ir.Module,
     target: Target,
@@ -147,10 +130,8 @@ def search_schedules(
         return Searched(TuneResult((), 0.0))
     strategy = strategy_named(options.strategy_for(target)).with_model(options.cost_model)
     measuring = MeasureOptions(threads=options.threads, exact=options.bitwise)
-    device = make_device(target, measuring)
-    result = given_back(
-        device,
-        lambda: tune(
+    with closing(make_device(target, measuring)) as device:
+        result = tune(
             tasks,
             device,
             strategy,
@@ -161,8 +142,7 @@ def search_schedules(
             records=_on_record(tasks, device, options) if options.resume else None,
             model=model,
             on_event=on_event,
-        ),
-    )
+        )
     for task, found in zip(tasks, result.tasks):
         task.apply(found.schedule)
     return Searched(result, tasks)

@@ -152,6 +152,7 @@ class _ChoiceSearch:
     def run(self) -> ChoiceResult:
         default = self._graph(self._usual)
         with Interruptible() as searching:
+            searching.check()
             drafts = self._drafted(default)
             self._moves = [move for move, _ in drafts]
             for number, (move, graph) in enumerate(drafts):

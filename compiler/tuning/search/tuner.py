@@ -13,13 +13,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.tuning.cost_models.cost_model import CostModel
 from tilewright.compiler.tuning.search.finalists import decide
-from tilewright.compiler.tuning.search.interruptible import Interruptible
+from tilewright.compiler.tuning.search.interruptible import Interruptible, holding_interrupts
 from tilewright.compiler.tuning.search.search_task import Device, Outcome, SearchTask
 from tilewright.compiler.tuning.search.strategies import Strategy, strategy_named
 from tilewright.compiler.tuning.search.task_search import Point, TaskSearch
@@ -123,7 +124,13 @@ class _Tuner:
         self._flying: deque[_Batch] = deque()
 
     def run(self) -> TuneResult:
+        with holding_interrupts() as interrupts:
+            result = self._run()
+        return replace(result, is_interrupted=result.is_interrupted or interrupts.is_interrupted)
+
+    def _run(self) -> TuneResult:
         with Interruptible() as searching:
+            searching.check()
             self._search(searching)
         is_interrupted = searching.is_interrupted
         if is_interrupted:
@@ -138,6 +145,7 @@ class _Tuner:
             final = None
             with Interruptible() as deciding:
                 # Who interrupted a search does not want to wait for a race.
+                is_interrupted |= deciding.is_interrupted
                 final = decide(search.task, outcomes, None if is_interrupted else self._device)
             is_interrupted |= deciding.is_interrupted
             final = final or decide(search.task, outcomes, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ import tilewright
 from tilewright.compiler import driver, searched_choices, searched_programs
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.options import check_options
-from tilewright.compiler.profiler import program_bench
+from tilewright.compiler.profiler import program_bench, schedule_search
 from tilewright.compiler.profiler.program_bench import NoReference
 from tilewright.compiler.profiler.schedule_search import SearchOptions
 from tilewright.compiler.searched_programs import FoundProgram, Reports, search_program
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.lockfile import Lock
+from tilewright.compiler.tuning.search.interruptible import holding_interrupts
 from tilewright.compiler.tuning.search.program_race import GroupTest, Raced, Sitting
 from tilewright.compiler.tuning.search.simulated_device import SimulatedDevice
 from tilewright.runtime.program import Package
@@ -201,39 +203,57 @@ def test_programs_of_gpus_do_not_race_and_the_lock_says_so(monkeypatch) -> None:
 
 def test_ctrl_c_in_a_race_keeps_what_there_is_or_ends_the_compilation(monkeypatch) -> None:
     found = search(imported(), Bench(lambda *_: 1.0, KeyboardInterrupt()), monkeypatch)
-    assert found.is_interrupted and found.raced.why and found.lock.choices
+    assert found.raced.is_interrupted and found.raced.why and found.lock.choices
     with pytest.raises(KeyboardInterrupt):
         search(imported(), Bench(lambda *_: 1.0, KeyboardInterrupt()), monkeypatch, keeps=False)
 
 
-def test_ctrl_c_between_choices_and_schedules_still_gives_a_lock(monkeypatch) -> None:
-    scheduled, calls = searched_programs._Programs.scheduled, list[int]()
+PLACES = {
+    "when choices are searched, before there is a graph": (searched_choices, "dispatch_tasks", 1),
+    "when the device of the choices is given back": (SimulatedDevice, "close", 1),
+    "between choices and schedules": (searched_programs._Programs, "scheduled", 1),
+    "before the search of the schedules begins": (schedule_search, "dispatch_tasks", 1),
+    "when the device of the schedules is given back": (SimulatedDevice, "close", 2),
+    "when the race is prepared": (searched_programs._Programs, "package", 1),
+    "when the program is made": (searched_programs, "used_of", 1),
+}
 
-    def interrupted(self, moved):
+
+@pytest.mark.parametrize(("owner", "name", "number"), PLACES.values(), ids=PLACES)
+def test_ctrl_c_between_the_parts_of_a_search_keeps_what_it_has(
+    owner: Any, name: str, number: int, monkeypatch
+) -> None:
+    """The signal itself, at a call of something that no part of the search runs."""
+    called, calls = getattr(owner, name), list[int]()
+
+    def interrupted(*given: Any, **named: Any) -> Any:
         calls.append(1)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return scheduled(self, moved)
+        if len(calls) == number:
+            signal.raise_signal(signal.SIGINT)
+        return called(*given, **named)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    bench = Bench(lambda *_: 1.0)
+    with holding_interrupts() as interrupts:
+        found = search(imported(), bench, monkeypatch)
+    assert interrupts.is_interrupted and len(calls) >= number
+    ended = list(PLACES.values()).index((owner, name, number))
+    assert bool(found.choices.measured) == (ended > 0)
+    assert bool(found.result.trials) == (ended > 3)
+    assert bool(bench.raced) == (ended > 5)
+    assert code(packaged(found)) == code(from_lock("perceptron", found.lock))
+
+
+def test_a_second_ctrl_c_between_the_parts_of_a_search_ends_it(monkeypatch) -> None:
+    def interrupted(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(searched_programs._Programs, "scheduled", interrupted)
-    found = search(imported(), Bench(lambda *_: 1.0), monkeypatch)
-    assert found.is_interrupted and found.lock.dispatches
-    assert code(packaged(found)) == code(from_lock("perceptron", found.lock))
-
-
-@pytest.mark.parametrize("number", [1, 2], ids=["of choices", "of schedules"])
-def test_ctrl_c_while_a_device_is_given_back_keeps_what_it_measured(number: int, monkeypatch) -> None:
-    closed = list[int]()
-
-    def close(self) -> None:
-        closed.append(1)
-        if len(closed) == number:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(SimulatedDevice, "close", close)
-    found = search(imported(), Bench(lambda *_: 1.0), monkeypatch)
-    assert found.is_interrupted and found.choices.measured and bool(found.result.trials) == (number == 2)
-    assert code(packaged(found)) == code(from_lock("perceptron", found.lock))
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), holding_interrupts():
+        search(imported(), Bench(lambda *_: 1.0), monkeypatch)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_bits_are_compared_where_they_are_to_stay(monkeypatch) -> None:
