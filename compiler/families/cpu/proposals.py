@@ -9,12 +9,14 @@ from functools import partial
 from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
+from tilewright.compiler.dialects.attention import ATTENTION
+from tilewright.compiler.families.cpu.attention_proposals import attention_proposals
 from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete, others
 from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.families.cpu.kinds import kinds_of
 from tilewright.compiler.families.cpu.walked_rows import walked_rows
-from tilewright.compiler.ir import ir
+from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Space
@@ -43,14 +45,17 @@ def cpu_proposals(
 ) -> list[Candidate]:
     """At most `count` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload.
 
-    Where no `proposer` is named, others are asked for what the first one leaves.
+    Where no `proposer` is named, others are asked for what the first one leaves. Of an attention its cuts are all there is to
+    propose (`attention_proposals`).
     """
+    if walk(function, ATTENTION):
+        return attention_proposals(function, target, count, options, proposer)
     subject = read_dispatch(function, target, task_us)
     found: list[Candidate] = []
     for name in (proposer,) if proposer else IN_TURN:
         if len(found) < count:
             found = _distinct([*found, *_proposed(subject, name, count, options)])
-    found = _distinct([*(_with_rows_ahead(function, first, target) for first in found[:1]), *found])
+    found = _distinct([*(_with_rows_ahead(function, first, subject) for first in found[:1]), *found])
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, found, target, asked))
     found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
@@ -105,7 +110,7 @@ def _refined(
         yield from (other for other in dict.fromkeys((plain[best], candidate)) if other is not found[best])
 
 
-def _with_rows_ahead(function: ir.Operation, candidate: Candidate, target: Target) -> Candidate:
+def _with_rows_ahead(function: ir.Operation, candidate: Candidate, subject: CpuDispatch) -> Candidate:
     """The candidate, with fewer rows in an rTask where it walks more of them again than are fetched ahead.
 
     Half of them, and half again, until the next rTask's come while these are computed on.
@@ -114,13 +119,14 @@ def _with_rows_ahead(function: ir.Operation, candidate: Candidate, target: Targe
     cut = max((loop for loop, size in enumerate(tile) if size), default=None)
     if cut is None or candidate.proposer not in IN_TURN or not walked_rows(function):
         return candidate
-    if complete(function, candidate.schedule, target).prefetch:
+    if subject.complete(candidate.schedule).prefetch:
         return candidate
     size = tile[cut] // 2
     while size:
         smaller = Schedule((*tile[:cut], size, *tile[cut + 1 :]))
-        if complete(function, smaller, target).prefetch:
-            return replace(candidate, schedule=smaller)
+        if subject.complete(smaller).prefetch:
+            us, bound = subject.predicted(smaller)
+            return replace(candidate, schedule=smaller, us=us, bound=bound)
         size //= 2
     return candidate
 

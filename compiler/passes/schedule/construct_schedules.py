@@ -20,11 +20,10 @@ from dataclasses import dataclass, replace
 from tilewright.compiler.analysis.strided_form import strided_form
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
 from tilewright.compiler.dialects import schedule_attribute
-from tilewright.compiler.dialects.attention import ATTENTION
 from tilewright.compiler.dialects.kernel_form import ONCE
 from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.families.cpu.proposals import START_US, cpu_proposals
-from tilewright.compiler.ir import functions, ir, walk
+from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.file import written
@@ -80,9 +79,6 @@ class ConstructSchedules(Pass):
                 continue
             if ONCE in function.attributes and strided_form(function) is not None:
                 function.attributes[UNSCHEDULED] = ir.StringAttr.get(TOLD, function.context)
-                continue
-            if walk(function, ATTENTION) and not target.is_cuda:  # its cut is all there is to say
-                schedule_attribute.write(function, self._completed(function, Schedule(), target))
                 continue
             try:
                 candidates = self.candidates(function, target, self.candidate + 1)

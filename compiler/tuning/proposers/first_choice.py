@@ -42,7 +42,11 @@ def fastest(subject: CpuDispatch, candidates: Sequence[Candidate]) -> int:
     Zen 4 with 2,048 of them in an rTask, which no cache holds, and 12 ms with 64.
     """
     schedules = [subject.complete(candidate.schedule) for candidate in candidates]
-    us = predict(subject.described, schedules, subject.target).us
+    return least(predict(subject.described, schedules, subject.target).us)
+
+
+def least(us: np.ndarray) -> int:
+    """The place of the least of predictions, 0 where the first one is about as fast."""
     return int(np.argmin(us)) if us.min() < _ALIKE * us[0] else 0
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from space_cases import CASES, Dispatch, dispatch_of
+from space_cases import CASES, Dispatch, dispatch_of, waves
 
 from tilewright.compiler.analysis.workload_of import NoWorkload
-from tilewright.compiler.families.cpu.proposals import read_dispatch
+from tilewright.compiler.families.cpu.complete_schedule import complete
+from tilewright.compiler.families.cpu.proposals import cpu_proposals, read_dispatch
 from tilewright.compiler.ir import functions, ir, parse
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT
@@ -23,7 +24,7 @@ from tilewright.compiler.tuning.roller.options import RULES, ConstructOptions
 
 OTHERS = ("x86-64-v3", "sapphire-rapids")
 UNCUT = ("attention", "causal attention")
-"""Dispatches that no tile cuts: their families choose."""
+"""Dispatches that no tile cuts: their own sizes are proposed."""
 PROPOSED = [(name, "cpu") for name in CASES if name not in UNCUT]
 PROPOSED += [(n, t) for n in ("packed product", "dots", "depthwise", "groups", "softmax") for t in OTHERS]
 
@@ -53,6 +54,35 @@ def test_proposals_are_distinct_legal_points(name: str, target: str) -> None:
             assert 1 <= len(found) <= 10
             assert_legal(subject, found)
             assert all(candidate.us > 0 and candidate.bound for candidate in found)
+
+
+@pytest.mark.parametrize("target", ("cpu", *OTHERS))
+@pytest.mark.parametrize("name", UNCUT)
+def test_cuts_of_attention_are_distinct_legal_points_by_predicted_time(name: str, target: str) -> None:
+    dispatch = dispatch_of(name, target)
+    with dispatch.function.context, dispatch.function.location:
+        for proposer in ("", *CPU_PROPOSERS):
+            found = cpu_proposals(dispatch.function, dispatch.target, 4, ConstructOptions(), proposer)
+            points = dispatch.space.points([candidate.schedule for candidate in found])
+            assert (dispatch.space.legal(points) == KEPT).all()
+            assert len({point.tobytes() for point in points}) == len(found) <= 4
+            assert all(candidate.us > 0 and candidate.bound for candidate in found)
+            if proposer == "random":
+                assert len(found) == 4 and {candidate.proposer for candidate in found} == {"random"}
+            elif proposer != "default":
+                first, *rest = (candidate.us for candidate in found)
+                assert len(found) > 1 and rest == sorted(rest) and first < 1.12 * rest[0]
+
+
+def test_the_model_chooses_among_the_cuts_of_an_attention() -> None:
+    """Rows that are few enough leave less of a causal mask's diagonal to be computed in vain."""
+    arguments = (waves(3, 1, 12, 64, 64),)
+    causal = Dispatch.of(CASES["causal attention"].function, "x86-64-v4", arguments, 1)
+    with causal.function.context, causal.function.location:
+        found = cpu_proposals(causal.function, causal.target, 8, ConstructOptions())
+        listed = complete(causal.function, Schedule(), causal.target)
+    assert found[0].us == min(candidate.us for candidate in found)
+    assert found[0].schedule != listed and listed in [candidate.schedule for candidate in found]
 
 
 @pytest.mark.parametrize("name", ("packed product", "depthwise", "softmax", "permutation"))
