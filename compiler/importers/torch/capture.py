@@ -7,7 +7,6 @@ several, and leaves parameters, buffers and plain tensor attributes as graph inp
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import logging
 import sys
@@ -46,6 +45,7 @@ from tilewright.compiler.importers.torch.outside import refuse_without_data
 from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
+from tilewright.compiler.importers.torch.tracing_state import tracing_state
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.argument_memory import Place
 from tilewright.runtime.signature import Mutation, Output, Tree
@@ -258,7 +258,7 @@ def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> t
 
 def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
     """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
-    with torch.no_grad(), enable_python_dispatcher(), _without_collections(), _without_reports():
+    with torch.no_grad(), enable_python_dispatcher(), tracing_state():
         try:
             return trace_fast(flat, examples, table)
         except Exception as refused:
@@ -461,30 +461,3 @@ def _traced_parameters() -> Iterator[None]:
         yield
     finally:
         torch.nn.Parameter.__new__ = made  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Tracing allocates millions of objects that live on; collecting in between only costs time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def _without_reports() -> Iterator[None]:
-    """PyTorch logs what its tensors without data raise, with a traceback, beside the error that says the same."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return "failed while attempting to run meta" not in record.getMessage()
-
-    log.addFilter(is_other)
-    try:
-        yield
-    finally:
-        log.removeFilter(is_other)

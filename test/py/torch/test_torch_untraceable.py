@@ -148,3 +148,26 @@ def test_sparse_results_are_refused(layout):
     for model in (lambda x: x.to_sparse(layout=layout), lambda x: (x + 1, [x.to_sparse(layout=layout)])):
         with pytest.raises(UnsupportedError, match=rf"a result of layout {layout} .*dense tensors only"):
             tilewright.compile(model, (torch.eye(3),))
+
+
+class Masked(nn.Module):
+    """Attention that looks at its mask to leave it out, as transformers does, unless somebody traces it."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if not torch.compiler.is_exporting() and mask.all():
+            return nn.functional.scaled_dot_product_attention(x, x, x)
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask[:, None, None, :])
+
+
+@pytest.mark.parametrize("count", [9, 6], ids=["nothing masked", "three keys masked"])
+def test_models_are_told_that_they_are_exported(count: int) -> None:
+    x, mask = torch.randn(2, 4, 9, 16), (torch.arange(9) < count).expand(2, 9).contiguous()
+    compiled = tilewright.compile(Masked(), (x, mask))
+    torch.testing.assert_close(compiled(x, mask), Masked()(x, mask), rtol=1e-5, atol=1e-6)
+    assert not torch.compiler.is_exporting() and not torch.compiler.is_compiling()
+
+
+def test_models_that_cannot_be_traced_are_no_longer_told_so() -> None:
+    with pytest.raises(UnsupportedError, match="its result depends on values"):
+        tilewright.compile(lambda x: x if x.sum() > 0 else -x, (torch.randn(4),))
+    assert not torch.compiler.is_exporting() and not torch.compiler.is_compiling()
