@@ -17,6 +17,7 @@ from tilewright.compiler.importers.torch import complex as torch_complex
 from tilewright.compiler.importers.torch import determinants as torch_determinants
 from tilewright.compiler.importers.torch import exactness as torch_exactness
 from tilewright.compiler.importers.torch import foreach as torch_foreach
+from tilewright.compiler.importers.torch import fourier as torch_fourier
 from tilewright.compiler.importers.torch import gamma as torch_gamma
 from tilewright.compiler.importers.torch import gradients as torch_gradients
 from tilewright.compiler.importers.torch import indexing as torch_indexing
@@ -278,7 +279,7 @@ def _table(inductors: Any) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        *(torch_bessel, torch_quantizing),
+        *(torch_bessel, torch_fourier, torch_quantizing),
     )
     late = {} if inductors is None else {inductors.default: fma}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

@@ -226,7 +226,27 @@ def zeros(size, *, dtype=None, **kwargs):
 _MOST_WINDOWS = 25
 """Windows that one element may lie in where each is looked at, rather than one element of each written to."""
 
+
+def unfold_backward(grad, input_size, dimension, size, step):
+    """Windows [.., count, size] added up where they overlap: cut into pieces of one step, of which a window's next lies one on."""
+    pieces = -(-size // step)
+    if not input_size or pieces > _MOST_WINDOWS:
+        return NotImplemented
+    dim = dimension % len(input_size)
+    windows = grad.movedim(dim, -2)
+    windows = aten.constant_pad_nd(windows, [0, pieces * step - size]).unflatten(-1, (pieces, step))
+    count = windows.shape[-3]
+    # In the order of the windows, as eager PyTorch adds them.
+    found = sum(
+        aten.constant_pad_nd(windows.select(-2, piece), [0, 0, piece, pieces - 1 - piece])
+        for piece in reversed(range(pieces))
+    )
+    missing = input_size[dim] - (count + pieces - 1) * step
+    return aten.constant_pad_nd(found.flatten(-2), [0, missing]).movedim(-1, dim).contiguous()
+
+
 TABLE: dict[Any, Any] = {
+    aten.unfold_backward.default: unfold_backward,
     aten._efficientzerotensor.default: zeros,
     aten.convolution_backward.default: convolution_backward,
     aten.avg_pool2d_backward.default: avg_pool_backward,
