@@ -25,12 +25,25 @@ _OTHERS = "name other loops, or leave reductions out of the schedule"
 
 
 def reductions_of(function: ir.Operation) -> list[ir.Operation]:
-    """The reductions of a dispatch in their order, those that `reductions` of its schedule has entries for."""
-    return [
-        view.operation
-        for view in function.regions[0].blocks[0].operations
-        if view.operation.name == ATTENTION or _reduces(view.operation)
-    ]
+    """The reductions of a dispatch, those that `reductions` of its schedule has entries for, in the order that results need them in.
+
+    A workload lists them so: where one stands before another that it has nothing to do with, that says nothing of the work.
+    """
+    ops = [view.operation for view in function.regions[0].blocks[0].operations]
+    needed: dict[ir.Operation, None] = {}
+    # What nothing needs, and what only a region does, stands as it is written.
+    pending = [*reversed(ops), ops[-1]]
+    while pending:
+        op = pending.pop()
+        makers = [value.owner.operation for value in op.operands if not isinstance(value.owner, ir.Block)]
+        missing = [maker for maker in makers if maker not in needed]
+        if op in needed:
+            continue
+        if missing:
+            pending += [op, *reversed(missing)]
+        else:
+            needed[op] = None
+    return [op for op in needed if op.name == ATTENTION or _reduces(op)]
 
 
 def _reduces(op: ir.Operation) -> bool:

@@ -163,3 +163,22 @@ def test_features_refuse_blocks_that_are_no_whole_steps() -> None:
     schedule = Schedule(reductions=(Reduction("products", (1, 16), 7),))
     with pytest.raises(ScheduleError, match="depth is 7, no whole steps of its reduction's loops"):
         cpu_features(workload, [schedule], dispatch.target)
+
+
+def test_reductions_are_numbered_in_the_order_that_results_need_them_in() -> None:
+    """The pooling is written first, and read last: what is made of schedules and what is counted of them agree on which is which."""
+
+    def added(x, w, v):
+        pooled = F.avg_pool2d(x[:, :8], 3, 2, 1)
+        return F.conv2d(F.conv2d(x, w, None, 2, 1, groups=16), v) + pooled
+
+    arguments = (waves(1, 16, 17, 13), waves(16, 1, 3, 3), waves(8, 16, 1, 1))
+    dispatch = Dispatch.of(added, "cpu", arguments, 3, joins=True)
+    with dispatch.function.context, dispatch.function.location:
+        workload = workload_of(dispatch.function)
+    constructed = dispatch.space.default()
+    assert [said.loops for said in constructed.reductions] == ["windows", "products", "windows"]
+    schedules = [constructed, *spread(dispatch.space, 8, seed=1)]
+    assert np.isfinite(predict(workload, schedules, dispatch.target).us).all()
+    for schedule in schedules:
+        np.testing.assert_allclose(dispatch.run(schedule)[0], added(*arguments).numpy(), rtol=2e-5, atol=2e-5)
