@@ -27,13 +27,12 @@ _WHOLE = 64
 _LARGEST_PRIME = 2048
 """A prime factor that is larger would make a matrix of more than 64 MB."""
 
-_OF_REAL = {torch.float32: torch.complex64, torch.float64: torch.complex128}
-_REAL_OF = {complex_: real for real, complex_ in _OF_REAL.items()}
+_REAL, _COMPLEX = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
 
 
 def c2c(x, dim, normalization, forward):
     """The transform along dimensions."""
-    if x.dtype not in _REAL_OF or not _is_covered(x.shape[axis] for axis in dim):
+    if x.dtype not in _COMPLEX or not _is_covered(x.shape[axis] for axis in dim):
         return NotImplemented
     parts = torch.real(x), torch.imag(x)
     for axis in dim:
@@ -43,7 +42,7 @@ def c2c(x, dim, normalization, forward):
 
 def r2c(x, dim, normalization, onesided):
     """The transform of real numbers; the second half of the last of the dimensions mirrors the first, and may be left out."""
-    if x.dtype not in _OF_REAL or not _is_covered(x.shape[axis] for axis in dim):
+    if x.dtype not in _REAL or not _is_covered(x.shape[axis] for axis in dim):
         return NotImplemented
     *others, last = dim
     kept = x.shape[last] // 2 + 1 if onesided else x.shape[last]
@@ -58,17 +57,16 @@ def c2r(x, dim, normalization, last_dim_size):
     """The inverse of what was real; of the last of the dimensions the half that mirrors the other is not there."""
     *others, last = dim
     extents = [*(x.shape[axis] for axis in others), last_dim_size]
-    if x.dtype not in _REAL_OF or not _is_covered(extents):
+    if x.dtype not in _COMPLEX or not _is_covered(extents):
         return NotImplemented
     parts = torch.real(x), torch.imag(x)
     for axis in others:
         parts = _along(axis, parts, False)
-    mirrored = last_dim_size - last_dim_size // 2 - 1
-    re, im = (
-        torch.cat([part, sign * part.narrow(last, 1, mirrored).flip(last)], last)
-        for part, sign in zip((part.narrow(last, 0, last_dim_size // 2 + 1) for part in parts), (1, -1))
-    )
-    found, _ = _scaled(_along(last, (re, im), False), extents, normalization)
+    kept = last_dim_size // 2 + 1
+    re, im = (part.narrow(last, 0, kept) for part in parts)
+    mirrored = [part.narrow(last, 1, last_dim_size - kept).flip(last) for part in (re, im)]
+    whole = torch.cat([re, mirrored[0]], last), torch.cat([im, -mirrored[1]], last)
+    found, _ = _scaled(_along(last, whole, False), extents, normalization)
     return found
 
 
