@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from tilewright.compiler.analysis.cut_space import read_cut_space
 from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
 from tilewright.compiler.dialects.attention import ATTENTION
-from tilewright.compiler.families.cpu.attention_proposals import attention_proposals
 from tilewright.compiler.families.cpu.complete_schedule import can_stream, complete, others
 from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
@@ -20,13 +19,22 @@ from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Space
+from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
 from tilewright.compiler.tuning.cpu.dispatch import CpuDispatch, RegisterSizes
+from tilewright.compiler.tuning.model.micro_performance import predict
 from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.model.rtask_times import streams
 from tilewright.compiler.tuning.proposers.cpu import CPU_PROPOSERS, IN_TURN
-from tilewright.compiler.tuning.proposers.first_choice import POOL, fastest, loads_least, shares_rows
+from tilewright.compiler.tuning.proposers.first_choice import (
+    POOL,
+    fastest,
+    least,
+    loads_least,
+    shares_rows,
+)
+from tilewright.compiler.tuning.proposers.proposer import UNGUIDED
 from tilewright.compiler.tuning.proposers.reduction_depths import rows_apart, with_depths
 from tilewright.compiler.tuning.roller.options import ConstructOptions
 
@@ -46,10 +54,10 @@ def cpu_proposals(
     """At most `count` schedules of a dispatch, the one to use unmeasured first; raises NoWorkload.
 
     Where no `proposer` is named, others are asked for what the first one leaves. Of an attention its cuts are all there is to
-    propose (`attention_proposals`).
+    propose (`_attention_proposals`).
     """
     if walk(function, ATTENTION):
-        return attention_proposals(function, target, count, options, proposer)
+        return _attention_proposals(function, target, count, options, proposer)
     subject = read_dispatch(function, target, task_us)
     found: list[Candidate] = []
     for name in (proposer,) if proposer else IN_TURN:
@@ -66,6 +74,54 @@ def cpu_proposals(
         return [next(_streamed(function, [other], target, asked)) for other in listed]
 
     return _distinct(_refined(subject, found, pool))[:count]
+
+
+def _attention_proposals(
+    function: ir.Operation, target: Target, count: int, options: ConstructOptions, proposer: str
+) -> list[Candidate]:
+    """At most `count` complete schedules, the one to use unmeasured first.
+
+    No loop of a sink is cut, so that there is nothing to construct: whatever `proposer` is named, but for those that know
+    nothing of the machine, cuts are those that `tuning/cpu/attention_cut.py` lists, by predicted time. The first that is listed
+    stays the first where it is predicted to be about as fast as any.
+    """
+    subject = _Attention(function, target)
+    if proposer in UNGUIDED:
+        found = UNGUIDED[proposer](subject, count, options)
+        return [replace(candidate, proposer=proposer) for candidate in found]
+    listed = [subject.constructed]
+    listed += [replace(listed[0], reductions=cut) for cut in others(function, (), target) or ()]
+    predicted = predict(subject.workload, listed, target)
+    first = least(predicted.us)
+    order = sorted(range(len(listed)), key=lambda place: (place != first, predicted.us[place]))
+    return [
+        Candidate(listed[place], round(float(predicted.us[place]), 3), predicted.bound[place], "modelled")
+        for place in order[:count]
+    ]
+
+
+@dataclass(frozen=True)
+class _Attention:
+    """A dispatch that is an attention, as proposers see it."""
+
+    function: ir.Operation
+    target: Target
+
+    @cached_property
+    def constructed(self) -> Schedule:
+        return complete(self.function, Schedule(), self.target)
+
+    @cached_property
+    def space(self) -> Space:
+        return dispatch_space(self.function, self.target, self.constructed)
+
+    @cached_property
+    def workload(self) -> Workload:
+        return workload_of(self.function)
+
+    def predicted(self, schedule: Schedule) -> tuple[float, str]:
+        found = predict(self.workload, [schedule], self.target)
+        return round(float(found.us[0]), 3), found.bound[0]
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
