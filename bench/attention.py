@@ -12,18 +12,16 @@ import argparse
 import json
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import tilewright
-from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
+from tilewright.bench.without_passes import compile_without
 
 HEADS, WIDTH = 12, 64
 CALLS = 5
@@ -43,15 +41,8 @@ class Attention(nn.Module):
 
 
 def compiled(model: nn.Module, inputs: tuple, fused: bool) -> Callable:
-    """The compiled model; without fusion in a cache of its own, for the cache does not know that a pass was left out."""
-    if fused:
-        return tilewright.compile(model, inputs)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        mock.patch.dict("os.environ", TILEWRIGHT_CACHE_DIR=folder),
-        mock.patch.object(FuseAttention, "run", lambda self, op: None),
-    ):
-        return tilewright.compile(model, inputs)
+    """The compiled model, with attention in one dispatch or in several."""
+    return tilewright.compile(model, inputs) if fused else compile_without(model, inputs, ("fuse-attention",))
 
 
 def measure(length: int, causal: bool, seconds: float, known: dict) -> dict:

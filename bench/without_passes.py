@@ -31,15 +31,20 @@ COUNTS = ("dispatches", "arena_bytes")
 
 
 def compiled(name: str, without: tuple[str, ...]) -> tuple[CompiledModel, tuple]:
-    """A model for this machine and its inputs, compiled by all passes but those named."""
+    """A model of the suite for this machine, and its inputs."""
     module, inputs = build(name)
+    return compile_without(module, inputs, without), inputs
+
+
+def compile_without(module: Any, inputs: tuple, without: tuple[str, ...]) -> CompiledModel:
+    """A model that is compiled by all passes but those named, in this process, for this machine."""
     imported, target = import_model(module, inputs), resolve("cpu")
     for phase in PHASES:
         kept = [spec for spec in phase.passes(target) if spec.partition("{")[0] not in without]
         run_pipeline(imported.module.operation, f"builtin.module({','.join(kept)})")
     package = package_module(imported.module, target, Report())
     executable = bind(package, list(imported.weights))
-    return CompiledModel(executable, imported.signature, imported.state, imported.weights), inputs
+    return CompiledModel(executable, imported.signature, imported.state, imported.weights)
 
 
 def shortest_us(model: CompiledModel, inputs: tuple, seconds: float) -> float:
