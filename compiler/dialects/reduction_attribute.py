@@ -35,10 +35,10 @@ def reductions_of(function: ir.Operation) -> list[ir.Operation]:
     pending = [*reversed(ops), ops[-1]]
     while pending:
         op = pending.pop()
-        makers = [value.owner.operation for value in op.operands if not isinstance(value.owner, ir.Block)]
-        missing = [maker for maker in makers if maker not in needed]
         if op in needed:
             continue
+        makers = [value.owner.operation for value in op.operands if not isinstance(value.owner, ir.Block)]
+        missing = [maker for maker in makers if maker not in needed]
         if missing:
             pending += [op, *reversed(missing)]
         else:
