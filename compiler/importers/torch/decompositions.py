@@ -20,6 +20,7 @@ from tilewright.compiler.importers.torch import foreach as torch_foreach
 from tilewright.compiler.importers.torch import fourier as torch_fourier
 from tilewright.compiler.importers.torch import gamma as torch_gamma
 from tilewright.compiler.importers.torch import gradients as torch_gradients
+from tilewright.compiler.importers.torch import grouped_products as torch_grouped_products
 from tilewright.compiler.importers.torch import indexing as torch_indexing
 from tilewright.compiler.importers.torch import order as torch_order
 from tilewright.compiler.importers.torch import products as torch_products
@@ -263,14 +264,23 @@ def fma(x, y, z):
     return x * y + z
 
 
+_OF_LIBRARIES: dict[tuple[str, str], Callable] = {
+    ("prims", "fma"): fma,
+    # What Hugging Face's mixtures of experts call while they are exported in place of PyTorch's own.
+    ("transformers", "grouped_mm_fallback"): torch_grouped_products.of_rows,
+}
+"""Operators that exist from when a library first registers them, by namespace and name."""
+
+
 def decomposition_table() -> Table:
     """The table for tracing: torch-mlir's, less what it lowers better whole, plus ours."""
-    return _table(getattr(torch.ops.prims, "fma", None))
+    registered = {name: getattr(getattr(torch.ops, name[0]), name[1], None) for name in _OF_LIBRARIES}
+    return _table(tuple((op, _OF_LIBRARIES[name]) for name, op in registered.items() if op is not None))
 
 
 @cache
-def _table(inductors: Any) -> Table:
-    """The table with `inductors` operator, which exists from when Dynamo first writes it."""
+def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
+    """The table with operators of libraries."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     keep = {*_KEEP, *_DRAWS}
@@ -279,9 +289,9 @@ def _table(inductors: Any) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        *(torch_bessel, torch_fourier, torch_quantizing),
+        *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products),
     )
-    late = {} if inductors is None else {inductors.default: fma}
+    late = {op.default: how for op, how in of_libraries}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):
         for operator, how in ours.items():
             table[operator] = _first_that_applies(how, table.get(operator))
