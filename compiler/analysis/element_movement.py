@@ -12,6 +12,7 @@ from tilewright.compiler.analysis.element_source import (
     Linear,
     Loops,
     copied_at,
+    digits_of_groups,
     moved_from,
     origin,
     reassociation,
@@ -105,14 +106,7 @@ def _moved_to(element: Element, op: ir.Operation, loops: Loops) -> Sequence[Line
             for group in reassociation(op)
         ]
     if op.name == "tensor.expand_shape":
-        wide = static_shape(op.results[0].type)
-        found: list[Linear] = []
-        for expr, group in zip(element.index, reassociation(op)):
-            digits = loops.digits(expr, [wide[d] for d in group])
-            if digits is None:
-                return None
-            found.extend(digits)
-        return found
+        return digits_of_groups(op, element.index, static_shape(op.results[0].type), loops)
     at = copied_at(op)
     if at is None or op.operands[0] != element.value or not at[0].is_permutation:
         return None

@@ -128,13 +128,8 @@ def moved_from(element: Element, loops: Loops) -> Element | None:
     if op.name == "tensor.cast":
         return Element(source, index)
     if op.name == "tensor.collapse_shape":
-        found: list[Linear] = []
-        for expr, group in zip(index, reassociation(op)):
-            digits = loops.digits(expr, [shape[dim] for dim in group])
-            if digits is None:
-                return None
-            found.extend(digits)
-        return Element(source, tuple(found))
+        split = digits_of_groups(op, index, shape, loops)
+        return None if split is None else Element(source, split)
     if op.name == "tensor.expand_shape":
         own = static_shape(element.value.type)
         rows = [
@@ -196,6 +191,23 @@ def _sliced(element: Element, op: ir.Operation, source: ir.Value) -> Element | N
 def reassociation(op: ir.Operation) -> list[list[int]]:
     """Groups of dimensions of a `tensor.collapse_shape` or `tensor.expand_shape`."""
     return [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
+
+
+def digits_of_groups(
+    op: ir.Operation, index: Sequence[Linear], shape: Sequence[int], loops: Loops
+) -> tuple[Linear, ...] | None:
+    """The index into the `shape` whose groups of dimensions `index` counts; None where one has no such digits.
+
+    A tensor without dimensions has no groups: all dimensions of the other one are of one element.
+    """
+    groups = reassociation(op)
+    found: list[Linear] = [] if groups else [QuasiAffine() for _ in shape]
+    for expr, group in zip(index, groups):
+        digits = loops.digits(expr, [shape[dim] for dim in group])
+        if digits is None:
+            return None
+        found.extend(digits)
+    return tuple(found)
 
 
 def origin(element: Element, loops: Loops) -> Element:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fuzz.catalogue import operator
-from fuzz.forms import draw_form
+from fuzz.forms import draw_form, written
 from fuzz.generator import Growth
+from fuzz.tensors import FLOATS
 
 _SPECIAL = {
     "once": (
@@ -55,3 +56,22 @@ _SPECIAL = {
 @operator(5, plain=False)
 def special(g: Growth) -> None:
     draw_form(g, _SPECIAL)
+
+
+_FOURIER = (
+    "torch.view_as_real(torch.fft.<fft|ifft|rfft|ihfft>({a}, dim={dim}, norm=<None|'ortho'|'forward'>))",
+    "torch.view_as_real(torch.fft.<fft|rfft>({a}, n=<1|4|7|30>))",
+    "torch.view_as_real(torch.fft.<fftn|ifftn|rfftn>({a}))",
+    "torch.view_as_real(torch.fft.<fft2|rfft2|ifft2>(torch.atleast_2d({a})))",
+    "torch.fft.<irfft|hfft>({a}, n=<5|8|None>, dim={dim})",
+    "torch.fft.irfft(torch.fft.rfft({a}, dim={dim}) * {scalar}, dim={dim})",
+    "torch.fft.<fftshift|ifftshift>({a}, {dim})",
+    "torch.view_as_real(torch.stft({a}.flatten(), 8, hop_length=<3|4>, return_complex=True))",
+)
+
+
+@operator(1, plain=False)
+def fourier(g: Growth) -> None:
+    """Transforms of what is finite: which results infinite numbers make NaN, the order of the sums says."""
+    finite = g.emit(f"{g.any_of(FLOATS, 1)}.nan_to_num(0, 9, -9).clamp(-99, 99)")
+    g.emit(written(g, g.choose.choice(_FOURIER), finite), "sum")

@@ -31,6 +31,8 @@ _PRODUCT = re.compile(r"prod\b")
 _MODE = re.compile(r"\bmode\(")
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
 """Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
+_OF_LARGEST = re.compile(r"linspace|fft\b|fft[2n]\b|stft")
+"""Steps are added to the ends, by a rounded product or none; Fourier transforms add up all elements for each result."""
 
 
 @dataclass
@@ -196,8 +198,8 @@ class WideRun(Run):
                 made = self._beside_one(made, eager.dtype)
             if _LOG_SUM.search(statement.source):
                 made = self._beside_one(made, torch.promote_types(eager.dtype, torch.float32))
-            if "linspace" in statement.source:
-                made = self._beside_ends(made, eager.dtype)
+            if _OF_LARGEST.search(statement.source):
+                made = self._beside_largest(made, eager.dtype)
             if "bicubic" in statement.source:
                 made = self._weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:
@@ -247,8 +249,8 @@ class WideRun(Run):
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
         return value + draw * AMPLITUDE * torch.finfo(dtype).eps * (1 + value.nan_to_num(0, 0, 0).abs())
 
-    def _beside_ends(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Steps are added to the ends, by a rounded product or none: the middle of -1 and 1 is 0 or eps / 4."""
+    def _beside_largest(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Every element is off by as much as the largest: the middle of -1 and 1 is 0 or eps / 4."""
         draw = torch.rand(value.shape, generator=self.noise, dtype=torch.float64) - 0.5
         largest = value.abs().amax() if value.numel() else 0.0
         return value + draw * AMPLITUDE * torch.finfo(dtype).eps * largest

@@ -142,10 +142,16 @@ def _multiplied(re, im, forward: bool) -> Parts:
 
 
 def _roots(powers: np.ndarray, extent: int, forward: bool, dtype: torch.dtype) -> Parts:
-    """exp(-2 pi i p / extent) of whole numbers p, conjugated where it is not `forward`."""
-    angles = (-2.0 if forward else 2.0) * np.pi * (powers % extent) / extent
-    cosines, sines = (torch.tensor(part.tolist(), dtype=dtype) for part in (np.cos(angles), np.sin(angles)))
-    return cosines, sines
+    """exp(-2 pi i p / extent) of whole numbers p, conjugated where it is not `forward`.
+
+    What is a whole number of quarter turns has zeros and ones exactly.
+    """
+    quarters, rest = np.divmod(4 * (powers % extent), extent)
+    angles = 0.5 * np.pi * rest / extent
+    cosines, sines = np.cos(angles), np.sin(angles)
+    real = np.choose(quarters, (cosines, -sines, -cosines, sines))
+    imaginary = np.choose(quarters, (sines, cosines, -sines, -cosines)) * (-1 if forward else 1)
+    return torch.tensor(real.tolist(), dtype=dtype), torch.tensor(imaginary.tolist(), dtype=dtype)
 
 
 def _placed(operator: Any, decompose: Callable) -> Callable:
