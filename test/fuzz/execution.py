@@ -14,7 +14,7 @@ import torch
 
 from fuzz import gradients, graph_run
 from fuzz.graph import Graph
-from fuzz.graph_reference import model_evaluations
+from fuzz.graph_reference import agree, model_evaluations
 from fuzz.oracle import Expected, compared, difference, expected, shared
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS, NotExported, exported
@@ -174,7 +174,7 @@ def _is_exporters(program: Program, function: Any, call: Call, found: list[Any])
     references = model_evaluations(model, feeds)
     for results in references:
         theirs = [Expected(_tensor(r), w.bound) for r, w in zip(results, call.wanted)]
-        same = [difference(torch.as_tensor(ours), r) is None for ours, r in zip(found, theirs)]
+        same = [agree(_array(torch.as_tensor(ours)), result) for ours, result in zip(found, results)]
         eager = [difference(r.value, w) is None for r, w in zip(theirs, call.wanted)]
         if not all(same) or all(eager):
             return False

@@ -89,3 +89,13 @@ def test_truth_along_several_dimensions_or_none(dtype, shape):
 
     x = (torch.arange(math.prod(shape)).reshape(shape) + 5 * (shape == ())).to(dtype)
     torch.testing.assert_close(tilewright.compile(truth, (x,))(x), truth(x))
+
+
+def test_a_product_of_what_was_divided_by_a_tensor_without_dimensions():
+    """`fuse-attention` follows elements back through the reshape of one element to none."""
+
+    def model(x):
+        return torch.nn.functional.normalize(x, p=1, dim=0)[4:] @ torch.tensor([[2.0]])
+
+    x = torch.arange(1.0, 6.0)
+    torch.testing.assert_close(tilewright.compile(model, (x,))(x), model(x))
