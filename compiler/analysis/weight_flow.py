@@ -33,11 +33,11 @@ def argument_roles(function: ir.Operation, parameters: str = "input") -> list[st
 @dataclass
 class WeightFlow:
     """`sources[op]` is what each op that needs weights and constants only reads, in program order; `values` all
-    such values, weights included; `read_elsewhere` those that other ops read."""
+    such values, weights included; `others` the ops that are not of the flow, in program order."""
 
     sources: dict[ir.Operation, list[ir.Value]] = field(default_factory=dict)
     values: set[ir.Value] = field(default_factory=set)
-    read_elsewhere: list[ir.Value] = field(default_factory=list)
+    others: list[ir.Operation] = field(default_factory=list)
 
     @classmethod
     def of(cls, function: ir.Operation, roles: list[str]) -> WeightFlow:
@@ -54,26 +54,35 @@ class WeightFlow:
             (flow.values if role in ("weight", "packed") else others).add(argument)
         for view in block.operations:
             op = view.operation
-            read, pure = _reads(op)
-            inside = [value for value in read if value in flow.values]
-            if pure and not any(value in others for value in read):
-                flow.sources[op] = inside
+            # Most ops read an activation: their bodies, which take longest to walk, have nothing to decide.
+            belongs = not any(value in others for value in op.operands) and _is_pure(op)
+            read = _reads(op) if belongs else []
+            if belongs and not any(value in others for value in read):
+                flow.sources[op] = [value for value in read if value in flow.values]
                 flow.values.update(op.results)
             else:
-                flow.read_elsewhere.extend(inside)
+                flow.others.append(op)
                 others.update(op.results)
         return flow
 
+    def read_elsewhere(self) -> list[ir.Value]:
+        """The flow's values that other ops read, as often as they do, in program order."""
+        return [value for op in self.others for value in _reads(op) if value in self.values]
 
-def _reads(op: ir.Operation) -> tuple[list[ir.Value], bool]:
-    """What `op` reads, the captures of its regions included, and whether it neither writes nor fails."""
+
+def _is_pure(op: ir.Operation) -> bool:
+    """Whether `op` and what is in its regions neither writes nor fails."""
+    inside = walk(op) if len(op.regions) else [op]
+    pure = all(inner.name.partition(".")[0] in PURE_DIALECTS for inner in inside)
+    return len(op.results) > 0 and pure and not is_inserted(op)
+
+
+def _reads(op: ir.Operation) -> list[ir.Value]:
+    """What `op` reads, the captures of its regions included."""
     values = list(op.operands)
-    pure = len(op.results) > 0 and op.name.partition(".")[0] in PURE_DIALECTS and not is_inserted(op)
-    if len(op.regions):
-        for inner in walk(op):
-            values.extend(inner.operands)
-            pure = pure and inner.name.partition(".")[0] in PURE_DIALECTS
-    return values, pure
+    for inner in walk(op) if len(op.regions) else ():
+        values.extend(inner.operands)
+    return values
 
 
 def static_values(function: ir.Operation) -> set[ir.Value]:

@@ -93,7 +93,7 @@ class OutlineDispatches(Pass):
 
     def run(self, op: ir.Operation) -> None:
         module = op.opview
-        outlined: dict[str, str] = {}
+        outlined: dict[str, ir.Operation] = {}
         for function in list(functions(module)):
             outliner = Outliner(module, function, self, outlined)
             try:
@@ -133,7 +133,7 @@ class Outliner:
         module,
         function: ir.Operation,
         options: OutlineDispatches,
-        outlined: dict[str, str] | None = None,
+        outlined: dict[str, ir.Operation] | None = None,
     ):
         self.module, self.options, self.under_windows = module, options, options.under_windows
         self.outlined = {} if outlined is None else outlined
@@ -396,16 +396,17 @@ class Outliner:
         key = hashlib.sha256(
             dispatch.get_asm(enable_debug_info=False, use_local_scope=True).encode()
         ).hexdigest()
-        name = self.outlined.get(key)
-        if name is None:
+        known = self.outlined.get(key)
+        if known is None:
             name = f"{_label(kind, main, sink)}_{len(self.outlined)}"
-            self.outlined[key] = name
             dispatch.attributes["sym_name"] = ir.StringAttr.get(name)
+            self.outlined[key] = dispatch
         else:
             dispatch.erase()
-            dispatch = next(f for f in functions(self.module) if f.attributes["sym_name"].value == name)
+            dispatch = known
         _add_reasons(dispatch, group.reasons)
         with ir.InsertionPoint(sink), location:
+            name = ir.StringAttr(dispatch.attributes["sym_name"]).value
             call = func.CallOp([r.type for r in results], name, inputs)
         for old, new in zip(results, call.results):
             old.replace_all_uses_with(new)

@@ -124,7 +124,7 @@ def decide(main: ir.Operation, roles: list[str], max_growth: float) -> Cut:
 
     crossing: set[ir.Value] = set()
     settled: set[ir.Value] = set()
-    wanted = flow.read_elsewhere
+    wanted = flow.read_elsewhere()
     while wanted:
         value = wanted.pop()
         if value in settled or isinstance(value.owner, ir.Block):
