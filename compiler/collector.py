@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import threading
 from collections.abc import Iterator
@@ -33,3 +34,12 @@ def rarely_collected() -> Iterator[None]:
             _inside -= 1
             if not _inside:
                 gc.set_threshold(*_before)
+
+
+def uncollected_at_exit() -> None:
+    """Lets this process end without the collections that Python ends with.
+
+    They free cycle by cycle, in over a second where a model was compiled, what the end of the process frees at once. Finalizers
+    and functions that are called at exit run as before.
+    """
+    atexit.register(gc.freeze)

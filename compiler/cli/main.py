@@ -56,8 +56,9 @@ def main(named: Sequence[str]) -> None:
     MODEL is a name of the model zoo (resnet18, bert_tiny, ...), module:function giving (module, inputs), or the
     path of an .onnx, .mlir or .pt2 file. TILEWRIGHT_DEBUG=1 shows tracebacks and what the compiler does.
     """
-    from tilewright.compiler import plugins
+    from tilewright.compiler import collector, plugins
 
+    collector.uncollected_at_exit()
     plugins.load_installed()
     for plugin in named:
         plugins.load(plugin)

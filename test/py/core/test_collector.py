@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -60,3 +62,22 @@ def test_a_disabled_collector_stays_disabled():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_process_can_end_without_a_last_collection():
+    """What is in cycles goes with the process; what was registered for its end is called."""
+    program = """
+import weakref
+from tilewright.compiler.collector import uncollected_at_exit
+uncollected_at_exit()
+class Node:
+    def __del__(self):
+        print("collected")
+cycle = Node()
+cycle.itself = cycle
+class Other: pass
+other = Other()
+weakref.finalize(other, print, "finalized")
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["finalized"]
