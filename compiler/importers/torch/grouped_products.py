@@ -3,8 +3,8 @@
     rows   a a a b b c ...   groups end at 3, 5, 6          blocks of 2   (a a) (a .) (b b) (c .)   matrix of each   a a b c
 
 How long groups are is known when the program runs, all sizes of a program before. Rows are therefore laid out in blocks of one
-group each, whose number is bounded, and each block is multiplied by its group's matrix (T. Gale et al., "MegaBlocks: Efficient
-Sparse Training with Mixture-of-Experts", MLSys 2023, section 5): of `n` rows in `g` groups at most `g` blocks are not full.
+group each, as in T. Gale et al., "MegaBlocks: Efficient Sparse Training with Mixture-of-Experts", MLSys 2023, and each block is
+multiplied by its group's matrix: of `n` rows in `g` groups at most `g` blocks are not full, which bounds the number of blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def grouped_mm(left, right, offs=None, bias=None, out_dtype=None):
 
 
 def of_rows(rows, matrices, offs):
-    """Every row of `rows` [n, k] times the matrix of its group: of `matrices` [g, k, m], where the first group that ends after it is."""
+    """Every row of `rows` [n, k] times its group's matrix of `matrices` [g, k, m], [n, m]; groups end at `offs` [g], ascending."""
     number, groups = rows.shape[0], matrices.shape[0]
     if number == 0 or groups == 0:
         return rows.new_zeros((number, matrices.shape[2]))

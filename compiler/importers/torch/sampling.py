@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
     As in eager PyTorch: what lies outside counts as 0, but its weight is that of its place, so that a place that is
     infinite or NaN makes NaN; coordinates that are brought inside start with NaN as 0.
     """
-    sizes, image, channel = (x.shape[3], x.shape[2]), *_planes(x)
+    sizes, (image, channel) = (x.shape[3], x.shape[2]), _planes(x)
     places, located = _places(grid, sizes, padding_mode, align_corners)
 
     def value(column, row):
@@ -51,38 +52,48 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
 
 def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, align_corners, output_mask):
     """Each gradient added to the elements that its place was sampled from, and the slopes of the image there."""
-    if interpolation_mode == _BICUBIC or padding_mode == _REFLECTION or not x.numel() or not grad.numel():
+    if x.dtype not in (torch.float32, torch.float64) or not x.numel() or not grad.numel():
         return NotImplemented
-    if x.dtype not in (torch.float32, torch.float64):
-        return NotImplemented
-    sizes, image, channel = (x.shape[3], x.shape[2]), *_planes(x)
+    sizes, (image, channel) = (x.shape[3], x.shape[2]), _planes(x)
     places, located = _places(grid, sizes, padding_mode, align_corners)
-    nearest = interpolation_mode == _NEAREST
-    first = [torch.round(place) if nearest else torch.floor(place) for place in located]
-    shares = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
+    nearest, cubic = interpolation_mode == _NEAREST, interpolation_mode == _BICUBIC
+    if cubic:
+        first = [torch.floor(place) for place in places]
+        steps = [place - floor for place, floor in zip(places, first)]
+        weights, slopes = [_cubic(t) for t in steps], [_cubic_slopes(t) for t in steps]
+        taps = [
+            [_whole(_located(floor + tap, size, padding_mode, align_corners)) for tap in range(-1, 3)]
+            for floor, size in zip(first, sizes)
+        ]
+    elif nearest:
+        taps, weights = [[_whole(torch.round(place))] for place in located], [[1], [1]]
+        slopes = [[0], [0]]
+    else:
+        first = [torch.floor(place) for place in located]
+        taps = [[_whole(floor), _whole(floor) + 1] for floor in first]
+        weights = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
+        slopes = [[-1, 1], [-1, 1]]
     to_image: Any = torch.zeros_like(x)
-    slopes: list[Any] = [0.0, 0.0]
-    for right, below in [(0, 0)] if nearest else [(0, 0), (1, 0), (0, 1), (1, 1)]:
-        column, row = (_whole(floor) + side for floor, side in zip(first, (right, below)))
+    found: list[Any] = [0.0, 0.0]
+    for (down, row), (across, column) in itertools.product(enumerate(taps[1]), enumerate(taps[0])):
         inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
         index = [image, channel, *(torch.where(inside, n, 0) for n in (row, column))]
-        across, down = shares[0][right], shares[1][below]
-        part = grad if nearest else grad * (across * down)
+        part = grad * (weights[0][across] * weights[1][down])
         to_image = aten.index_put(to_image, index, torch.where(inside, part, 0), True)
         if not nearest:
             value = torch.where(inside, aten.index(x, index) * grad, 0)
-            slopes[0] = slopes[0] + value * (down if right else -down)
-            slopes[1] = slopes[1] + value * (across if below else -across)
+            found[0] = found[0] + value * (slopes[0][across] * weights[1][down])
+            found[1] = found[1] + value * (weights[0][across] * slopes[1][down])
     if nearest:
         return to_image, torch.zeros_like(grid)
-    found = []
-    for slope, place, size in zip(slopes, places, sizes):
-        slope = torch.sum(slope, 1) * ((size - 1) / 2 if align_corners else size / 2)
-        if padding_mode == _BORDER:
-            moves = ((place > 0) & (place < size - 1)).squeeze(1)
-            slope = torch.where(moves, slope, 0)
-        found.append(slope)
-    return to_image, torch.stack(found, -1)
+    padded = _ZEROS if cubic else padding_mode  # cubic convolution pads each of its taps, not the place
+    to_grid = [
+        torch.sum(slope, 1)
+        * ((size - 1) / 2 if align_corners else size / 2)
+        * _direction(place, size, padded, align_corners).squeeze(1)
+        for slope, place, size in zip(found, places, sizes)
+    ]
+    return to_image, torch.stack(to_grid, -1)
 
 
 def _planes(x):
@@ -116,6 +127,21 @@ def _located(place, size: int, padding_mode: int, align_corners: bool):
     return torch.where(place < size - 1, place, size - 1).to(place.dtype)
 
 
+def _direction(place, size: int, padding_mode: int, align_corners: bool):
+    """How `_located` moves with a place: 1, -1 where it is reflected an odd number of times, 0 where it stays at the border."""
+    if padding_mode == _ZEROS:
+        return torch.ones_like(place)
+    sign: Any = 1.0
+    if padding_mode == _REFLECTION:
+        low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+        if not span:
+            return torch.zeros_like(place)
+        is_even = torch.fmod(torch.floor(torch.abs(place - low) / span), 2) == 0
+        sign = torch.where(is_even == (place >= low), 1.0, -1.0).to(place.dtype)
+        place = _located(place, size, padding_mode, align_corners)
+    return torch.where((place > 0) & (place < size - 1), sign, 0.0).to(place.dtype)
+
+
 def _whole(place):
     """A rounded coordinate as an index: outside of every image where it is not finite.
 
@@ -140,6 +166,18 @@ def _cubic(t) -> list[Any]:
         return ((-0.75 * t + 3.75) * t - 6) * t + 3
 
     return [outer(t + 1), inner(t), inner(1 - t), outer(2 - t)]
+
+
+def _cubic_slopes(t) -> list[Any]:
+    """How the weights of `_cubic` change with `t`."""
+
+    def inner(t):
+        return (3.75 * t - 4.5) * t
+
+    def outer(t):
+        return (-2.25 * t + 7.5) * t - 6
+
+    return [outer(t + 1), inner(t), -inner(1 - t), -outer(2 - t)]
 
 
 def _weighted(values: list[Any], weights: list[Any]):

@@ -275,6 +275,29 @@ def cdist_forward(x, y, p, compute_mode=None):
     return torch.sum(difference**p, -1) ** (1 / p)
 
 
+def cdist_backward(grad, x, y, p, distances):
+    """The gradient of distances with regard to the rows of `x`; 0 where a distance, or what it has no slope of, is 0."""
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
+    if difference.numel() > LARGEST_SQUARE:
+        return NotImplemented
+    grad, distances, size = grad.unsqueeze(-1), distances.unsqueeze(-1), torch.abs(difference)
+    if p == 0:
+        return torch.zeros_like(difference).sum(-2)
+    if p == 1:
+        return torch.sum(grad * torch.sign(difference), -2)
+    if p == math.inf:
+        return torch.sum(torch.where(size == distances, grad * torch.sign(difference), 0), -2)
+    none = distances == 0
+    if p == 2:
+        slope = difference / distances
+    elif p < 2:
+        none = none | (difference == 0) if p < 1 else none
+        slope = torch.sign(difference) * size ** (p - 1) / distances ** (p - 1)
+    else:
+        slope = difference * size ** (p - 2) / distances ** (p - 1)
+    return torch.sum(torch.where(none, 0, grad * slope), -2)
+
+
 def constant_pad_nd(x, pad, value=0):
     """Cuts where the padding is negative, then pads where it is not."""
     if all(width >= 0 for width in pad):
@@ -415,6 +438,7 @@ TABLE: dict[Any, Any] = {
     aten.diagonal_scatter.default: diagonal_scatter,
     **{operator: on_one_element(operator) for operator in _ALONG_A_DIMENSION},
     aten._cdist_forward.default: cdist_forward,
+    aten._cdist_backward.default: cdist_backward,
     aten.constant_pad_nd.default: constant_pad_nd,
     aten.rrelu_with_noise.default: rrelu_with_noise,
     aten.rrelu_with_noise_functional.default: rrelu,

@@ -74,5 +74,65 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
     return total
 
 
-TABLE: dict[Any, Any] = {aten.grid_sampler_3d.default: grid_sampler_3d}
+def _direction(place, size: int, padding: int, aligned: bool):
+    """How `_source` moves with a place, in elements for each unit of it; 0 where it stays at a border."""
+    slope = (size - 1) / 2 if aligned else size / 2
+    if padding == 0:
+        return torch.full_like(place, slope)
+    place, sign = _unnormalised(place, size, aligned), 1.0
+    if padding == 2:
+        low, span = (0.0, size - 1) if aligned else (-0.5, size)
+        if not span:
+            return torch.zeros_like(place)
+        is_even = torch.fmod(torch.floor(torch.abs(place - low) / span), 2) == 0
+        sign = torch.where(is_even == (place >= low), 1.0, -1.0).to(place.dtype)
+        place = _reflected(place, *((0, 2 * (size - 1)) if aligned else (-1, 2 * size - 1)))
+    return torch.where((place > 0) & (place < size - 1), sign * slope, 0.0).to(place.dtype)
+
+
+def grid_sampler_3d_backward(grad, x, grid, mode, padding, aligned, output_mask):
+    """Each gradient added to the elements that its place was sampled from, and the slopes of the volume there."""
+    if mode > 1 or x.dtype not in (torch.float32, torch.float64) or not x.numel() or not grad.numel():
+        return NotImplemented
+    batch, channels, *size = x.shape
+    number = math.prod(grid.shape[1:4])
+    # By depth, height and width, which a grid has the other way round.
+    given = [grid.select(-1, 2 - d).reshape(batch, 1, number) for d in range(3)]
+    places = [_source(place, extent, padding, aligned) for place, extent in zip(given, size)]
+    first = [torch.floor(place) if mode == 0 else torch.round(place) for place in places]
+    shares = [[low + 1 - place, place - low] for low, place in zip(first, places)]
+    flat, grad = x.reshape(batch, channels, math.prod(size)), grad.reshape(batch, channels, number)
+    to_volume: Any = torch.zeros_like(flat)
+    slopes: list[Any] = [0.0, 0.0, 0.0]
+    for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
+        index: Any = 0
+        inside: Any = True
+        for side, low, extent in zip(corner, first, size):
+            at = low + side
+            within = (at >= 0) & (at < extent)
+            index = index * extent + torch.where(within, at, 0).to(torch.int64)
+            inside = within & inside
+        index = index.expand(batch, channels, number)
+        own = [share[side] for share, side in zip(shares, corner)]
+        part = grad * (own[0] * own[1] * own[2]) if mode == 0 else grad
+        to_volume = torch.scatter_add(to_volume, 2, index, torch.where(inside, part, 0.0))
+        if mode == 0:
+            value = torch.sum(torch.where(inside, torch.gather(flat, 2, index) * grad, 0.0), 1, keepdim=True)
+            for d, side in enumerate(corner):
+                across = own[(d + 1) % 3] * own[(d + 2) % 3]
+                slopes[d] = slopes[d] + value * (across if side else -across)
+    to_volume = to_volume.reshape(x.shape)
+    if mode == 1:
+        return to_volume, torch.zeros_like(grid)
+    found = [
+        (slope * _direction(place, extent, padding, aligned)).reshape(grid.shape[:-1])
+        for slope, place, extent in zip(slopes, given, size)
+    ]
+    return to_volume, torch.stack(found[::-1], -1)
+
+
+TABLE: dict[Any, Any] = {
+    aten.grid_sampler_3d.default: grid_sampler_3d,
+    aten.grid_sampler_3d_backward.default: grid_sampler_3d_backward,
+}
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

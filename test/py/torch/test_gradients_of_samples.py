@@ -1,0 +1,81 @@
+"""Gradients of what samples images and volumes at any places, and of distances, through torch.compile: nothing runs in eager PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch._dynamo
+import torch.nn.functional as F
+
+import tilewright
+
+PADDINGS = ("zeros", "border", "reflection")
+
+
+def check(function, *inputs: torch.Tensor) -> None:
+    """Gradients with regard to all inputs, in double precision, against eager PyTorch's."""
+    torch._dynamo.reset()
+    inputs = tuple(x.requires_grad_() for x in inputs)
+    before = tilewright.fallback_count()
+    wanted, found = function(*inputs), torch.compile(function, backend="tilewright")(*inputs)
+    torch.testing.assert_close(found, wanted)
+    cotangent = torch.randn_like(wanted)
+    pairs = zip(*(torch.autograd.grad(result, inputs, cotangent) for result in (found, wanted)), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs)
+    assert tilewright.fallback_count() == before
+
+
+def places(*shape: int) -> torch.Tensor:
+    """Inside of an image and up to two and a half of it outside, on either side, and at its very borders."""
+    found = torch.randn(*shape, dtype=torch.float64) * 1.5
+    found.view(-1)[:4] = torch.tensor([-1.0, 1.0, 0.0, -5.0])
+    return found
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_images(mode: str) -> None:
+    options = [
+        {"padding_mode": padding, "align_corners": aligned}
+        for padding, aligned in itertools.product(PADDINGS, (False, True))
+    ]
+
+    def sampled(x, grid):
+        return torch.stack([F.grid_sample(x, grid, mode, **option) for option in options])
+
+    check(sampled, torch.randn(2, 3, 5, 4, dtype=torch.float64), places(2, 3, 6, 2))
+    check(sampled, torch.randn(1, 2, 1, 3, dtype=torch.float64), places(1, 2, 3, 2))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_volumes(mode: str) -> None:
+    options = [
+        {"padding_mode": padding, "align_corners": aligned}
+        for padding, aligned in itertools.product(PADDINGS, (False, True))
+    ]
+
+    def sampled(x, grid):
+        return torch.stack([F.grid_sample(x, grid, mode, **option) for option in options])
+
+    check(sampled, torch.randn(2, 3, 5, 4, 3, dtype=torch.float64), places(2, 2, 3, 2, 3))
+    check(sampled, torch.randn(1, 2, 1, 3, 2, dtype=torch.float64), places(1, 2, 1, 2, 3))
+
+
+def test_single_precision() -> None:
+    def sampled(x, grid):
+        return F.grid_sample(x, grid.tanh(), align_corners=False)
+
+    torch._dynamo.reset()
+    x, grid = torch.randn(2, 3, 8, 8), torch.randn(2, 8, 8, 2)
+    check(sampled, x, grid)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, float("inf")])
+def test_distances(p: float) -> None:
+    """Rows that are equal have no slope; of some norms equal coordinates have none either."""
+    x, y = torch.randn(2, 5, 3, dtype=torch.float64), torch.randn(2, 4, 3, dtype=torch.float64)
+    y[:, 0], y[:, 1, 0] = x[:, 0], x[:, 1, 0]
+    check(lambda a, b: torch.cdist(a, b, p), x, y)
+    check(lambda a, b: torch.cdist(a, b, p, "donot_use_mm_for_euclid_dist"), x[:1].clone(), y)
