@@ -59,14 +59,14 @@ def special(g: Growth) -> None:
 
 
 _FOURIER = (
-    "torch.view_as_real(torch.fft.<fft|ifft|rfft|ihfft>({a}, dim={dim}, norm=<None|'ortho'|'forward'>))",
-    "torch.view_as_real(torch.fft.<fft|rfft>({a}, n=<1|4|7|30>))",
-    "torch.view_as_real(torch.fft.<fftn|ifftn|rfftn>({a}))",
-    "torch.view_as_real(torch.fft.<fft2|rfft2|ifft2>(torch.atleast_2d({a})))",
-    "torch.fft.<irfft|hfft>({a}, n=<5|8|None>, dim={dim})",
-    "torch.fft.irfft(torch.fft.rfft({a}, dim={dim}) * {scalar}, dim={dim})",
-    "torch.fft.<fftshift|ifftshift>({a}, {dim})",
-    "torch.view_as_real(torch.stft({a}.flatten(), 8, hop_length=<3|4>, return_complex=True))",
+    "torch.view_as_real(torch.fft.<fft|ifft|rfft|ihfft>({float1}, dim={dim}, norm=<None|'ortho'|'forward'>))",
+    "torch.view_as_real(torch.fft.<fft|rfft>({float1}, n=<1|4|7|30>))",
+    "torch.view_as_real(torch.fft.<fftn|ifftn|rfftn>({float1}))",
+    "torch.view_as_real(torch.fft.<fft2|rfft2|ifft2>(torch.atleast_2d({float1})))",
+    "torch.fft.<irfft|hfft>({float1}, n=<5|8|None>, dim={dim})",
+    "torch.fft.irfft(torch.fft.rfft({float1}, dim={dim}) * {scalar}, dim={dim})",
+    "torch.fft.<fftshift|ifftshift>({float1}, {dim})",
+    "torch.view_as_real(torch.stft({float1}.flatten(), 8, hop_length=<3|4>, return_complex=True))",
 )
 
 
@@ -74,4 +74,4 @@ _FOURIER = (
 def fourier(g: Growth) -> None:
     """Transforms of what is finite: which results infinite numbers make NaN, the order of the sums says."""
     finite = g.emit(f"{g.any_of(FLOATS, 1)}.nan_to_num(0, 9, -9).clamp(-99, 99)")
-    g.emit(written(g, g.choose.choice(_FOURIER), finite), "sum")
+    g.emit(written(g, g.choose.choice(_FOURIER).replace("{float1}", "{a}"), finite), "sum")
