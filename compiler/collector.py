@@ -39,7 +39,7 @@ def rarely_collected() -> Iterator[None]:
 def uncollected_at_exit() -> None:
     """Lets this process end without the collections that Python ends with.
 
-    They free cycle by cycle, in over a second where a model was compiled, what the end of the process frees at once. Finalizers
-    and functions that are called at exit run as before.
+    They free cycle by cycle what the end of the process frees at once, which takes long where a model was compiled. Functions that
+    are registered for the exit, `weakref.finalize` among them, are called as before.
     """
     atexit.register(gc.freeze)

@@ -33,9 +33,11 @@ def grouped_mm(left, right, offs=None, bias=None, out_dtype=None):
     if left.dim() == 3 and right.dim() == 2:
         return of_rows(right.t(), left.transpose(1, 2), offs).t()
     if left.dim() == right.dim() == 2:
+        # Both are masked: 0 times what is infinite in another group would be NaN.
         members = _groups(offs, left.shape[1]) == torch.arange(len(offs)).unsqueeze(1)
-        masked = torch.where(members.unsqueeze(1), left.unsqueeze(0), torch.zeros((), dtype=left.dtype))
-        return torch.bmm(masked, right.unsqueeze(0).expand(len(offs), *right.shape))
+        zero = torch.zeros((), dtype=left.dtype)
+        own = torch.where(members.unsqueeze(1), left, zero), torch.where(members.unsqueeze(2), right, zero)
+        return torch.bmm(*own)
     return NotImplemented
 
 
@@ -47,7 +49,7 @@ def of_rows(rows, matrices, offs):
     found = _groups(offs, number)
     inside = found < groups
     own = found.clamp(max=groups - 1)
-    # A block holds no more than its group where groups are of one size: half as much leaves at most half of all rows empty.
+    # Half of what groups of one size have: blocks that are not full add at most half as many rows again.
     height = max(1, number // (2 * groups))
     if height == 1:
         products = torch.bmm(rows.unsqueeze(1), _chosen(matrices, own)).squeeze(1)

@@ -90,7 +90,7 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
     to_grid = [
         torch.sum(slope, 1)
         * ((size - 1) / 2 if align_corners else size / 2)
-        * _direction(place, size, padded, align_corners).squeeze(1)
+        * direction(place, size, padded, align_corners).squeeze(1)
         for slope, place, size in zip(found, places, sizes)
     ]
     return to_image, torch.stack(to_grid, -1)
@@ -127,8 +127,8 @@ def _located(place, size: int, padding_mode: int, align_corners: bool):
     return torch.where(place < size - 1, place, size - 1).to(place.dtype)
 
 
-def _direction(place, size: int, padding_mode: int, align_corners: bool):
-    """How `_located` moves with a place: 1, -1 where it is reflected an odd number of times, 0 where it stays at the border."""
+def direction(place, size: int, padding_mode: int, align_corners: bool):
+    """How what is sampled moves with a place in elements: 1, -1 where that is mirrored, 0 where it stays at the border."""
     if padding_mode == _ZEROS:
         return torch.ones_like(place)
     sign: Any = 1.0

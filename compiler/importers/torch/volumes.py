@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch.sampling import direction
+
 aten = torch.ops.aten
 
 
@@ -74,22 +76,6 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
     return total
 
 
-def _direction(place, size: int, padding: int, aligned: bool):
-    """How `_source` moves with a place, in elements for each unit of it; 0 where it stays at a border."""
-    slope = (size - 1) / 2 if aligned else size / 2
-    if padding == 0:
-        return torch.full_like(place, slope)
-    place, sign = _unnormalised(place, size, aligned), 1.0
-    if padding == 2:
-        low, span = (0.0, size - 1) if aligned else (-0.5, size)
-        if not span:
-            return torch.zeros_like(place)
-        is_even = torch.fmod(torch.floor(torch.abs(place - low) / span), 2) == 0
-        sign = torch.where(is_even == (place >= low), 1.0, -1.0).to(place.dtype)
-        place = _reflected(place, *((0, 2 * (size - 1)) if aligned else (-1, 2 * size - 1)))
-    return torch.where((place > 0) & (place < size - 1), sign * slope, 0.0).to(place.dtype)
-
-
 def grid_sampler_3d_backward(grad, x, grid, mode, padding, aligned, output_mask):
     """Each gradient added to the elements that its place was sampled from, and the slopes of the volume there."""
     if mode > 1 or x.dtype not in (torch.float32, torch.float64) or not x.numel() or not grad.numel():
@@ -124,10 +110,10 @@ def grid_sampler_3d_backward(grad, x, grid, mode, padding, aligned, output_mask)
     to_volume = to_volume.reshape(x.shape)
     if mode == 1:
         return to_volume, torch.zeros_like(grid)
-    found = [
-        (slope * _direction(place, extent, padding, aligned)).reshape(grid.shape[:-1])
-        for slope, place, extent in zip(slopes, given, size)
-    ]
+    found = []
+    for slope, place, extent in zip(slopes, given, size):
+        moved = direction(_unnormalised(place, extent, aligned), extent, padding, aligned)
+        found.append((slope * moved).reshape(grid.shape[:-1]) * ((extent - 1) / 2 if aligned else extent / 2))
     return to_volume, torch.stack(found[::-1], -1)
 
 

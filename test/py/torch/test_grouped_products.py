@@ -32,7 +32,7 @@ def check(
     wanted = product(left, right, offs)
     assert found.dtype == wanted.dtype
     tolerance = TOLERANCE[left.dtype]
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 GROUPS = {
@@ -58,6 +58,17 @@ def test_groups_of_columns_and_of_what_is_summed(dtype: torch.dtype) -> None:
     check(noise(3, 8, 16, dtype=dtype), noise(16, 40, dtype=dtype), ends(8, 0, 32))
     check(noise(8, 40, dtype=dtype), noise(40, 16, dtype=dtype), ends(8, 0, 32))
     check(noise(3, 8, 16, dtype=dtype), noise(3, 16, 24, dtype=dtype), None)
+
+
+def test_what_is_infinite_stays_in_its_group() -> None:
+    """Of what is summed, of rows and of columns: the other groups are as without it."""
+    left, right = noise(8, 24), noise(24, 16)
+    left[:, 3], right[20] = float("inf"), float("nan")
+    check(left, right, ends(8, 8, 8))
+    rows = noise(24, 16)
+    rows[2] = float("nan")
+    check(rows, noise(3, 16, 8), ends(8, 0, 16))
+    check(noise(3, 8, 16), rows.t(), ends(8, 0, 16))
 
 
 @settings(max_examples=15, deadline=None)
