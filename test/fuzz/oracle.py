@@ -125,7 +125,7 @@ class WideRun(Run):
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
                 self._rounded(statement, name, after[name])
                 if open_ended and after[name].is_floating_point() and not repeats(self.names[name]):
-                    self.names[name] = self._anything(self.names[name])
+                    self.names[name] = self._anything(self.names[name], after[name].dtype)
 
     def _wide(self, statement: Statement, after: dict[str, Any]) -> Wide:
         made = [after[name] for name in statement.targets if isinstance(after[name], torch.Tensor)]
@@ -150,14 +150,19 @@ class WideRun(Run):
             lambda kept: kept, lambda kept: self._disturbed(kept, kinds[0])
         )
 
-    def _anything(self, value: torch.Tensor) -> torch.Tensor:
-        """NaN in the first run, infinite in the last two; in pairs of the others numbers of opposite signs, whose order is reversed too."""
+    def _anything(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """NaN in the first run, infinite in the last two; in pairs of the others numbers of opposite signs, whose order is reversed too.
+
+        One of the pairs is as large as the `dtype` has numbers: what limits infinities may leave those.
+        """
         if self.number == 0:
             return torch.full_like(value, math.nan)
         if self.number >= ROUNDINGS - 2:
             return torch.full_like(value, math.inf if self.number % 2 else -math.inf)
-        pair = torch.Generator().manual_seed((self.number - 1) // 2)
+        number = (self.number - 1) // 2
+        pair = torch.Generator().manual_seed(number)
         made = torch.randn(value.shape, generator=pair, dtype=torch.float64).to(value.dtype)
+        made = made * (torch.finfo(dtype).max / 8 if number == 1 else 1)
         return made if self.number % 2 else -made
 
     def _read_bits(self, statement: Statement, before: dict[str, torch.Tensor]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -34,19 +35,30 @@ def _weighted_after(norm: Any) -> Any:
 
 
 def _with_poles(function: Any) -> Any:
-    """`polygamma`, infinite at whole numbers up to 0: there eager's trigamma divides by a sine that is only rounding."""
+    """`polygamma`, infinite at whole numbers up to 0: there eager's trigamma divides by a sine that is only rounding.
+
+    What lies as near to one as roundings are made at random counts as one.
+    """
 
     def derivative(*args: Any) -> torch.Tensor:
         n, x = args[::-1] if isinstance(args[0], torch.Tensor) else args
         found = function(*args)
-        return torch.where((x <= 0) & (x == torch.round(x)), torch.inf, found) if n == 1 else found
+        near = (x - torch.round(x)).abs() <= 4 * torch.finfo(torch.float32).eps * x.abs()
+        return torch.where((torch.round(x) <= 0) & near, torch.inf, found) if n == 1 else found
 
     return derivative
+
+
+def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Attention by its formula: eager's fused one has 0 for some queries that are NaN, whose results are NaN."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(query, key, value, *args, **kwargs)
 
 
 _OTHERWISE = {
     **{norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)},
     **{f: _with_poles(f) for f in (torch.polygamma, torch.special.polygamma, torch.Tensor.polygamma)},
+    F.scaled_dot_product_attention: _attention,
 }
 """Functions with another formula that is as right where numbers are not finite, for every other run."""
 

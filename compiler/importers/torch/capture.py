@@ -290,6 +290,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         raise
     except Exception as direct:
         _refuse_captured_functions(direct)
+        _refuse_written_memory(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
                 args, kwargs = rebuild(inputs)
@@ -298,6 +299,14 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         raise ModelImportError(
             f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
         ) from direct
+
+
+def _refuse_written_memory(error: Exception) -> None:
+    """Raises UnsupportedError for a write through `as_strided`, which PyTorch does not trace but says so in words alone."""
+    if "as_strided() is non-compositional" in str(error):
+        reason = "it is written through, and PyTorch cannot trace where that lies; write to the tensor itself"
+        operator = UnsupportedOperator("aten.as_strided.default", reason, _place(error))
+        raise UnsupportedError([operator]) from error
 
 
 def _refuse_captured_functions(error: Exception) -> None:

@@ -62,6 +62,9 @@ select_scatter slice slice_scatter split split_with_sizes squeeze stack t transp
 SIGNLESS = frozenset(_SIGNLESS.split())
 """Operators of ATen whose results are the same whether their operands have signs or not."""
 
+UNREADABLE = "tilewright.unreadable"
+"""In the metadata of a node: why it is refused in its graph, though it could be lowered alone."""
+
 _verdicts: dict[Any, str | None] = {}
 
 
@@ -121,6 +124,10 @@ def _forget_devices(graph: Graph) -> None:
 
 def _known_refusal(node: Node) -> str | None:
     """Why `node` is refused whatever torch-mlir makes of it."""
+    if (
+        node.op == "call_function" and UNREADABLE in node.meta
+    ):  # not what stands for it in a part of its graph
+        return node.meta[UNREADABLE]
     if is_random(node):
         return RANDOM
     if isinstance(node.target, HigherOrderOperator):

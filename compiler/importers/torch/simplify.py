@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import cache
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-from tilewright.compiler.importers.torch.lowering import location
+from tilewright.compiler.importers.torch.lowering import UNREADABLE, location
 from tilewright.compiler.importers.torch.outside import refuse_without_data
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.ir import fx_importer
@@ -24,8 +23,13 @@ def gather_from_memory(module: GraphModule) -> None:
     It needs the whole graph: a view reads the memory of the tensor that it is a view of. What stays as it is,
     `refusal` finds.
     """
-    with contextlib.suppress(ValueError):
+    try:
         fx_importer.rewrite_as_strided(module.graph)
+    except ValueError as error:
+        for node in module.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+            node.meta[UNREADABLE] = (
+                f"the memory that it reads is not that of one tensor of the graph: {error}"
+            )
     for node in module.graph.find_nodes(op="get_attr"):
         if type(node.meta.get("val")) is torch.Tensor:  # one of the indices, its data included
             node.meta["val"] = _as_fake(module, node.meta["val"])

@@ -196,6 +196,31 @@ class TestBounds:
             whole = x0.build(1)
             assert torch.equal(bound.isnan(), (whole < 0) | ((whole == 0) & ~value.isinf()))
 
+    def test_poles_of_trigamma_are_open_where_roundings_move_off_them(self) -> None:
+        """Where a statement's operands are disturbed, none of the runs is at the pole itself."""
+        made = program("v0 = torch.polygamma(1, x0)", rounding="inside", x0=of("x0", (60,), fill="integers"))
+        value, bound = bound_of(made)
+        whole = made.build(1)["x0"]
+        assert (whole < 0).any() and bound[whole < 0].isnan().all()
+        assert bound[whole > 0].isfinite().all() and value.shape == whole.shape
+
+    def test_what_depends_on_order_may_be_large_and_finite(self) -> None:
+        """Of sums that overflow or not, by their order, numbers are left that limits of infinities do not reach."""
+        lines = ("x0.sign() * 1.7e308", "v0.sum(-1)", "v1.nan_to_num(0, 9, -9).clamp(-99, 99)")
+        rounding = ("exact", "sum", "exact")
+        made = tuple(Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, rounding)))
+        assert bound_of(Program(1, (of("x0", (4, 6), "float64"),), (), made, ("v2",)))[1].min() >= 90
+
+    def test_queries_that_are_no_numbers_are_open_in_kind(self) -> None:
+        """Eager PyTorch's fused attention gives 0 for some of them, where its formula has NaN."""
+        made = program(
+            "v0 = F.scaled_dot_product_attention(x0 * (0 * inf), x1, x1, is_causal=True)",
+            x0=of("x0", (1, 2, 3, 8)),
+            x1=of("x1", (1, 2, 5, 8)),
+        )
+        value, bound = bound_of(made)
+        assert torch.all(value.isnan() | bound.isnan())
+
     def test_terms_that_cancel_in_place_bound_what_is_left(self) -> None:
         made = program("v0 = x0 / x0", "v1 = v0 / 2", rounding="exact", x0=of("x0"))
         write = Statement((), "v0.addcmul_(v1, v1, value=-4)", "sum")

@@ -278,8 +278,33 @@ def test_memory_that_an_argument_leaves_out_is_not_read(size, strides, offset):
     with pytest.raises(UnsupportedError, match=r"as_strided.*cannot be mapped to base indices"):
         compiled(model, **STRICT)(x)
     torch._dynamo.reset()
-    with pytest.warns(FallbackWarning, match="cannot be mapped to base indices"):
+    with pytest.warns(FallbackWarning, match="cannot be mapped to base indices") as seen:
         torch.testing.assert_close(compiled(model)(x), model(x))
+    assert [str(w.message).count("  - ") for w in seen] == [1]
+
+
+def test_memory_behind_a_write_to_a_view_runs_in_eager_by_name():
+    """What `as_strided` reads then is no tensor of the graph: the rest of it is compiled."""
+
+    def model(x):
+        x.swapaxes(0, -1)[1:].masked_fill_(x.isnan().any(), 1)
+        return torch.as_strided(x, (3,), (2,)), torch.cummax(x * 2, 0).values
+
+    x = torch.randn(5, 1)
+    with pytest.warns(FallbackWarning) as seen:
+        found = compiled(model)(x.clone())
+    assert [str(w.message).count("  - ") for w in seen] == [1]
+    assert "aten.as_strided" in str(seen[0].message)
+    assert all(map(torch.equal, found, model(x.clone())))
+
+
+def test_writes_through_strided_views_are_refused_by_name():
+    def model(x):
+        torch.as_strided(x[None], (3,), (2,))[..., [0]] = 1
+        return x
+
+    with pytest.raises(UnsupportedError, match=r"as_strided.*written through"):
+        tilewright.compile(model, (torch.randn(5),))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.int32], ids=str)
