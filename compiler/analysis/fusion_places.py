@@ -1,12 +1,14 @@
 """Which operations could be computed in one dispatch: those that elements travel between without passing a contraction.
 
-Padding is in one place with the windows that slide over it, and windows are with the product that reads what they give.
+Padding is in one place with the windows that slide over it, windows are with the product that reads what they give, and what
+chooses parts of a tensor with the product that multiplies by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.compiler.analysis.chosen_parts import chosen_parts
 from tilewright.compiler.analysis.padding import slid_padding
 from tilewright.compiler.analysis.structure import Structured
 
@@ -32,6 +34,7 @@ def fusion_places(found: Sequence[Structured]) -> dict[int, list[int]]:
                 not structured.is_contraction
                 or source in from_windows
                 or slid_padding(found[source].op) is not None
+                or chosen_parts(found[source].op) is not None
             ):
                 low, high = sorted((top(source), top(number)))
                 root[high] = low

@@ -133,8 +133,8 @@ def _along(
     """How one dimension of the source is read; None where that is neither a loop nor one place."""
     at = _clamped(place, extent, body)
     if at is None:
-        return _linear(place, body)
-    found = _linear(at, body)
+        return read_place(place, body)
+    found = read_place(at, body)
     checked = any({place, at} == {left, right} for left, right in compared)
     return replace(found, bounded=True) if found is not None and found.loop is not None and checked else None
 
@@ -163,7 +163,7 @@ def _constant(value: ir.Value) -> int | None:
     return ir.IntegerAttr(value.owner.operation.attributes["value"]).value
 
 
-def _linear(value: ir.Value, body: ir.Block) -> Along | None:
+def read_place(value: ir.Value, body: ir.Block) -> Along | None:
     """A loop of the generic, moved on by what its body does not compute; None for anything else."""
     known = _constant(value)
     if known is not None:
@@ -178,7 +178,7 @@ def _linear(value: ir.Value, body: ir.Block) -> Along | None:
         return Along(ir.IntegerAttr(op.attributes["dim"]).value)
     if op.name in ("arith.addi", "arith.subi"):
         sign = 1 if op.name == "arith.addi" else -1
-        by, other = _constant(op.operands[1]), _linear(op.operands[0], body)
+        by, other = _constant(op.operands[1]), read_place(op.operands[0], body)
         return replace(other, start=other.start + sign * by) if by is not None and other is not None else None
     if op.name == "affine.apply":
         return _applied(ir.AffineMapAttr(op.attributes["map"]).value, list(op.operands), body)
@@ -190,7 +190,7 @@ def _applied(map_: ir.AffineMap, operands: list[ir.Value], body: ir.Block) -> Al
     inner = [number for number, operand in enumerate(operands) if _is_in(operand, body)]
     if len(inner) != 1:
         return None
-    (own,), found = inner, _linear(operands[inner[0]], body)
+    (own,), found = inner, read_place(operands[inner[0]], body)
     if found is None or found.loop is None:
         return None
     position = (

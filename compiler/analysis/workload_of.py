@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.affine_access import composed, is_dim, map_dims
+from tilewright.compiler.analysis.chosen_parts import Chosen, chosen_parts
 from tilewright.compiler.analysis.computation_text import ComputationText
 from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import given_strides
@@ -68,7 +69,7 @@ def read_workload(function: ir.Operation) -> DispatchWorkload:
         structured = Structured.read(op)
         if structured is None and not (op.operands and op.operands[0].owner in _silent(ops)):
             raise NoWorkload(f"{op.name} is no structured operation on static shapes")
-        if structured is not None and slid_padding(op) is None:
+        if structured is not None and slid_padding(op) is None and chosen_parts(op) is None:
             group.append(structured)
     if not group or group[-1].op != sink:
         raise NoWorkload(f"{sink.name} is no structured operation on static shapes")
@@ -284,6 +285,9 @@ class _Reader:
                 padding = _padding(operand)
                 if padding is not None:
                     operand, read = padding.source, _as_given(read, padding)
+                chosen = _chosen(operand)
+                if chosen is not None:
+                    operand = chosen.table
                 found.setdefault((operand, read.index_map), read)
             for gathered in _gathered(s):
                 # One element per point, anywhere: as much as a tensor of the operation's own shape.
@@ -308,8 +312,9 @@ class _Reader:
         numbers = {key: f"in{number}" for number, key in enumerate(self.found)}
         by_value = {value: number for (value, _), number in reversed(numbers.items())}
         text = ComputationText(lambda value: by_value.get(value, "given"))
-        for value in self.padded():
-            text.add(value.owner.operation)
+        for value in self.read_values():
+            if _padding(value) is not None or _chosen(value) is not None:
+                text.add(value.owner.operation)
         for s, names in zip(self.group, self.names):
             read = []
             for value, map_ in zip(s.op.operands, s.maps):
@@ -355,7 +360,11 @@ class _Reader:
 
     def padded(self) -> list[ir.Value]:
         """What windows slide over that is padding of something else."""
-        return [v for v in dict.fromkeys(v for s in self.group for v in s.op.operands) if _padding(v)]
+        return [v for v in self.read_values() if _padding(v)]
+
+    def read_values(self) -> list[ir.Value]:
+        """What any operation reads."""
+        return list(dict.fromkeys(v for s in self.group for v in s.op.operands))
 
     def flops(self, axes: tuple[Axis, ...]) -> tuple[float, float]:
         """Arithmetic per point and per element of the result, so that the group's total is met."""
@@ -375,6 +384,12 @@ def _padding(value: ir.Value) -> Padding | None:
     """The padding that `value` is where windows alone slide over it."""
     op = producer(value)
     return None if op is None else slid_padding(op)
+
+
+def _chosen(value: ir.Value) -> Chosen | None:
+    """The parts of another tensor that `value` is where a product takes one at a time."""
+    op = producer(value)
+    return None if op is None else chosen_parts(op)
 
 
 def _as_given(read: Operand, padding: Padding) -> Operand:

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.analysis.affine_access import evaluate, is_dim, row_major
+from tilewright.compiler.analysis.chosen_parts import Chosen, walked_loops
 from tilewright.compiler.analysis.placement import buffer_types
 from tilewright.compiler.analysis.sink import Loops, sink_of
 from tilewright.compiler.analysis.structure import Structured
@@ -58,6 +59,11 @@ class Cuts:
         return None if self.sink is None else Loops.of(self.sink)
 
     @cached_property
+    def walked(self) -> tuple[int, ...]:
+        """The sink's loops that every rTask goes along by single steps: products take another part at each."""
+        return walked_loops(self.function)
+
+    @cached_property
     def buffers(self) -> list[ir.MemRefType]:
         """The memory of the dispatch's arguments and results."""
         return buffer_types(self.function)
@@ -71,7 +77,7 @@ class Cuts:
 
     def under(self, tile: Shape) -> list[CutReduction]:
         """All reductions under one tile."""
-        if not any(tile) or self.loops is None:
+        if self.loops is None or not (any(tile) or self.walked):
             return [self.read(number) for number in range(len(self.ops))]
         whole = self.loops.extents
         sizes = [*tile, *[0] * (len(whole) - len(tile))]
@@ -89,13 +95,13 @@ class Cuts:
             return None
         sizes = [*tile, *[0] * (len(self.loops.extents) - len(tile))]
         taken = tuple(size or extent for size, extent in zip(sizes, self.loops.extents))
-        return self._structure(self.sink, taken, True)
+        return self._structure(self.sink, tuple(map(int, self.stepped(taken))), True)
 
     def extents(self, taken: Sequence[Size]) -> list[tuple[Size, ...] | None]:
         """Loop extents of every reduction where an rTask has `taken` of the sink's loops; None where they are not cut."""
         found: dict[ir.Operation, tuple[Size, ...]] = {}
         if self.sink is not None:
-            found[self.sink] = tuple(taken)
+            found[self.sink] = self.stepped(taken)
         needed: dict[ir.Value, tuple[Size, ...]] = {}
         for structured in self.structures:
             op = structured.op
@@ -112,6 +118,10 @@ class Cuts:
                 if not isinstance(operand.owner, ir.Block):
                     needed.setdefault(operand, _span(operand, map_, structured.extents, found[op]))
         return [found.get(op) for op in self.ops]
+
+    def stepped(self, taken: Sequence[Size]) -> tuple[Size, ...]:
+        """What is computed at a time of what an rTask has of the sink's loops."""
+        return tuple(1 + 0 * size if loop in self.walked else size for loop, size in enumerate(taken))
 
     def read(self, number: int, extents: Shape | None = None, last_starts: Shape = ()) -> CutReduction:
         """One reduction whose loops have these extents, those of the whole dispatch where none are given."""
@@ -166,6 +176,12 @@ def _strides(value: ir.Value, shape: Shape, buffers: list[ir.MemRefType]) -> Sha
     steps: list[int] = [1] * len(shape)
     while not isinstance(value.owner, ir.Block):
         op = value.owner.operation
+        chosen = Chosen.read(op)
+        if chosen is not None and not isinstance(chosen.table.owner, ir.Block):
+            return tuple(row_major(shape))
+        if chosen is not None:  # parts are read where they lie
+            value = chosen.table
+            break
         if op.name != "tensor.extract_slice":
             return tuple(row_major(shape))
         static = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))

@@ -15,6 +15,9 @@ import torch
 
 aten = torch.ops.aten
 
+_HIGHEST = 16
+"""Rows of a block, at most: the fewest that matrix instructions of GPUs have. On Zen 4, one thread, products of 256 to 4,096
+rows in 8 groups with a matrix each of [512, 1024] or [512, 512] take 0.8 to 1.0 of the time that higher blocks take."""
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -49,8 +52,8 @@ def of_rows(rows, matrices, offs):
     found = _groups(offs, number)
     inside = found < groups
     own = found.clamp(max=groups - 1)
-    # Half of what groups of one size have: blocks that are not full add at most half as many rows again.
-    height = max(1, number // (2 * groups))
+    # Half of what groups of one size have: blocks that are not full add at most half as many rows again, and few of many.
+    height = max(1, min(_HIGHEST, number // (2 * groups)))
     if height == 1:
         products = torch.bmm(rows.unsqueeze(1), _chosen(matrices, own)).squeeze(1)
     else:

@@ -11,7 +11,8 @@ rTasks still costs no recomputation:
     element many times;
   - a reduction of windows, as a depthwise convolution, joins the product that reads it element by element, with what
     is computed in between, where it has more than `kept_bytes`: each rTask then takes whole rows of the product;
-  - with `under_windows`, padding joins the depthwise convolution or pooling whose windows alone slide over it;
+  - with `under_windows`, padding joins the depthwise convolution or pooling whose windows alone slide over it, and
+    what chooses parts of a tensor the product that takes one of them at a time, which reads them where they lie;
   - a reduction joins what follows it when enough rows remain to cut along (softmax, layer norm);
   - a contraction joins a purely element-wise group that covers all of its output (its epilogue). Of several that
     could, one that follows a product with the same weight goes before one that does not: a recurrent product waits
@@ -33,6 +34,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 
+from tilewright.compiler.analysis.chosen_parts import chosen_parts
 from tilewright.compiler.analysis.dense_constants import is_splat
 from tilewright.compiler.analysis.padding import slid_padding
 from tilewright.compiler.analysis.placement import chain_of, is_inserted
@@ -296,9 +298,9 @@ class Outliner:
             return "its result is used elsewhere"
         if len(self.users[self.ops[producer].results[0]]) > 1 and structured.checks:
             return "its run-time checks would be repeated"
-        if self.pads(producer):
+        if self.is_read_in_place(producer):
             return None
-        if reader.is_contraction:
+        if reader.is_contraction or self.is_read_in_place(consumer):
             if self.product_after.get(producer) != consumer:
                 return "a contraction would recompute it"
         elif _slides(reader):
@@ -331,7 +333,7 @@ class Outliner:
 
     def may_join(self, number: int) -> bool:
         """Whether there are groups that an operation could join: whether nothing but its group speaks against it."""
-        if self.pads(number):
+        if self.is_read_in_place(number):
             return True
         structured = self.read(number)
         if structured is None or len(self.ops[number].results) != 1:
@@ -355,13 +357,14 @@ class Outliner:
         return products_after(found, self.users) if self.under_windows else {}
 
     def in_order(self, members: list[int]) -> list[Structured]:
-        """The group's structured operations in program order; padding under windows follows any cut of those."""
-        found = [self.read(number) for number in sorted(members) if not self.pads(number)]
+        """The group's structured operations in program order; what is read in place follows any cut of those."""
+        found = [self.read(number) for number in sorted(members) if not self.is_read_in_place(number)]
         return [s for s in found if s is not None]
 
-    def pads(self, number: int) -> bool:
-        """Whether the operation pads what windows of another one alone slide over."""
-        return self.under_windows and slid_padding(self.ops[number]) is not None
+    def is_read_in_place(self, number: int) -> bool:
+        """Whether the operation pads what windows of another one alone slide over, or chooses parts for a product."""
+        op = self.ops[number]
+        return self.under_windows and (slid_padding(op) is not None or chosen_parts(op) is not None)
 
     def outline(self, group: Group) -> None:
         body = sorted([*self.closure(group.members), *group.members])

@@ -18,6 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims, row_major, stride_along
+from tilewright.compiler.analysis.chosen_parts import with_parts
 from tilewright.compiler.analysis.packed_operand import PackedOperand
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import static_values
@@ -67,7 +68,7 @@ class ChoosePacking(Pass):
     def run(self, op: ir.Operation) -> None:
         target = self.target_named(op, self.target)
         for function in functions(op.opview):
-            static = static_values(function)
+            static = with_parts(static_values(function))
             found: list[tuple[Structured, PackedOperand]] = []
             for view in function.regions[0].blocks[0].operations:
                 structured = Structured.read(view.operation)

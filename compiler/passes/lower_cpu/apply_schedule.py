@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim
+from tilewright.compiler.analysis.chosen_parts import chosen_parts, walked_loops
 from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
 from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
@@ -56,7 +57,8 @@ class ApplySchedule(Pass):
                 _mark_stream(function, schedule)
             if schedule.prefetch:
                 _mark_prefetch(function, schedule)
-            if not any(schedule.tile):
+            walked = walked_loops(function)
+            if not any(schedule.tile) and not walked:
                 continue
             sink = sink_of(function)
             illegal = f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule"
@@ -92,9 +94,11 @@ class ApplySchedule(Pass):
             _localize_starts(sink)
             if sink.name == "linalg.generic":
                 _reshape_starts(sink)
-            _tile(module, sink, tile)
+            _tile(module, sink, tile, walked)
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
+            for generic in walk(function, "linalg.generic"):
+                _read_in_place(generic)
 
 
 def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
@@ -182,14 +186,24 @@ def _reshape_starts(sink: ir.Operation) -> None:
                 user.operands[place] = tensor.empty(list(shaped.shape), shaped.element_type)
 
 
-def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> None:
+def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...], walked: tuple[int, ...]) -> None:
+    """Cuts the sink's loops into rTasks, and inside of one into single steps those that it walks."""
     sink.attributes[_SINK] = ir.UnitAttr.get()
+    steps = [int(loop in walked) for loop in range(max(walked, default=-1) + 1)]
+    cuts, cut = [], "%sink"
+    for sizes, form, loops in ((tile, "{use_forall}", 1), (steps, "", len(walked))):
+        if any(sizes):
+            to, kinds = f"%cut{len(cuts)}", ", ".join(["!transform.any_op"] * (1 + loops))
+            cuts.append(
+                f"{to}:{1 + loops} = transform.structured.fuse {cut} tile_sizes {list(sizes)} {form} "
+                f": (!transform.any_op) -> ({kinds})"
+            )
+            cut = f"{to}#0"
     script = parse(
         f"""module attributes {{transform.with_named_sequence}} {{
           transform.named_sequence @__transform_main(%module: !transform.any_op) {{
             %sink = transform.structured.match attributes {{{_SINK}}} in %module : (!transform.any_op) -> !transform.any_op
-            %tiled, %loop = transform.structured.fuse %sink tile_sizes {list(tile)} {{use_forall}}
-              : (!transform.any_op) -> (!transform.any_op, !transform.any_op)
+            {" ".join(cuts)}
             transform.yield
           }}
         }}"""
@@ -203,6 +217,46 @@ def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...]) -> No
     run_upstream(module, f"{module.name}(canonicalize,cse)")
     EraseUnreadGenerics().run(module)
     run_upstream(module, f"{module.name}(canonicalize)")
+
+
+def _read_in_place(generic: ir.Operation) -> None:
+    """Makes a gather of one part of a tensor a slice of it."""
+    chosen = chosen_parts(generic)
+    if chosen is None or not chosen.is_one:
+        return
+    body, extract = generic.regions[0].blocks[0], chosen.extract
+    with ir.InsertionPoint(generic), generic.location:
+        zero = arith.constant(ir.IndexType.get(), 0)
+        known: dict[ir.Value, ir.Value] = {}
+        for argument, operand in zip(body.arguments, generic.operands):
+            if isinstance(operand.type, ir.RankedTensorType) and len(list(argument.uses)):
+                known[argument] = tensor.extract(operand, [zero] * operand.type.rank)
+            else:
+                known[argument] = operand
+        for view in list(body.operations)[:-1]:
+            op = view.operation
+            if op.name == "linalg.index":
+                known[op.results[0]] = zero
+            elif op != extract:
+                clone = op.clone()
+                for number, value in enumerate(clone.operands):
+                    clone.operation.operands[number] = known.get(value, value)
+                known.update(zip(op.results, clone.operation.results))
+        table, *places = extract.operands
+        type_ = ir.RankedTensorType(generic.results[0].type)
+        rank, dynamic = type_.rank, ir.ShapedType.get_dynamic_stride_or_offset()
+        part = tensor.extract_slice(
+            type_,
+            table,
+            [known.get(p, p) for p in places],
+            [],
+            [],
+            [dynamic] * rank,
+            list(type_.shape),
+            [1] * rank,
+        )
+    generic.results[0].replace_all_uses_with(part)
+    generic.erase()
 
 
 def _overlap(forall: ir.Operation) -> None:
