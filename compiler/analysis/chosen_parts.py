@@ -79,6 +79,12 @@ def chosen_parts(op: ir.Operation) -> Chosen | None:
     return chosen if _loops_of(reader, chosen) is not None else None
 
 
+def chosen_of(value: ir.Value) -> Chosen | None:
+    """The parts that `value` is where one product alone reads them."""
+    op = producer(value)
+    return None if op is None else chosen_parts(op)
+
+
 def with_parts(static: set[ir.Value]) -> set[ir.Value]:
     """`static` with parts that are chosen of what is in it: such a part can be stored as the whole is."""
     readers = {use.owner.operation for value in static for use in value.uses}
@@ -102,9 +108,8 @@ def walked_loops(function: ir.Operation) -> tuple[int, ...]:
 
 def _parted_loops(reader: Structured) -> set[int]:
     """The loops of a product each of whose steps takes other parts."""
-    makers = [producer(operand) for operand in list(reader.op.operands)[: reader.num_inputs]]
-    parts = [chosen for op in makers if op is not None and (chosen := chosen_parts(op)) is not None]
-    return {loop for chosen in parts for loop in _loops_of(reader, chosen) or ()}
+    parts = map(chosen_of, list(reader.op.operands)[: reader.num_inputs])
+    return {loop for chosen in parts if chosen is not None for loop in _loops_of(reader, chosen) or ()}
 
 
 def _loops_of(reader: Structured, chosen: Chosen) -> tuple[int, ...] | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.analysis.affine_access import composed, is_dim, map_dims
-from tilewright.compiler.analysis.chosen_parts import Chosen, chosen_parts
+from tilewright.compiler.analysis.chosen_parts import chosen_of, chosen_parts
 from tilewright.compiler.analysis.computation_text import ComputationText
 from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import given_strides
@@ -285,7 +285,7 @@ class _Reader:
                 padding = _padding(operand)
                 if padding is not None:
                     operand, read = padding.source, _as_given(read, padding)
-                chosen = _chosen(operand)
+                chosen = chosen_of(operand)
                 if chosen is not None:
                     operand = chosen.table
                 found.setdefault((operand, read.index_map), read)
@@ -313,7 +313,7 @@ class _Reader:
         by_value = {value: number for (value, _), number in reversed(numbers.items())}
         text = ComputationText(lambda value: by_value.get(value, "given"))
         for value in self.read_values():
-            if _padding(value) is not None or _chosen(value) is not None:
+            if _padding(value) is not None or chosen_of(value) is not None:
                 text.add(value.owner.operation)
         for s, names in zip(self.group, self.names):
             read = []
@@ -384,12 +384,6 @@ def _padding(value: ir.Value) -> Padding | None:
     """The padding that `value` is where windows alone slide over it."""
     op = producer(value)
     return None if op is None else slid_padding(op)
-
-
-def _chosen(value: ir.Value) -> Chosen | None:
-    """The parts of another tensor that `value` is where a product takes one at a time."""
-    op = producer(value)
-    return None if op is None else chosen_parts(op)
 
 
 def _as_given(read: Operand, padding: Padding) -> Operand:

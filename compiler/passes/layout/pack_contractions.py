@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import map_dims
-from tilewright.compiler.analysis.chosen_parts import Chosen, with_parts
+from tilewright.compiler.analysis.chosen_parts import chosen_of, with_parts
 from tilewright.compiler.analysis.packed_operand import PackedOperand
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import static_values
@@ -31,7 +31,7 @@ from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.generics import elementwise
+from tilewright.compiler.rewriting.gathered_parts import erase_unread, parts_of
 from tilewright.compiler.rewriting.layout_rules import transposed_by
 
 
@@ -59,7 +59,8 @@ class PackContractions(Pass):
                 structured = Structured.read(view.operation)
                 operand, block = self.decided(view.operation, structured, choice, static)
                 if structured is not None and block:
-                    _pack(structured, operand, block, packed)
+                    is_weight = view.operation.operands[operand.position] in static
+                    _pack(structured, operand, block, packed, is_weight)
                 choice_attribute.drop(view.operation, "block", "copy")
 
     def decided(
@@ -97,15 +98,19 @@ class PackContractions(Pass):
         return operand, block
 
 
-def _pack(contraction: Structured, operand: PackedOperand, block: int, packed: dict[tuple, ir.Value]) -> None:
+def _pack(
+    contraction: Structured,
+    operand: PackedOperand,
+    block: int,
+    packed: dict[tuple, ir.Value],
+    is_weight: bool,
+) -> None:
     """Stores an operand in blocks, once per value and block: steps of a network share it."""
     position, loop, innermost = operand.position, operand.loop, operand.innermost
     op, map_ = contraction.op, contraction.maps[position]
     value, loops = _before_transposition(op.operands[position], [expr.position for expr in map_.results])
-    gather = producer(value)
-    chosen = None if gather is None else Chosen.read(gather)
-    if chosen is not None:
-        value = chosen.table
+    chosen = chosen_of(value) if is_weight else None
+    value = value if chosen is None else chosen.table
     type_ = ir.RankedTensorType(value.type)
     at = loops.index(loop)
     shape = [*type_.shape[:at], type_.shape[at] // block, block, *type_.shape[at + 1 :]]
@@ -124,12 +129,9 @@ def _pack(contraction: Structured, operand: PackedOperand, block: int, packed: d
                 ir.RankedTensorType.get(shape, type_.element_type), value, groups, [], shape
             )
             packed[key] = _transposed(expanded, permutation)
-    if chosen is None:
-        op.operands[position] = packed[key]
-    else:
-        op.operands[position] = _parts_of(packed[key], chosen, op)
-        if not list(chosen.op.results[0].uses):
-            chosen.op.erase()
+    op.operands[position] = packed[key] if chosen is None else parts_of(packed[key], chosen, op)
+    if chosen is not None:
+        erase_unread(chosen)
     dims = contraction.maps[0].n_dims
     d = ir.AffineExpr.get_dim
     number, inside = ir.AffineExpr.get_floor_div(d(loop), block), ir.AffineExpr.get_mod(d(loop), block)
@@ -137,32 +139,6 @@ def _pack(contraction: Structured, operand: PackedOperand, block: int, packed: d
     maps = [ir.AffineMapAttr.get(m) for m in contraction.maps]
     maps[position] = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, results))
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)
-
-
-def _parts_of(table: ir.Value, chosen: Chosen, reader: ir.Operation) -> ir.Value:
-    """The same parts of another tensor of as many of them."""
-    given = ir.RankedTensorType(chosen.op.results[0].type)
-    shape = [*given.shape[: chosen.leading], *ir.RankedTensorType(table.type).shape[chosen.leading :]]
-    rank, structured = len(shape), Structured.read(chosen.op)
-    assert structured is not None
-    inputs = list(chosen.op.operands)[: structured.num_inputs]
-    maps = [ir.AffineMap.get(rank, 0, list(m.results)) for m in structured.maps[: structured.num_inputs]]
-
-    def body(*elements: ir.Value) -> ir.Value:
-        known = dict(zip(structured.body.arguments, elements))
-        for view in structured.body.operations:
-            if view.operation == chosen.extract:
-                break
-            clone = view.operation.clone().operation
-            for number, value in enumerate(clone.operands):
-                clone.operands[number] = known.get(value, value)
-            known.update(zip(view.operation.results, clone.results))
-        places = [known.get(place, place) for place in list(chosen.extract.operands)[1 : 1 + chosen.leading]]
-        return tensor.extract(table, [*places, *(linalg.IndexOp(d).result for d in range(chosen.leading, rank))])
-
-    with ir.InsertionPoint(reader), chosen.op.location:
-        type_ = ir.RankedTensorType.get(shape, given.element_type)
-        return elementwise(type_, inputs, maps, body).results[0]
 
 
 def _before_transposition(value: ir.Value, loops: list[int]) -> tuple[ir.Value, list[int]]:

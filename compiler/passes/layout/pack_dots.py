@@ -19,11 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.chosen_parts import Chosen, chosen_of, with_parts
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.weight_flow import static_values
 from tilewright.compiler.families.cpu.dot_product import DotLoops, DotProduct, dot_types
 from tilewright.compiler.ir import arith, functions, ir, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.gathered_parts import erase_unread, parts_of
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_packing
@@ -53,7 +55,7 @@ class PackDots(Pass):
         if not any(taken.values()):
             return
         for function in functions(op.opview):
-            static = static_values(function)
+            static = with_parts(static_values(function))
             packed: dict[tuple, ir.Value] = {}
             for view in list(function.regions[0].blocks[0].operations):
                 structured = Structured.read(view.operation)
@@ -90,7 +92,7 @@ class PackDots(Pass):
         tile = choose_packing(rows, extent, lanes, self.registers)
         block = tile.vector if tile is not None else extent if extent <= 4 * lanes else None
         if block is not None:
-            _pack(contraction, product, loops, block, packed)
+            _pack(contraction, product, loops, block, packed, chosen_of(value) if value in static else None)
 
     def pays(self, contraction: Structured, loops: DotLoops, group: int, rows: int) -> bool:
         """Whether a column operand that changes from call to call is packed in each of them.
@@ -111,19 +113,23 @@ def _pack(
     loops: DotLoops,
     block: int,
     packed: dict[tuple, ir.Value],
+    chosen: Chosen | None,
 ) -> None:
+    """Stores the column operand, or the weight that it is `chosen` parts of."""
     op, map_ = contraction.op, contraction.maps[loops.column]
     stored = [expr.position for expr in map_.results]
     output = map_dims(contraction.result_map)
     shared = sorted(d for d in stored if d in output and d != loops.vector)
     reduced = [d for d in sorted(stored) if d not in output]
     order = [*shared, loops.vector, *reduced]
-    value = op.operands[loops.column]
+    value = op.operands[loops.column] if chosen is None else chosen.table
     key = (value, block, product.group, *(stored.index(d) for d in order), stored.index(loops.depth))
     if key not in packed:
         with ir.InsertionPoint(op), op.location:
             packed[key] = _grouped(value, stored, order, loops, block, product.group)
-    op.operands[loops.column] = packed[key]
+    op.operands[loops.column] = packed[key] if chosen is None else parts_of(packed[key], chosen, op)
+    if chosen is not None:
+        erase_unread(chosen)
     d = ir.AffineExpr.get_dim
     numbers = {
         loops.vector: ir.AffineExpr.get_floor_div(d(loops.vector), block),

@@ -37,6 +37,7 @@ from tilewright.compiler.nouns.schedule import FETCHING, THROUGH_MEMORY, Schedul
 from tilewright.compiler.passes.dispatch.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.gathered_parts import read_in_place
 
 _SINK = "tilewright.sink"
 _LISTED = f"{', '.join(FETCHING[:-1])} or {FETCHING[-1]}"
@@ -98,7 +99,9 @@ class ApplySchedule(Pass):
             for forall in walk(function, "scf.forall"):
                 _overlap(forall)
             for generic in walk(function, "linalg.generic"):
-                _read_in_place(generic)
+                chosen = chosen_parts(generic)
+                if chosen is not None and chosen.is_one:
+                    read_in_place(chosen)
 
 
 def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
@@ -217,46 +220,6 @@ def _tile(module: ir.Operation, sink: ir.Operation, tile: tuple[int, ...], walke
     run_upstream(module, f"{module.name}(canonicalize,cse)")
     EraseUnreadGenerics().run(module)
     run_upstream(module, f"{module.name}(canonicalize)")
-
-
-def _read_in_place(generic: ir.Operation) -> None:
-    """Makes a gather of one part of a tensor a slice of it."""
-    chosen = chosen_parts(generic)
-    if chosen is None or not chosen.is_one:
-        return
-    body, extract = generic.regions[0].blocks[0], chosen.extract
-    with ir.InsertionPoint(generic), generic.location:
-        zero = arith.constant(ir.IndexType.get(), 0)
-        known: dict[ir.Value, ir.Value] = {}
-        for argument, operand in zip(body.arguments, generic.operands):
-            if isinstance(operand.type, ir.RankedTensorType) and len(list(argument.uses)):
-                known[argument] = tensor.extract(operand, [zero] * operand.type.rank)
-            else:
-                known[argument] = operand
-        for view in list(body.operations)[:-1]:
-            op = view.operation
-            if op.name == "linalg.index":
-                known[op.results[0]] = zero
-            elif op != extract:
-                clone = op.clone()
-                for number, value in enumerate(clone.operands):
-                    clone.operation.operands[number] = known.get(value, value)
-                known.update(zip(op.results, clone.operation.results))
-        table, *places = extract.operands
-        type_ = ir.RankedTensorType(generic.results[0].type)
-        rank, dynamic = type_.rank, ir.ShapedType.get_dynamic_stride_or_offset()
-        part = tensor.extract_slice(
-            type_,
-            table,
-            [known.get(p, p) for p in places],
-            [],
-            [],
-            [dynamic] * rank,
-            list(type_.shape),
-            [1] * rank,
-        )
-    generic.results[0].replace_all_uses_with(part)
-    generic.erase()
 
 
 def _overlap(forall: ir.Operation) -> None:
