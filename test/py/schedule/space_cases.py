@@ -51,6 +51,10 @@ CASES: dict[str, Case] = {
         (waves(21, 48), waves(192, 48), waves(192)),
         1,
     ),
+    "chosen matrices": Case(
+        lambda x, w: torch.relu(x @ w[(x[:, 0, 0].abs() * 4).long()]), (waves(6, 9, 40), waves(4, 40, 96)), 1
+    ),
+    "chosen arguments": Case(lambda x: x[:4] @ x[(x[:4, 0, 0].abs() * 7).long()], (waves(7, 28, 28),), 1),
     "dots": Case(F.linear, (waves(19, 36).bfloat16(), waves(96, 36).bfloat16()), 1, 2e-2),
     "interleaved dots": Case(lambda x: x[:, :32] @ x[:32, 8:], (waves(35, 72).bfloat16(),), 1, 2e-2),
     "depthwise": Case(
