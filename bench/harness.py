@@ -63,7 +63,7 @@ class Outcome:
 class CaseResult:
     """A case's outcomes by contender; `flops` counts a multiply-add as two.
 
-    `read_bytes` and `written_bytes` are those of inputs and weights, and of outputs, each touched once; `limit_us` is
+    `read_bytes` and `written_bytes` are those of inputs and weights that a call reads, and of outputs, each touched once; `limit_us` is
     the least time that this work takes on this machine, and `bound` what takes it (see `limits`).
     """
 
@@ -224,11 +224,12 @@ def run_case(
             outcomes[name].rounds_us = [round(us, 2) for us in rounds]
             outcomes[name].median_us = round(statistics.median(rounds), 2)
             outcomes[name].speed = round(ratio(rounds, ours), 4) if ours else None
-        flops = count_flops(module, inputs, case.training)
+        flops = case.flops if case.flops is not None else count_flops(module, inputs, case.training)
         ready.clear()
     gc.collect()
     result = CaseResult(case.name, flops, case.published, outcomes, task.dtype)
     result.read_bytes, result.written_bytes = moved_bytes(module, inputs, expected)
+    result.read_bytes -= case.unread_bytes
     if limits:
         least, result.bound = limits.bound(flops or 0, result.read_bytes, result.written_bytes, result.dtype)
         result.limit_us = round(least, 3)

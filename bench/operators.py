@@ -73,6 +73,24 @@ def matmul(m: int, k: int, n: int, weight: bool = True, dtype: str = "f32") -> B
     return Matmul().eval(), (normal(m, k).to(kind), normal(k, n).to(kind))
 
 
+class Experts(nn.Module):
+    """Rows in groups, each times its group's matrix, as experts of a mixture compute them; groups are of one size."""
+
+    def __init__(self, experts: int, k: int, n: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(experts, k, n) / k**0.5)
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return nn.functional.grouped_mm(x, self.weight, offs=ends)
+
+
+def experts(count: int, rows: int, k: int, n: int, dtype: str = "f32") -> Built:
+    """`rows` rows of `count` experts, whose matrices are weights; where groups end is an input."""
+    kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    ends = torch.tensor([rows * (number + 1) // count for number in range(count)], dtype=torch.int32)
+    return seeded(lambda: Experts(count, k, n)).to(kind), (normal(rows, k).to(kind), ends)
+
+
 class Attention(nn.Module):
     """Attention of as many queries as keys, fused."""
 

@@ -10,20 +10,23 @@ from pathlib import Path
 
 from tilewright.bench import models
 
-SUITES = ("models", "training", "resnet18-conv", "gemm", "memory", "roller119")
+SUITES = ("models", "training", "resnet18-conv", "gemm", "experts", "memory", "roller119")
 
 
 @dataclass(frozen=True)
 class Case:
     """One thing to time: `build()` gives (module, inputs); `published` holds others' figures for it.
 
-    Where it is `training`, gradients of all parameters are computed too.
+    Where it is `training`, gradients of all parameters are computed too. `flops` of a call are given where PyTorch's counter
+    does not know its operators; `unread_bytes` are those of weights that a call does not touch.
     """
 
     name: str
     build: Callable[[], tuple]
     published: dict = field(default_factory=dict)
     training: bool = False
+    flops: int | None = None
+    unread_bytes: int = 0
 
 
 # What is trained: name -> (model, its options). Models are in training mode.
@@ -52,6 +55,14 @@ GEMMS = (
     (128, 4032, 1000, False, "f32"), (512, 3072, 768, False, "f32"), (32, 4096, 4096, False, "f32"),
     (1, 256, 1024, True, "f32"), (1, 768, 3072, True, "f32"),
     (1024, 1024, 1024, False, "bf16"), (1024, 1024, 1024, True, "bf16"),
+)  # fmt: skip
+
+# (experts, rows, k, n, dtype): rows of two tokens with four experts each, as one step of a decoder has them, up to those of
+# a prompt; the up projections of small and of large experts.
+EXPERTS = (
+    (8, 8, 512, 1024, "f32"), (8, 256, 512, 1024, "f32"), (8, 1024, 512, 1024, "f32"),
+    (8, 2, 1024, 3584, "f32"), (32, 8, 1024, 2048, "f32"),
+    (8, 8, 512, 1024, "bf16"), (8, 256, 512, 1024, "bf16"), (8, 1024, 512, 1024, "bf16"),
 )  # fmt: skip
 
 # Attention's two products at batch 1 (heads, queries, keys, head size): BERT-base at 128 tokens, ViT-B/16, GPT-2 at 64,
@@ -101,6 +112,7 @@ MEMORY: dict[str, tuple] = {
 }
 
 _QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}
+_QUICK_EXPERTS = {"8x512x1024-rows8"}
 _QUICK_MEMORY = {
     "depthwise-144x56s1",
     "relu-1x64x112x112",
@@ -124,6 +136,7 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
         "training": _training,
         "resnet18-conv": _convs,
         "gemm": _gemms,
+        "experts": _experts,
         "memory": _memory,
         "roller119": _roller,
     }
@@ -196,6 +209,16 @@ def _gemms(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
                 Case(f"attention-{name}-{part}", partial(operator, f"attention_{part}", *shape, batch))
             )
     return [case for case in cases if only or not quick or case.name in _QUICK_GEMMS]
+
+
+def _experts(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
+    cases = []
+    for count, rows, k, n, dtype in EXPERTS:
+        name = f"{count}x{k}x{n}-rows{rows}{'' if dtype == 'f32' else f'-{dtype}'}"
+        make = partial(operator, "experts", count, rows, k, n, dtype)
+        unread = max(0, count - rows) * k * n * (4 if dtype == "f32" else 2)
+        cases.append(Case(name, make, flops=2 * rows * k * n, unread_bytes=unread))
+    return [case for case in cases if only or not quick or case.name in _QUICK_EXPERTS]
 
 
 def _memory(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
