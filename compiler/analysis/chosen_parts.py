@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.affine_access import dims, is_dim, map_dims
 from tilewright.compiler.analysis.padding import read_place
 from tilewright.compiler.analysis.structure import Structured, loop_lines, producer
 from tilewright.compiler.ir import ir
@@ -24,7 +24,7 @@ _DEPENDENT = ("linalg.index", "affine.apply", "arith.addi", "tensor.extract", "l
 
 @dataclass(frozen=True)
 class Chosen:
-    """Parts of `table`: the `leading` loops say which, by as many places, the others run over its last dimensions.
+    """Parts of `table`: the `leading` loops say which, by its first `fixed` dimensions, the others run over its last ones.
 
     `extract` reads an element of `table`, in the body of the gather `op`.
     """
@@ -32,6 +32,7 @@ class Chosen:
     op: ir.Operation
     table: ir.Value
     leading: int
+    fixed: int
     extract: ir.Operation
 
     @classmethod
@@ -55,13 +56,13 @@ class Chosen:
         extract = value.owner.operation
         table, *places = extract.operands
         tail = _tail(places, structured)
-        leading = loops - tail
+        leading, fixed = loops - tail, len(places) - tail
         # Without a place that is computed nothing is chosen; without one that is not, no part is whole.
-        if extract.block != body or table.owner == body or tail == 0 or not 0 < leading == len(places) - tail:
+        if extract.block != body or table.owner == body or 0 in (tail, leading, fixed):
             return None
         inside = _inside_parts(structured, leading)
-        kept = all(place not in inside for place in places[: len(places) - tail])
-        return cls(op, table, leading, extract) if kept and _only_move(inside, extract) else None
+        kept = all(place not in inside for place in places[:fixed])
+        return cls(op, table, leading, fixed, extract) if kept and _only_move(inside, extract) else None
 
     @property
     def is_one(self) -> bool:
@@ -90,7 +91,7 @@ def with_parts(static: set[ir.Value]) -> set[ir.Value]:
     readers = {use.owner.operation for value in static for use in value.uses}
     gathers = {op if op.name == "linalg.generic" else op.parent for op in readers if op.name in _READERS}
     parts = (chosen_parts(op) for op in gathers if op is not None)
-    return static | {c.op.results[0] for c in parts if c is not None and c.table in static and c.leading == 1}
+    return static | {c.op.results[0] for c in parts if c is not None and c.table in static and c.fixed == 1}
 
 
 def walked_loops(function: ir.Operation) -> tuple[int, ...]:
@@ -113,16 +114,21 @@ def _parted_loops(reader: Structured) -> set[int]:
 
 
 def _loops_of(reader: Structured, chosen: Chosen) -> tuple[int, ...] | None:
-    """The reader's loops that say which part, where they are loops of its result and of its other operand too.
+    """The reader's loops that say which part, where they are loops of its result, and parts have others of these.
 
-    Other loops reuse what they meet of that, which single steps would not.
+    They are loops of its other operand too, or that has no other loops of the result: single steps would read again for
+    each part what these loops reuse.
     """
     position = list(reader.op.operands).index(chosen.op.results[0])
-    which = reader.maps[position].results[: chosen.leading]
-    found = tuple(expr.position for expr in which if is_dim(expr))
+    own = reader.maps[position].results
+    found = tuple(expr.position for expr in own[: chosen.leading] if is_dim(expr))
     plain = {expr.position for expr in reader.result_map.results if is_dim(expr)}
     shared = plain & map_dims(reader.maps[1 - position])
-    return found if len(found) == len(which) and set(found) <= shared else None
+    inside = set().union(*map(dims, own[chosen.leading :]))
+    suits = set(found) <= shared or shared <= set(found)
+    return (
+        found if len(found) == chosen.leading and set(found) <= plain and plain & inside and suits else None
+    )
 
 
 def _tail(places: Sequence[ir.Value], gather: Structured) -> int:

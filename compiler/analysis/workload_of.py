@@ -156,10 +156,11 @@ def _placed(workload: Workload, function: ir.Operation, values: Mapping[int, ir.
     *_, end = block.operations
     strides = dict(zip((*block.arguments, *end.operation.operands), given_strides(function)))
     outputs = iter(end.operation.operands)
-    found = [
-        replace(o, strides=strides.get(next(outputs, None) if o.output else values.get(number)) or ())
-        for number, o in enumerate(workload.operands)
-    ]
+    found = []
+    for number, o in enumerate(workload.operands):
+        own = strides.get(next(outputs, None) if o.output else values.get(number)) or ()
+        # Parts that several loops choose have more dimensions than what they are chosen of.
+        found.append(replace(o, strides=own if len(own) == len(o.shape) else ()))
     return replace(workload, operands=tuple(found))
 
 

@@ -11,7 +11,7 @@ from tilewright.compiler.rewriting.generics import elementwise
 def parts_of(table: ir.Value, chosen: Chosen, reader: ir.Operation) -> ir.Value:
     """The parts of `table`, which has as many as that of `chosen`, by the same numbers; for `reader`, before it."""
     given = ir.RankedTensorType(chosen.op.results[0].type)
-    shape = [*given.shape[: chosen.leading], *ir.RankedTensorType(table.type).shape[chosen.leading :]]
+    shape = [*given.shape[: chosen.leading], *ir.RankedTensorType(table.type).shape[chosen.fixed :]]
     structured = Structured.read(chosen.op)
     assert structured is not None
     inputs = list(chosen.op.operands)[: structured.num_inputs]
@@ -19,7 +19,7 @@ def parts_of(table: ir.Value, chosen: Chosen, reader: ir.Operation) -> ir.Value:
 
     def body(*elements: ir.Value) -> ir.Value:
         known = dict(zip(structured.body.arguments, elements))
-        which = places(chosen, known)[: chosen.leading]
+        which = places(chosen, known)[: chosen.fixed]
         inside = [linalg.IndexOp(d).result for d in range(chosen.leading, len(shape))]
         return tensor.extract(table, [*which, *inside])
 
@@ -49,11 +49,17 @@ def read_in_place(chosen: Chosen) -> None:
             if view.operation.name == "linalg.index":
                 known[view.operation.results[0]] = zero
         type_ = ir.RankedTensorType(op.results[0].type)
-        rank, dynamic = type_.rank, ir.ShapedType.get_dynamic_stride_or_offset()
-        offsets, sizes = [dynamic] * rank, list(type_.shape)
+        shape, dynamic = list(type_.shape), ir.ShapedType.get_dynamic_stride_or_offset()
+        sizes = [*[1] * chosen.fixed, *shape[chosen.leading :]]
+        offsets, steps = [dynamic] * len(sizes), [1] * len(sizes)
+        alike = chosen.fixed == chosen.leading
+        sliced = ir.RankedTensorType.get(sizes if alike else shape[chosen.leading :], type_.element_type)
         part = tensor.extract_slice(
-            type_, chosen.table, places(chosen, known), [], [], offsets, sizes, [1] * rank
+            sliced, chosen.table, places(chosen, known), [], [], offsets, sizes, steps
         )
+        if not alike:
+            groups = [[*range(chosen.leading + 1)], *([d] for d in range(chosen.leading + 1, len(shape)))]
+            part = tensor.expand_shape(type_, part, groups, [], shape)
     op.results[0].replace_all_uses_with(part)
     op.erase()
 

@@ -180,8 +180,9 @@ def _strides(value: ir.Value, shape: Shape, buffers: list[ir.MemRefType]) -> Sha
         if chosen is not None and not isinstance(chosen.table.owner, ir.Block):
             return tuple(row_major(shape))
         if chosen is not None:  # parts are read where they lie
-            value = chosen.table
-            break
+            strides, _ = buffers[ir.BlockArgument(chosen.table).arg_number].get_strides_and_offset()
+            own = (strides[0],) * chosen.leading + tuple(strides[chosen.fixed :])
+            return tuple(stride * step for stride, step in zip(own, steps))
         if op.name != "tensor.extract_slice":
             return tuple(row_major(shape))
         static = list(ir.DenseI64ArrayAttr(op.attributes["static_strides"]))

@@ -110,14 +110,20 @@ def _pack(
     op, map_ = contraction.op, contraction.maps[position]
     value, loops = _before_transposition(op.operands[position], [expr.position for expr in map_.results])
     chosen = chosen_of(value) if is_weight else None
-    value = value if chosen is None else chosen.table
+    which: list[int] = []
+    if chosen is not None:
+        value, which = chosen.table, loops[: chosen.leading]
+        loops = [which[0], *loops[chosen.leading :]]
     type_ = ir.RankedTensorType(value.type)
     at = loops.index(loop)
     shape = [*type_.shape[:at], type_.shape[at] // block, block, *type_.shape[at + 1 :]]
     groups = [[i] if i < at else [at, at + 1] if i == at else [i + 1] for i in range(len(loops))]
     # Loops shared with the output come first, then the block's number, the reduction, and the block itself.
     output = map_dims(contraction.result_map)
-    shared = sorted(d for d in loops if d in output and d != loop and d not in innermost)
+    shared = sorted(
+        (d for d in loops if d in output and d != loop and d not in innermost),
+        key=lambda d: (d not in which, d),
+    )
     reduced = sorted(d for d in loops if d not in output)
     order = [*shared, loop, *reduced]
     sources = {d: (i if i <= at else i + 1) for i, d in enumerate(loops)}
@@ -135,6 +141,7 @@ def _pack(
     dims = contraction.maps[0].n_dims
     d = ir.AffineExpr.get_dim
     number, inside = ir.AffineExpr.get_floor_div(d(loop), block), ir.AffineExpr.get_mod(d(loop), block)
+    shared = [*which, *(x for x in shared if x not in which)]
     results = [*(d(x) for x in shared), number, *(d(x) for x in reduced), inside, *(d(x) for x in innermost)]
     maps = [ir.AffineMapAttr.get(m) for m in contraction.maps]
     maps[position] = ir.AffineMapAttr.get(ir.AffineMap.get(dims, 0, results))

@@ -117,9 +117,14 @@ def _pack(
 ) -> None:
     """Stores the column operand, or the weight that it is `chosen` parts of."""
     op, map_ = contraction.op, contraction.maps[loops.column]
-    stored = [expr.position for expr in map_.results]
+    stored, which = [expr.position for expr in map_.results], list[int]()
+    if chosen is not None:
+        which = stored[: chosen.leading]
+        stored = [which[0], *stored[chosen.leading :]]
     output = map_dims(contraction.result_map)
-    shared = sorted(d for d in stored if d in output and d != loops.vector)
+    shared = sorted(
+        (d for d in stored if d in output and d != loops.vector), key=lambda d: (d not in which, d)
+    )
     reduced = [d for d in sorted(stored) if d not in output]
     order = [*shared, loops.vector, *reduced]
     value = op.operands[loops.column] if chosen is None else chosen.table
@@ -139,7 +144,8 @@ def _pack(
         ir.AffineExpr.get_mod(d(loops.vector), block),
         ir.AffineExpr.get_mod(d(loops.depth), product.group),
     ]
-    results = [*(numbers.get(loop, d(loop)) for loop in order), *inside]
+    places = [*which, *(loop for loop in order if loop not in which)]
+    results = [*(numbers.get(loop, d(loop)) for loop in places), *inside]
     maps = [ir.AffineMapAttr.get(m) for m in contraction.maps]
     maps[loops.column] = ir.AffineMapAttr.get(ir.AffineMap.get(contraction.maps[0].n_dims, 0, results))
     op.attributes["indexing_maps"] = ir.ArrayAttr.get(maps)

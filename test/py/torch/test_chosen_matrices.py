@@ -60,6 +60,11 @@ FORMS: dict[str, Callable[..., torch.Tensor]] = {
     "gated": lambda x, i, w: torch.bmm(F.silu(torch.bmm(x, w[i])), w[i].transpose(1, 2)),
     "columns": lambda x, i, w: torch.bmm(x, w[..., 8:40][i]),
     "sums of all": lambda x, i, w: torch.bmm(x, w[i]).sum(0),
+    "two numbers each": lambda x, i, w: torch.einsum("td,tadn->tan", x[:3, 0], w[i.reshape(3, 2)]),
+    "of two dimensions": lambda x, i, w: torch.einsum(
+        "td,tdn->tn", x[:, 0], w.reshape(2, 2, 48, 96)[i % 2, i // 2 % 2]
+    ),
+    "rows and a vector": lambda x, i, w: w[0].t()[i] @ x[0, 0],
     "both": lambda x, i, w: torch.bmm(w[i], w[(i + 1) % 4].transpose(1, 2)),
 }
 
@@ -100,6 +105,23 @@ def test_numbers_of_no_matrix_fail_the_call(number: int) -> None:
     with pytest.raises(KernelAssertError, match="index out of range: expected 0 to 3"):
         compiled(noise(6, 5, 48), torch.full((6,), number))
     check(model, noise(6, 5, 48), NUMBERS)
+
+
+def test_no_matrix_of_several_numbers_is_copied() -> None:
+    form = FORMS["two numbers each"]
+    (kernel,) = main_kernels(check(Experts(form, noise(4, 48, 96)), noise(6, 5, 48), NUMBERS))
+    assert kernel.startswith("matmul")
+
+
+def test_tables_inside_of_other_tensors() -> None:
+    """What is chosen of lies in the arena with gaps, and parts have more dimensions than it has."""
+
+    def model(x: torch.Tensor, i: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        table = torch.cat([torch.relu(w), w * 2], dim=2)
+        own = table[:, :, 20:116][i.reshape(3, 2)]
+        return torch.einsum("td,tadn->tan", x[:3, 0], own) + table.sum()
+
+    check(model, noise(6, 5, 48), NUMBERS, noise(4, 48, 96))
 
 
 def test_matrices_of_a_table_that_is_computed() -> None:
