@@ -38,22 +38,14 @@ class Chosen:
     @classmethod
     def read(cls, op: ir.Operation) -> Chosen | None:
         """The parts that a generic gathers; None for anything else."""
-        structured = Structured.read(op)
-        if structured is None or not structured.is_elementwise or len(op.results) != 1:
+        extract = _extract(op)
+        structured = Structured.read(op) if extract is not None else None
+        if extract is None or structured is None or not structured.is_elementwise:
             return None
         body, loops = structured.body, len(structured.extents)
-        *_, end = body.operations
-        value = end.operation.operands[0]
-        in_order = len(structured.result_map.results) == loops and all(
-            is_dim(expr, number) for number, expr in enumerate(structured.result_map.results)
-        )
-        if (
-            not in_order
-            or isinstance(value.owner, ir.Block)
-            or value.owner.operation.name != "tensor.extract"
-        ):
+        in_order = all(is_dim(expr, number) for number, expr in enumerate(structured.result_map.results))
+        if not in_order or len(structured.result_map.results) != loops:
             return None
-        extract = value.owner.operation
         table, *places = extract.operands
         tail = _tail(places, structured)
         leading, fixed = loops - tail, len(places) - tail
@@ -68,6 +60,15 @@ class Chosen:
     def is_one(self) -> bool:
         """Whether only one part is read."""
         return all(extent == 1 for extent in ir.ShapedType(self.op.results[0].type).shape[: self.leading])
+
+
+def _extract(op: ir.Operation) -> ir.Operation | None:
+    """The `tensor.extract` of the body whose element is all that a generic gives."""
+    if op.name != "linalg.generic" or len(op.results) != 1:
+        return None
+    block = op.regions[0].blocks[0]
+    maker = producer(block.operations[len(block.operations) - 1].operation.operands[0])
+    return maker if maker is not None and maker.name == "tensor.extract" else None
 
 
 def chosen_parts(op: ir.Operation) -> Chosen | None:
@@ -96,10 +97,10 @@ def with_parts(static: set[ir.Value]) -> set[ir.Value]:
 
 def walked_loops(function: ir.Operation) -> tuple[int, ...]:
     """The loops of a dispatch's sink at every step of which a product takes another part; none where no product does."""
-    ops = (view.operation for view in function.regions[0].blocks[0].operations)
-    group = [s for op in ops if (s := Structured.read(op)) is not None]
-    if not any(chosen_parts(s.op) for s in group):
+    ops = [view.operation for view in function.regions[0].blocks[0].operations]
+    if not any(chosen_parts(op) for op in ops):
         return ()
+    group = [s for op in ops if (s := Structured.read(op)) is not None]
     found: set[int] = set()
     for s, line in zip(group, loop_lines(group[-1], group)):
         parted = _parted_loops(s)

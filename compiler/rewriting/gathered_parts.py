@@ -28,12 +28,6 @@ def parts_of(table: ir.Value, chosen: Chosen, reader: ir.Operation) -> ir.Value:
         return elementwise(type_, inputs, maps, body).results[0]
 
 
-def erase_unread(chosen: Chosen) -> None:
-    """Erases a gather that nobody reads: its run-time checks would keep it."""
-    if not list(chosen.op.results[0].uses):
-        chosen.op.erase()
-
-
 def read_in_place(chosen: Chosen) -> None:
     """Makes a gather of one part a slice of its tensor."""
     op = chosen.op

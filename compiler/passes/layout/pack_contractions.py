@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import map_dims
-from tilewright.compiler.analysis.chosen_parts import chosen_of, with_parts
+from tilewright.compiler.analysis.chosen_parts import Chosen, chosen_of, with_parts
 from tilewright.compiler.analysis.packed_operand import PackedOperand
 from tilewright.compiler.analysis.structure import Structured, producer
 from tilewright.compiler.analysis.weight_flow import static_values
@@ -31,7 +31,7 @@ from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.gathered_parts import erase_unread, parts_of
+from tilewright.compiler.rewriting.gathered_parts import parts_of
 from tilewright.compiler.rewriting.layout_rules import transposed_by
 
 
@@ -50,6 +50,7 @@ class PackContractions(Pass):
         for function in functions(op.opview):
             static: set[ir.Value] | None = None
             packed: dict[tuple, ir.Value] = {}
+            replaced: list[ir.Operation] = []
             for view in list(function.regions[0].blocks[0].operations):
                 choice = choice_attribute.read(view.operation)
                 if "block" not in choice and "copy" not in choice:
@@ -59,9 +60,14 @@ class PackContractions(Pass):
                 structured = Structured.read(view.operation)
                 operand, block = self.decided(view.operation, structured, choice, static)
                 if structured is not None and block:
-                    is_weight = view.operation.operands[operand.position] in static
-                    _pack(structured, operand, block, packed, is_weight)
+                    value = view.operation.operands[operand.position]
+                    chosen = chosen_of(value) if value in static else None
+                    replaced += [chosen.op] if chosen is not None else []
+                    _pack(structured, operand, block, packed, chosen)
                 choice_attribute.drop(view.operation, "block", "copy")
+            # Run-time checks would keep them. Not before: `static` holds what they give.
+            for gather in replaced:
+                gather.erase()
 
     def decided(
         self,
@@ -103,13 +109,13 @@ def _pack(
     operand: PackedOperand,
     block: int,
     packed: dict[tuple, ir.Value],
-    is_weight: bool,
+    chosen: Chosen | None,
 ) -> None:
-    """Stores an operand in blocks, once per value and block: steps of a network share it."""
+    """Stores an operand in blocks, or the weight that it is `chosen` parts of, once per value and block: steps of a network
+    share it."""
     position, loop, innermost = operand.position, operand.loop, operand.innermost
     op, map_ = contraction.op, contraction.maps[position]
     value, loops = _before_transposition(op.operands[position], [expr.position for expr in map_.results])
-    chosen = chosen_of(value) if is_weight else None
     which: list[int] = []
     if chosen is not None:
         value, which = chosen.table, loops[: chosen.leading]
@@ -136,8 +142,6 @@ def _pack(
             )
             packed[key] = _transposed(expanded, permutation)
     op.operands[position] = packed[key] if chosen is None else parts_of(packed[key], chosen, op)
-    if chosen is not None:
-        erase_unread(chosen)
     dims = contraction.maps[0].n_dims
     d = ir.AffineExpr.get_dim
     number, inside = ir.AffineExpr.get_floor_div(d(loop), block), ir.AffineExpr.get_mod(d(loop), block)

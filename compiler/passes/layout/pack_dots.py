@@ -25,7 +25,7 @@ from tilewright.compiler.analysis.weight_flow import static_values
 from tilewright.compiler.families.cpu.dot_product import DotLoops, DotProduct, dot_types
 from tilewright.compiler.ir import arith, functions, ir, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.gathered_parts import erase_unread, parts_of
+from tilewright.compiler.rewriting.gathered_parts import parts_of
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.register_tile import choose_packing
@@ -57,13 +57,17 @@ class PackDots(Pass):
         for function in functions(op.opview):
             static = with_parts(static_values(function))
             packed: dict[tuple, ir.Value] = {}
+            replaced: list[ir.Operation] = []
             for view in list(function.regions[0].blocks[0].operations):
                 structured = Structured.read(view.operation)
                 if structured is None or not structured.is_contraction:
                     continue
                 product, loops = DotProduct.read(structured.body), DotLoops.of(structured.maps)
                 if product is not None and loops is not None and taken[product.element]:
-                    self.pack(structured, product, loops, static, packed)
+                    self.pack(structured, product, loops, static, packed, replaced)
+            # Run-time checks would keep them. Not before: `static` holds what they give.
+            for gather in replaced:
+                gather.erase()
 
     def pack(
         self,
@@ -72,8 +76,12 @@ class PackDots(Pass):
         loops: DotLoops,
         static: set[ir.Value],
         packed: dict[tuple, ir.Value],
+        replaced: list[ir.Operation],
     ) -> None:
-        """Packs the column operand, once per value and block: steps of a network share it."""
+        """Packs the column operand, once per value and block: steps of a network share it.
+
+        Gathers in whose place others are read go to `replaced`.
+        """
         map_, value = contraction.maps[loops.column], contraction.op.operands[loops.column]
         if not all(is_dim(expr) for expr in map_.results):
             return
@@ -92,7 +100,9 @@ class PackDots(Pass):
         tile = choose_packing(rows, extent, lanes, self.registers)
         block = tile.vector if tile is not None else extent if extent <= 4 * lanes else None
         if block is not None:
-            _pack(contraction, product, loops, block, packed, chosen_of(value) if value in static else None)
+            chosen = chosen_of(value) if value in static else None
+            replaced += [chosen.op] if chosen is not None else []
+            _pack(contraction, product, loops, block, packed, chosen)
 
     def pays(self, contraction: Structured, loops: DotLoops, group: int, rows: int) -> bool:
         """Whether a column operand that changes from call to call is packed in each of them.
@@ -133,8 +143,6 @@ def _pack(
         with ir.InsertionPoint(op), op.location:
             packed[key] = _grouped(value, stored, order, loops, block, product.group)
     op.operands[loops.column] = packed[key] if chosen is None else parts_of(packed[key], chosen, op)
-    if chosen is not None:
-        erase_unread(chosen)
     d = ir.AffineExpr.get_dim
     numbers = {
         loops.vector: ir.AffineExpr.get_floor_div(d(loops.vector), block),
