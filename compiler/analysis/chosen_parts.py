@@ -18,6 +18,7 @@ from tilewright.compiler.analysis.structure import Structured, loop_lines, produ
 from tilewright.compiler.ir import ir
 
 _READERS = ("linalg.generic", "tensor.extract")
+"""What reads a weight on the way to parts of it: a gather whose operand it is, or the body of one."""
 _DEPENDENT = ("linalg.index", "affine.apply", "arith.addi", "tensor.extract", "linalg.yield")
 """What may depend on places inside of a part."""
 

@@ -9,6 +9,9 @@ Upstream's tile-and-fuse gives the last, ragged tile a dynamic size. Here it is 
 neighbour instead, so that every rTask computes one static shape; the elements computed twice get the same
 value twice. That asks of the sink that it only writes its result: where it reads it back (an accumulation),
 rTasks accumulate in memory of their own and a copy becomes the sink.
+
+Where a product takes another part of a tensor at each step of some loops, an rTask walks these by single steps, whatever it
+has of them, and the gather of one part becomes a slice of the tensor.
 """
 
 from __future__ import annotations
