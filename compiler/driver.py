@@ -115,7 +115,12 @@ def lock_target(options: dict[str, Any]) -> Target:
 
 
 def generated_for(target: Target | str) -> Target:
-    """The target of that name; raises TilewrightError for one that no code is generated for."""
+    """The target of that name; raises TilewrightError for what names none, and for one that no code is generated for."""
+    if not isinstance(target, (str, Target)):
+        raise TilewrightError(
+            f"target: expected a name, as `cpu` or `cuda:sm_90a`, or a Target, found `{target}`; inputs by name are given as "
+            "example_inputs, a dict"
+        )
     if isinstance(target, str) and target != "cpu":
         load_installed()  # the name may be that of a plugin's
     described = resolve(target) if isinstance(target, str) else target

@@ -215,6 +215,7 @@ def test_results_of_empty_inputs_are_their_known_values():
         ({"options": {"strict": "yes"}}, "strict: expected True or False, found `yes`"),
         ({"options": {"target": "pdp11"}}, "unknown target `pdp11`"),
         ({"options": {"target": "neoverse-n1"}}, "code is generated for x86-64 CPUs and for NVIDIA GPUs"),
+        ({"options": {"target": ["cpu"]}}, r"target: expected a name, .*found `\['cpu'\]`"),
         ({"mode": "fastest"}, "mode: expected one of default, .*found `fastest`"),
     ],
 )
