@@ -83,6 +83,7 @@ def _graph(target: Target) -> list[str]:
         BatchProducts.for_target(target).spec(),
         _TIDY,
         FuseAttention(keep_narrow=target.kind == "gpu").spec(),
+        "merge-batches",
         _TIDY,
         "lower-precision",
         _TIDY,
