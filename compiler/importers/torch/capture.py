@@ -44,6 +44,7 @@ from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import refuse_without_data
 from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
+from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.tracing_state import tracing_state
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
@@ -97,45 +98,6 @@ def _refuse_scripted(model: torch.nn.Module) -> None:
             )
             what = f"the torch.jit.ScriptModule `{name}`" if name else "a torch.jit.ScriptModule"
             raise UnsupportedError([UnsupportedOperator(what, reason, _here())])
-
-
-@contextlib.contextmanager
-def substituted(model: Any, replacement: dict[int, torch.Tensor]) -> Iterator[None]:
-    """Puts `replacement[id(tensor)]` in place of the model's tensors, wherever its modules hold them.
-
-    Everything the modules hold is put back at the end, also what `forward` assigned meanwhile.
-    """
-    if not isinstance(model, torch.nn.Module):
-        yield
-        return
-
-    def swap(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return replacement.get(id(value), value)
-        if type(value) in (list, tuple) and any(isinstance(v, torch.Tensor) for v in value):
-            return type(value)(swap(v) for v in value)
-        return value
-
-    saved = []
-    for module in model.modules():
-        attributes = vars(module)
-        saved.append((attributes, dict(attributes), dict(module._parameters), dict(module._buffers)))
-        for store in (module._parameters, module._buffers):
-            for key, value in store.items():
-                store[key] = swap(value)
-        for key, value in list(attributes.items()):
-            swapped = swap(value)
-            if swapped is not value:
-                attributes[key] = swapped
-    try:
-        yield
-    finally:
-        for attributes, before, parameters, buffers in saved:
-            attributes.clear()
-            attributes.update(before)
-            for store, kept in ((attributes["_parameters"], parameters), (attributes["_buffers"], buffers)):
-                store.clear()
-                store.update(kept)
 
 
 def run_graph_module(module: GraphModule) -> Callable[..., Any]:
