@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.features.feature_set import Steps, Table
+from tilewright.compiler.tuning.features.feature_set import Steps, Table, side_by_side
 
 _TRANSACTION_BYTES = 32
 """What a warp's access of global memory is cut into. Source: CUDA C++ Best Practices Guide, "Coalesced Access"."""
@@ -146,7 +146,7 @@ def statement(tiling: Tiling, tiles: Table) -> Table:
     ]  # fmt: skip
     own = np.stack([_scaled(c, unit) for c, (_, unit) in zip(columns, _STATEMENT)], axis=1)
     names, units = zip(*_STATEMENT)
-    return Table((*tiles.names, *names), (*tiles.units, *units), np.concatenate([tiles.matrix, own], axis=1))
+    return side_by_side(tiles, Table(names, units, own))
 
 
 def data_flow(tiling: Tiling) -> Steps:

@@ -22,13 +22,14 @@ from tilewright.bench import measured_programs, program_features
 from tilewright.bench.measured_programs import as_compiled, steps_of, tiles_of
 from tilewright.bench.roller_construct import workload_of
 from tilewright.bench.suites import roller_rows
+from tilewright.bench.warp_features import warp_columns
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.nouns.space import Knob, Space
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target, UnknownTargetError, resolve
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 from tilewright.compiler.tuning.features import program_sets
-from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows
+from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows, side_by_side
 from tilewright.compiler.tuning.features.tiled_programs import TiledPrograms
 from tilewright.compiler.tuning.roller import evaluate
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
@@ -81,7 +82,9 @@ class StoredOperator:
             tiling = program_features.Tiling(self.programs, self.workload, self.target)
             if name == "data-flow":
                 return program_features.data_flow(tiling)
-            return program_features.statement(tiling, tile_columns(self.programs, self.target))
+            tiles = tile_columns(self.programs, self.target)
+            warps = warp_columns(self.programs, self.workload, self.target)
+            return side_by_side(program_features.statement(tiling, tiles), warps)
         raise TilewrightError(f"stored programs have no features `{name}`; they have {', '.join(SETS)}")
 
 

@@ -82,7 +82,7 @@ def _graph(target: Target) -> list[str]:
         _TIDY,
         BatchProducts.for_target(target).spec(),
         _TIDY,
-        FuseAttention(keep_narrow=target.kind == "gpu").spec(),
+        FuseAttention.for_target(target).spec(),
         "merge-batches",
         _TIDY,
         "lower-precision",

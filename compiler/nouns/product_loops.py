@@ -72,7 +72,7 @@ def product_loops(
     ]
     groups = _groups(sizes, of_sum, accesses)
     written = accesses[result].strides
-    swapped = _swaps(sizes, groups, written)
+    swapped = _swaps(sizes, groups, written, accesses[:2])
     if swapped:
         groups = [{"m": "n", "n": "m"}.get(group, group) for group in groups]
         accesses[:2] = accesses[1::-1]
@@ -114,14 +114,13 @@ def _groups(extents: list[int], is_sum: list[bool], accesses: list[Access]) -> l
     return groups
 
 
-def _swaps(extents: list[int], groups: list[str], result: Sequence[int]) -> bool:
-    """Whether the factors change places, so that columns are what the result is contiguous along; refuses depthwise."""
-    side = next((groups[i] for i, s in enumerate(result) if s == 1 and extents[i] > 1), None)
-    if side == "batch":
-        raise NoProduct("the result is contiguous along the batch, as in a depthwise convolution")
-    if "n" not in {g for g, extent in zip(groups, extents) if extent > 1}:
-        return True
-    return side == "m"
+def _swaps(extents: list[int], groups: list[str], result: Sequence[int], factors: Sequence[Access]) -> bool:
+    """Whether the factors change places, so that columns are what the result lies closest along; refuses depthwise."""
+    inner = next((i for i, s in enumerate(result) if s == 1 and extents[i] > 1), None)
+    if inner is not None and groups[inner] == "batch" and all(x.strides[inner] == 1 for x in factors):
+        raise NoProduct("all lies contiguous along the batch, as in a depthwise convolution")
+    sides = [(result[i], g) for i, g in enumerate(groups) if g in ("m", "n") and extents[i] > 1]
+    return min(sides, key=lambda side: side[0])[1] == "m"
 
 
 def _order(extents: list[int], groups: list[str], accesses: list[Access], result: Sequence[int]) -> list[int]:

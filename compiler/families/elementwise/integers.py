@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.compiler.analysis.affine_access import composed
 from tilewright.compiler.families.elementwise.positions import Position, bounds, divided
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.quasi_affine import QuasiAffine
+from tilewright.compiler.nouns.quasi_affine import NotQuasiAffine, QuasiAffine
 
 _SIGNED = {2: "lt", 3: "le", 4: "gt", 5: "ge"}
 _UNSIGNED = {6: "lt", 7: "le", 8: "gt", 9: "ge"}
@@ -33,7 +34,8 @@ def folded(
         return yes if isinstance(yes, QuasiAffine) and yes == no else None
     if not operands or not all(isinstance(operand, QuasiAffine) for operand in operands):
         return None
-    found = _arithmetic(name, op, [operand.merged() for operand in operands])
+    positions = [operand.merged() for operand in operands]
+    found = _affine(op, positions) if name == "affine.apply" else _arithmetic(name, op, positions)
     return found if found is not None and _fits(found, op.results[0].type) else None
 
 
@@ -43,6 +45,19 @@ def _constant(value: ir.Attribute) -> Position | None:
     if isinstance(value.type, ir.IntegerType) and value.type.width == 1:
         return QuasiAffine((), int(bool(value.value)))
     return QuasiAffine((), value.value)
+
+
+def _affine(op: ir.Operation, operands: list[Position]) -> Position | None:
+    """`affine.apply` on dimensions and then symbols; None where its index has quotients that are none of positions."""
+    map_ = ir.AffineMapAttr(op.attributes["map"]).value
+    dims, symbols = map_.n_dims, map_.n_symbols
+    for number in range(symbols):
+        symbol, dim = ir.AffineExpr.get_symbol(number), ir.AffineExpr.get_dim(dims + number)
+        map_ = map_.replace(symbol, dim, dims + symbols, symbols)
+    try:
+        return composed(map_.results[0], operands, divided)
+    except NotQuasiAffine:
+        return None
 
 
 def _arithmetic(name: str, op: ir.Operation, operands: list[Position]) -> Position | None:

@@ -25,7 +25,7 @@ class Unwritable(Declined):
 
 def apply(elements: Elements, op: ir.Operation, operands: Sequence[Sequence[ir.Value]]) -> list[ir.Value]:
     """The values of a scalar operation of one result: one per lane where any operand has one per lane."""
-    if op.name.split(".")[0] not in ("arith", "math", "complex") or len(op.results) != 1:
+    if op.name.split(".")[0] not in ("affine", "arith", "math", "complex") or len(op.results) != 1:
         raise Unwritable(f"{op.name} in an element's computation")
     found = []
     for lane in range(max((len(values) for values in operands), default=1)):

@@ -33,13 +33,16 @@ class ChooseFusion(Pass):
     min_rows: int = 8
     under_windows: bool = False
     kept_bytes: int = 0
+    along_same: bool = False
     where_asked: bool = False
 
     @classmethod
     def for_target(cls, target: Target) -> ChooseFusion:
         """The pass where a compilation for a target runs it."""
         options = OutlineDispatches.for_target(target)
-        return cls(options.min_rows, options.under_windows, options.kept_bytes, where_asked=True)
+        return cls(
+            options.min_rows, options.under_windows, options.kept_bytes, options.along_same, where_asked=True
+        )
 
     def run(self, op: ir.Operation) -> None:
         if self.where_asked and choice_attribute.ASKED not in op.attributes:
@@ -60,7 +63,7 @@ class ChooseFusion(Pass):
 
     def outlining(self) -> OutlineDispatches:
         """How what has no choice is grouped."""
-        return OutlineDispatches(self.min_rows, self.under_windows, self.kept_bytes)
+        return OutlineDispatches(self.min_rows, self.under_windows, self.kept_bytes, self.along_same)
 
     def refuse_lost(self, module: ir.Operation) -> None:
         """Refuses what a module asks of operations that have gone into others since they were named."""

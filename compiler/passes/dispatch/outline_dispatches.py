@@ -39,6 +39,7 @@ from tilewright.compiler.analysis.dense_constants import is_splat
 from tilewright.compiler.analysis.padding import slid_padding
 from tilewright.compiler.analysis.placement import chain_of, is_inserted
 from tilewright.compiler.analysis.products_after import products_after
+from tilewright.compiler.analysis.shared_rows import ACROSS, REPEATED, apart
 from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.weight_flow import argument_roles
@@ -67,6 +68,8 @@ RULES = (
     "the group holds a reduction already",
     "the consumer does not cover its output",
     "nothing that reads it has loops",
+    ACROSS,
+    REPEATED,
 )
 """Why a producer cannot join those that read it."""
 _ANOTHER, _NO_READER = RULES[8], RULES[10]
@@ -80,17 +83,20 @@ class OutlineDispatches(Pass):
 
     `min_rows` is how many rows a fused reduction must leave. With `under_windows` padding joins windows, and windows join
     products; by themselves where they give more than `kept_bytes`, which the cores' own caches keep for the next dispatch.
+    With `along_same` reductions join only those along the same loops, no product, and nothing that repeats their rows: what
+    threads of a GPU's block share are rows of one kind.
     """
 
     min_rows: int = 8
     under_windows: bool = False
     kept_bytes: int = 0
+    along_same: bool = False
 
     @classmethod
     def for_target(cls, target: Target) -> OutlineDispatches:
         """The pass for a target; half of a cache is what one operand is counted to have."""
         if target.kind != "cpu":
-            return cls()
+            return cls(along_same=True)
         return cls(under_windows=True, kept_bytes=target.num_cores * target.own_cache.capacity_bytes // 2)
 
     def run(self, op: ir.Operation) -> None:
@@ -323,6 +329,12 @@ class Outliner:
             if volume(root.extents, loops) < root.points:
                 return "the consumer does not cover its output"
             return None
+        if self.options.along_same and not structured.is_elementwise:
+            if any(other.is_contraction for other in others):
+                return _ANOTHER
+            joined = self.in_order([*group.members, producer])
+            if (reason := apart(joined.index(structured), joined)) is not None:
+                return reason
         rows, before = (volume(root.extents, cut) for cut in (loops, tileable_loops(root, others)))
         if (
             rows >= min(before, self.options.min_rows)

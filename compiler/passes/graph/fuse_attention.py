@@ -40,8 +40,12 @@ from tilewright.compiler.analysis.softmax_form import WEIGHTS_END_IN, Softmax, c
 from tilewright.compiler.analysis.structure import maps_of, producer
 from tilewright.compiler.dialects.attention import ATTENTION, MOST_EXTRA, YIELD
 from tilewright.compiler.ir import arith, functions, ir, static_shape
+from tilewright.compiler.nouns.attention_cut import AttentionShape
 from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.targets.file import written
+from tilewright.compiler.targets.target import Target
+from tilewright.compiler.tuning.gpu.attention_tiles import attention_candidates
 
 _CONTRACTIONS = ("linalg.generic", "linalg.matmul", "linalg.batch_matmul")
 
@@ -51,13 +55,21 @@ class FuseAttention(Pass):
     """Fuses attention of at least `min_rows` queries: with fewer, a vector of queries would be mostly empty.
 
     With `keep_narrow`, queries, keys and values that are widened to f32 for it are read in f16 or bf16 as they lie, and
-    a result that is rounded again is written so: for targets whose matrix units take them.
+    a result that is rounded again is written so: for targets whose matrix units take them. Where the target is a GPU, heads
+    that are too long for any block of one of its multiprocessors stay two products and a softmax.
     """
 
+    target: str = "cpu"
     min_rows: int = 8
     keep_narrow: bool = False
 
+    @classmethod
+    def for_target(cls, target: Target) -> FuseAttention:
+        """The pass for a target."""
+        return cls(written(target), keep_narrow=target.kind == "gpu")
+
     def run(self, op: ir.Operation) -> None:
+        target = self.target_named(op, self.target)
         for function in functions(op.opview):
             if len(function.regions[0].blocks) != 1:
                 continue
@@ -66,8 +78,17 @@ class FuseAttention(Pass):
                 if product is None:
                     continue
                 found = _Match.of(product, 0, self.keep_narrow) or _Match.of(product, 1, self.keep_narrow)
-                if found is not None and found.loops.extents[_ROW] >= self.min_rows:
+                if found is not None and self.pays(found, target):
                     found.rewrite()
+
+    def pays(self, found: _Match, target: Target) -> bool:
+        """Whether there are queries enough, and a kernel that holds their heads."""
+        rows, columns, width, inner = (found.loops.extents[i] for i in (_ROW, _COLUMN, _WIDTH, _INNER))
+        if rows < self.min_rows or target.kind != "gpu":
+            return rows >= self.min_rows
+        shape = AttentionShape(1, rows, columns, inner, width, causal=False)
+        dtype = str(ir.RankedTensorType(found.operands[0].value.type).element_type)
+        return bool(attention_candidates(shape, dtype, target, top_k=1))
 
 
 @dataclass(frozen=True)

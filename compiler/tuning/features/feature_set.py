@@ -63,6 +63,15 @@ class Steps:
         return Steps(self.names, self.units, self.values[places], self.lengths[places])
 
 
+def side_by_side(*tables: Table) -> Table:
+    """The columns of several tables of the same candidates."""
+    return Table(
+        tuple(name for table in tables for name in table.names),
+        tuple(unit for table in tables for unit in table.units),
+        np.concatenate([table.matrix for table in tables], axis=1),
+    )
+
+
 Features = Mapping[str, Table | Steps]
 """By the name of the set; all of the same candidates in the same order."""
 

@@ -76,6 +76,12 @@ class WarpAccess:
             wavefronts[:, column] = used.max(axis=1)
         return wavefronts
 
+    def words(self) -> np.ndarray:
+        """Elements that a warp's read of one per lane of every staged input asks for, each counted once: [n, inputs]."""
+        spans = self.performance.geometry.spans(self.tile)
+        staged = [self._staged(row, column, spans) for column, row in enumerate(self.performance.inputs)]
+        return np.stack([_first(np.sort(place, axis=1)).sum(axis=1) for place in staged], axis=1)
+
     def lines(self) -> np.ndarray:
         """Cache lines that a warp's read of one element per lane touches in every input read in place: [n, inputs].
 
