@@ -17,7 +17,7 @@ from tilewright.compiler.tuning.cost_models.cost_model import Prediction, Sample
 from tilewright.compiler.tuning.cost_models.pacm import PatternAwareModel
 from tilewright.compiler.tuning.cost_models.registry import COST_MODELS, make_cost_model
 from tilewright.compiler.tuning.cost_models.trees import Trees
-from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table
+from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, joined_tables
 
 
 class Ranker(Protocol):
@@ -177,9 +177,8 @@ def side_by_side(features: Features) -> Table:
     table, steps = features["statement"], features["data-flow"]
     assert isinstance(table, Table) and isinstance(steps, Steps)
     count = steps.values.shape[1]
-    names = [f"{name} of step {step}" for step in range(count) for name in steps.names]
-    matrix = np.concatenate([table.matrix, steps.values.reshape(len(steps), -1)], axis=1)
-    return Table((*table.names, *names), (*table.units, *steps.units * count), matrix)
+    names = tuple(f"{name} of step {step}" for step in range(count) for name in steps.names)
+    return joined_tables(table, Table(names, steps.units * count, steps.values.reshape(len(steps), -1)))
 
 
 def _predicted_us(features: Features) -> np.ndarray:

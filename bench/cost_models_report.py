@@ -30,8 +30,10 @@ LEARNERS = ("tile-trees",)
 """Models that searches are replayed with and that are transferred; the rest only rank, for networks take minutes to learn."""
 TRANSFERS = (("k80", "v100"), ("k80", "mi50"))
 _REPLAYED = {"v100"}
-CURVES, COUNTS = ("flow-trees-regression", "pacm"), (16, 64, 1000)
-"""Models that are judged on fewer and on more programs of each operator too, and whose features are shuffled; how many."""
+CURVES, COUNTS = ("flow-trees-regression", "flow-trees-graded", "pacm"), (16, 64, 1000)
+"""Models that are judged on fewer and on more programs of each operator too; how many."""
+SHUFFLED = ("flow-trees-regression", "pacm")
+"""Models whose features are shuffled."""
 
 
 def run(
@@ -93,7 +95,8 @@ def run(
         for name in (name for name in names if name in CURVES):
             for device in _REPLAYED & known.keys():
                 status.update(f"{device}: what {name} reads")
-                keep("importance", importance(known[device], name, make_model, sizes))
+                if name in SHUFFLED:
+                    keep("importance", importance(known[device], name, make_model, sizes))
                 for count in COUNTS:
                     status.update(f"{device}: {name}, {count} programs of each operator")
                     ranked = rank(known[device], name, make_model, replace(sizes, learned=count))

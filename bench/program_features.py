@@ -1,6 +1,7 @@
 """The sets `statement` and `data-flow` of measured GPU programs, for models that read the same sets of CPU schedules.
 
-    statement(operator)     // [n, 33]: tile sizes, what a block and a thread keep and load, how a device's cores are filled
+    statement(operator)     // [n, 33]: tile sizes, what a block and a thread keep and load, how a device's cores are filled;
+                            // `warp_features` has the rest of the set
     data_flow(operator)     // [n, 2 x inputs + 2, 18]: each movement between memories, in the order of time
 
 A block loads a tile of each input into shared memory, a thread what it multiplies into registers, computes, and stores its
@@ -18,7 +19,7 @@ import numpy as np
 
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.features.feature_set import Steps, Table, side_by_side
+from tilewright.compiler.tuning.features.feature_set import Steps, Table, joined_tables
 
 _TRANSACTION_BYTES = 32
 """What a warp's access of global memory is cut into. Source: CUDA C++ Best Practices Guide, "Coalesced Access"."""
@@ -146,7 +147,7 @@ def statement(tiling: Tiling, tiles: Table) -> Table:
     ]  # fmt: skip
     own = np.stack([_scaled(c, unit) for c, (_, unit) in zip(columns, _STATEMENT)], axis=1)
     names, units = zip(*_STATEMENT)
-    return side_by_side(tiles, Table(names, units, own))
+    return joined_tables(tiles, Table(names, units, own))
 
 
 def data_flow(tiling: Tiling) -> Steps:

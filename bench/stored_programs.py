@@ -29,7 +29,7 @@ from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target, UnknownTargetError, resolve
 from tilewright.compiler.tuning.cost_models.cost_model import Samples
 from tilewright.compiler.tuning.features import program_sets
-from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, rows, side_by_side
+from tilewright.compiler.tuning.features.feature_set import Features, Steps, Table, joined_tables, rows
 from tilewright.compiler.tuning.features.tiled_programs import TiledPrograms
 from tilewright.compiler.tuning.roller import evaluate
 from tilewright.compiler.tuning.search.search_task import Outcome, SearchTask
@@ -84,7 +84,7 @@ class StoredOperator:
                 return program_features.data_flow(tiling)
             tiles = tile_columns(self.programs, self.target)
             warps = warp_columns(self.programs, self.workload, self.target)
-            return side_by_side(program_features.statement(tiling, tiles), warps)
+            return joined_tables(program_features.statement(tiling, tiles), warps)
         raise TilewrightError(f"stored programs have no features `{name}`; they have {', '.join(SETS)}")
 
 

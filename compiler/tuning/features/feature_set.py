@@ -63,7 +63,7 @@ class Steps:
         return Steps(self.names, self.units, self.values[places], self.lengths[places])
 
 
-def side_by_side(*tables: Table) -> Table:
+def joined_tables(*tables: Table) -> Table:
     """The columns of several tables of the same candidates."""
     return Table(
         tuple(name for table in tables for name in table.names),

@@ -37,6 +37,7 @@ from tilewright.bench.stored_programs import (
     read_operators,
     tile_columns,
 )
+from tilewright.bench.warp_features import warp_columns
 from tilewright.compiler.cli.main import main
 from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.targets.target import resolve
@@ -156,7 +157,7 @@ def test_trees_on_the_data_flow_read_every_step(operators: list[StoredOperator])
     flow = features["data-flow"]
     assert isinstance(flow, Steps)
     table = side_by_side(features)
-    assert table.matrix.shape == (len(operators[3]), 33 + 6 * 18) and table.names[-1] == "last wave of step 5"
+    assert table.matrix.shape == (len(operators[3]), 33 + 12 + 6 * 18) and table.names[-1] == "last wave of step 5"
     assert (table.matrix[:, -18:] == flow.values[:, 5]).all()
 
 
@@ -196,6 +197,7 @@ def test_the_command_writes_a_spread_for_every_figure(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cost_models_report, "CURVES", ("tile-trees",))
+    monkeypatch.setattr(cost_models_report, "SHUFFLED", ("tile-trees",))
     output = tmp_path / "out.json"
     pytest.importorskip("xgboost")
     models = "random,roller,tile-trees"
@@ -268,6 +270,25 @@ def test_program_features_follow_the_tiles() -> None:
     row = dict(zip(table.names, table.matrix[0]))
     assert 2 ** row["registers"] == pytest.approx(20) and 2 ** row["padded"] == pytest.approx(1)
     assert 2 ** row["flops of a thread"] == pytest.approx(2 * 16 * 8 * 8 / 16)
+
+
+def test_warp_features_follow_lanes() -> None:
+    """The same by 2 x 16 threads, three virtual, of 2 x 2 results: two rows of the left input, every second word of the right."""
+    tiles = {
+        "spatial": [[64, [1, 2, 1, 2]], [96, [3, 16, 2, 1]]], "reduce": [[32, [4, 2]]],
+        "fetch": [[64, 2], [128, 4]], "unroll": 4096,
+    }  # fmt: skip
+    table = warp_columns([tiles], matmul(64, 96, 32), resolve("v100"))
+    row = dict(zip(table.names, table.matrix[0].tolist()))
+    assert [2 ** row[f"words of input {n}"] for n in range(2)] == [2, 16]
+    assert [2 ** row[f"wavefronts of input {n}"] for n in range(2)] == [1, 1]
+    assert [row[f"vector of input {n}"] for n in range(2)] == [4, 2]
+    assert 2 ** row["results side by side"] == 2 and 2 ** row["virtual threads of the last axis"] == 3
+    assert 2 ** row["body"] == pytest.approx(2 * 6 * 2) and row["unrolled whole"] == 1
+    apart = {**tiles, "spatial": [[64, [1, 2, 1, 2]], [96, [1, 16, 6, 1]]]}
+    wide = warp_columns([apart], matmul(64, 96, 32), resolve("v100"))
+    found = dict(zip(wide.names, wide.matrix[0].tolist()))
+    assert 2 ** found["sectors of a store"] > 2 ** row["sectors of a store"]
 
 
 def test_program_features_are_finite_on_every_target(operators: list[StoredOperator]) -> None:
