@@ -157,7 +157,10 @@ def test_trees_on_the_data_flow_read_every_step(operators: list[StoredOperator])
     flow = features["data-flow"]
     assert isinstance(flow, Steps)
     table = side_by_side(features)
-    assert table.matrix.shape == (len(operators[3]), 33 + 12 + 6 * 18) and table.names[-1] == "last wave of step 5"
+    assert (
+        table.matrix.shape == (len(operators[3]), 33 + 12 + 6 * 18)
+        and table.names[-1] == "last wave of step 5"
+    )
     assert (table.matrix[:, -18:] == flow.values[:, 5]).all()
 
 
