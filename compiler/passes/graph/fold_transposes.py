@@ -14,8 +14,8 @@ Attention in PyTorch splits heads by a view and a transpose, and multiplies what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -26,11 +26,9 @@ from tilewright.compiler.ir import functions, ir, linalg, static_shape, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting import layout_rules
 from tilewright.compiler.rewriting.layout_rules import STRIDED_READ_FRACTION, transposed_by
+from tilewright.compiler.rewriting.readings import Groups, Reading, permuted, readings, reassociation
 from tilewright.compiler.rewriting.reshaping import reshaped
 from tilewright.compiler.rewriting.storage_order import inverted
-
-Groups = list[list[int]]
-"""Per dimension of a contraction's tensor, the dimensions of another tensor that make it up, outer first."""
 
 
 @dataclass(frozen=True)
@@ -82,76 +80,15 @@ def _contraction(op: ir.Operation) -> Structured | None:
 # Operands and results as other tensors.
 
 
-@dataclass
-class Reading:
-    """A contraction's tensor as it lies in `value`: `groups[d]` are the dimensions of `value` that make up d."""
-
-    value: ir.Value
-    groups: Groups
-    steps: list[ir.Operation] = field(default_factory=list)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return static_shape(self.value.type)
-
-    def kept(self, group: list[int]) -> list[int]:
-        """The dimensions of a group that are more than one element."""
-        return [dim for dim in group if self.shape[dim] != 1]
-
-    @property
-    def keeps_innermost(self) -> bool:
-        inside = [dim for group in self.groups for dim in self.kept(group)]
-        return bool(inside) and inside[-1] == max(inside)
-
-
-def _views(operand: ir.Value) -> Iterator[Reading]:
-    """`operand` itself, then as it lies in each tensor that it is a reshaped or transposed view of."""
-    value, groups = operand, [[dim] for dim in range(len(static_shape(operand.type)))]
-    yield Reading(value, groups)
-    while (op := producer(value)) is not None:
-        if op.name == "tensor.collapse_shape":
-            pieces = _reassociation(op)
-            groups = [[piece for dim in group for piece in pieces[dim]] for group in groups]
-        elif op.name == "tensor.expand_shape":
-            merged = _merged(groups, _reassociation(op), static_shape(value.type))
-            if merged is None:
-                return
-            groups = merged
-        elif (permutation := transposed_by(op)) is not None:
-            groups = _permuted(groups, permutation)
-        else:
-            return
-        value = op.operands[0]
-        yield Reading(value, groups, [op])
-
-
-def _permuted(groups: Groups, permutation: Sequence[int]) -> Groups:
-    return [[permutation[dim] for dim in group] for group in groups]
-
-
 def _source(operand: ir.Value, contiguous: Callable[[Reading], bool]) -> Reading | None:
     """The farthest tensor that `operand` is a foldable transposed view of; None when there is none."""
     found = None
-    for reading in _views(operand):
+    for reading in readings(operand):
         if not reading.steps or transposed_by(reading.steps[0]) is None:
             continue
         if reading.keeps_innermost or contiguous(reading):
             found = reading
     return found
-
-
-def _merged(groups: Groups, pieces: Groups, shape: tuple[int, ...]) -> Groups | None:
-    """`groups` over the unexpanded tensor; None when a dimension's pieces lie apart."""
-    whole = {piece: dim for dim, members in enumerate(pieces) for piece in members if shape[piece] != 1}
-    merged: Groups = []
-    for group in groups:
-        members = [piece for piece in group if shape[piece] != 1]
-        dims = list(dict.fromkeys(whole[piece] for piece in members))
-        complete = [piece for dim in dims for piece in pieces[dim] if shape[piece] != 1]
-        if complete != members:
-            return None
-        merged.append(dims)
-    return merged
 
 
 def _destination(result: ir.Value) -> Reading | None:
@@ -162,18 +99,14 @@ def _destination(result: ir.Value) -> Reading | None:
         steps.append(op)
         if (permutation := transposed_by(op)) is not None:
             places = inverted(permutation)
-            reading = Reading(op.results[0], _permuted(groups, places), steps)
+            reading = Reading(op.results[0], permuted(groups, places), steps)
             return reading if reading.keeps_innermost else None
         if op.name != "tensor.expand_shape":
             return None
-        pieces = _reassociation(op)
+        pieces = reassociation(op)
         groups = [[piece for dim in group for piece in pieces[dim]] for group in groups]
         value = op.results[0]
     return None
-
-
-def _reassociation(op: ir.Operation) -> Groups:
-    return [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
 
 
 def _only_reader(value: ir.Value) -> ir.Operation | None:
@@ -377,10 +310,10 @@ def _is_folded(value: ir.Value, transpose: ir.Operation, chain: list[ir.Operatio
                 continue
             if _contraction(reader) is None or use.operand_number > 1:
                 return False
-            seen = next((reading for reading in _views(view) if reading.value == value), None)
+            seen = next((reading for reading in readings(view) if reading.value == value), None)
             if seen is None:
                 return False
-            if not Reading(transpose.operands[0], _permuted(seen.groups, permutation)).keeps_innermost:
+            if not Reading(transpose.operands[0], permuted(seen.groups, permutation)).keeps_innermost:
                 return False
     return True
 

@@ -3,12 +3,12 @@
 #rows = affine_map<(d0, d1, d2, d3) -> (d2, d3)>
 #unit = affine_map<(d0, d1, d2) -> (0, d1, d2)>
 #part = affine_map<(d0, d1, d2, d3) -> (d0, d2, d3)>
-#turned = affine_map<(d0, d1, d2) -> (d2, d1)>
+#second = affine_map<(d0, d1, d2, d3) -> (d1, d2, d3)>
+#last = affine_map<(d0, d1, d2) -> (d2)>
 #turned_rows = affine_map<(d0, d1, d2) -> (d1, d2)>
 #id3 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 #id4 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
 #left = affine_map<(b, m, n, k) -> (b, m, k)>
-#right = affine_map<(b, m, n, k) -> (b, k, n)>
 #turned_right = affine_map<(b, m, n, k) -> (b, n, k)>
 #out = affine_map<(b, m, n, k) -> (b, m, n)>
 
@@ -63,35 +63,62 @@ func.func @left(%w: tensor<7x5xf32>, %x: tensor<2x5x4xf32>, %start: tensor<2x7x4
   return %r : tensor<2x7x4xf32>
 }
 
-// Matrices that part of a batch shares, transposed ones, batches among the rows of a matrix, and other index maps.
-// CHECK-LABEL: func.func @others_stay
-// CHECK-NOT: linalg.matmul
-// CHECK-COUNT-4: linalg.batch_matmul
-func.func @others_stay(%a: tensor<6x7x5xf32>, %w2: tensor<2x5x4xf32>, %wt: tensor<4x5xf32>, %w: tensor<5x4xf32>,
-    %start: tensor<6x7x4xf32>) -> (tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>) {
+// Neighbours in the batch share a matrix: their rows are one product, of as many as there are matrices.
+// CHECK-LABEL: func.func @part
+// CHECK-SAME: %[[A:.+]]: tensor<6x7x5xf32>, %[[W:.+]]: tensor<2x5x4xf32>, %{{.+}}: tensor<6x7x4xf32>
+// CHECK: linalg.batch_matmul ins(%{{.+}}, %[[W]] : tensor<2x21x5xf32>, tensor<2x5x4xf32>) outs(%{{.+}} : tensor<2x21x4xf32>)
+func.func @part(%a: tensor<6x7x5xf32>, %w: tensor<2x5x4xf32>, %start: tensor<6x7x4xf32>) -> tensor<6x7x4xf32> {
   %e = tensor.empty() : tensor<2x3x5x4xf32>
   %b = linalg.generic {indexing_maps = [#part, #id4], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
-      ins(%w2 : tensor<2x5x4xf32>) outs(%e : tensor<2x3x5x4xf32>) {
+      ins(%w : tensor<2x5x4xf32>) outs(%e : tensor<2x3x5x4xf32>) {
   ^bb0(%in: f32, %out: f32):
     linalg.yield %in : f32
   } -> tensor<2x3x5x4xf32>
   %c = tensor.collapse_shape %b [[0, 1], [2], [3]] : tensor<2x3x5x4xf32> into tensor<6x5x4xf32>
   %r = linalg.batch_matmul ins(%a, %c : tensor<6x7x5xf32>, tensor<6x5x4xf32>) outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
+  return %r : tensor<6x7x4xf32>
+}
+
+// Keys that heads share are transposed before they are copied, not after.
+// CHECK-LABEL: func.func @turned
+// CHECK-SAME: %[[A:.+]]: tensor<6x7x5xf32>, %[[K:.+]]: tensor<2x4x5xf32>
+// CHECK: %[[T:.+]] = linalg.transpose ins(%[[K]] : tensor<2x4x5xf32>) outs(%{{.+}} : tensor<2x5x4xf32>) permutation = [0, 2, 1]
+// CHECK: linalg.batch_matmul ins(%{{.+}}, %[[T]] : tensor<2x21x5xf32>, tensor<2x5x4xf32>)
+func.func @turned(%a: tensor<6x7x5xf32>, %k: tensor<2x4x5xf32>, %start: tensor<6x7x4xf32>) -> tensor<6x7x4xf32> {
+  %e = tensor.empty() : tensor<2x3x4x5xf32>
+  %b = linalg.generic {indexing_maps = [#part, #id4], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%k : tensor<2x4x5xf32>) outs(%e : tensor<2x3x4x5xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<2x3x4x5xf32>
+  %c = tensor.collapse_shape %b [[0, 1], [2], [3]] : tensor<2x3x4x5xf32> into tensor<6x4x5xf32>
+  %te = tensor.empty() : tensor<6x5x4xf32>
+  %t = linalg.transpose ins(%c : tensor<6x4x5xf32>) outs(%te : tensor<6x5x4xf32>) permutation = [0, 2, 1]
+  %r = linalg.batch_matmul ins(%a, %t : tensor<6x7x5xf32>, tensor<6x5x4xf32>) outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
+  return %r : tensor<6x7x4xf32>
+}
+
+// Matrices that every second of a batch shares, rows that are copies of each other, and other index maps.
+// CHECK-LABEL: func.func @others_stay
+// CHECK-NOT: linalg.matmul
+// CHECK-COUNT-3: linalg.batch_matmul {{.*}}tensor<6x7x5xf32>, tensor<6
+func.func @others_stay(%a: tensor<6x7x5xf32>, %w2: tensor<2x5x4xf32>, %wt: tensor<4x5xf32>, %row: tensor<4xf32>,
+    %start: tensor<6x7x4xf32>) -> (tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>) {
+  %e = tensor.empty() : tensor<3x2x5x4xf32>
+  %b = linalg.generic {indexing_maps = [#second, #id4], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%w2 : tensor<2x5x4xf32>) outs(%e : tensor<3x2x5x4xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<3x2x5x4xf32>
+  %c = tensor.collapse_shape %b [[0, 1], [2], [3]] : tensor<3x2x5x4xf32> into tensor<6x5x4xf32>
+  %r = linalg.batch_matmul ins(%a, %c : tensor<6x7x5xf32>, tensor<6x5x4xf32>) outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
   %e1 = tensor.empty() : tensor<6x5x4xf32>
-  %b1 = linalg.generic {indexing_maps = [#turned, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
-      ins(%wt : tensor<4x5xf32>) outs(%e1 : tensor<6x5x4xf32>) {
+  %b1 = linalg.generic {indexing_maps = [#last, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%row : tensor<4xf32>) outs(%e1 : tensor<6x5x4xf32>) {
   ^bb0(%in: f32, %out: f32):
     linalg.yield %in : f32
   } -> tensor<6x5x4xf32>
   %r1 = linalg.batch_matmul ins(%a, %b1 : tensor<6x7x5xf32>, tensor<6x5x4xf32>) outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
-  %e2 = tensor.empty() : tensor<6x1x5x4xf32>
-  %b2 = linalg.generic {indexing_maps = [#rows, #id4], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
-      ins(%w : tensor<5x4xf32>) outs(%e2 : tensor<6x1x5x4xf32>) {
-  ^bb0(%in: f32, %out: f32):
-    linalg.yield %in : f32
-  } -> tensor<6x1x5x4xf32>
-  %c2 = tensor.collapse_shape %b2 [[0], [1, 2], [3]] : tensor<6x1x5x4xf32> into tensor<6x5x4xf32>
-  %r2 = linalg.batch_matmul ins(%a, %c2 : tensor<6x7x5xf32>, tensor<6x5x4xf32>) outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
   %e3 = tensor.empty() : tensor<6x4x5xf32>
   %b3 = linalg.generic {indexing_maps = [#turned_rows, #id3], iterator_types = ["parallel", "parallel", "parallel"]}
       ins(%wt : tensor<4x5xf32>) outs(%e3 : tensor<6x4x5xf32>) {
@@ -100,5 +127,5 @@ func.func @others_stay(%a: tensor<6x7x5xf32>, %w2: tensor<2x5x4xf32>, %wt: tenso
   } -> tensor<6x4x5xf32>
   %r3 = linalg.batch_matmul indexing_maps = [#left, #turned_right, #out] ins(%a, %b3 : tensor<6x7x5xf32>, tensor<6x4x5xf32>)
       outs(%start : tensor<6x7x4xf32>) -> tensor<6x7x4xf32>
-  return %r, %r1, %r2, %r3 : tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>
+  return %r, %r1, %r3 : tensor<6x7x4xf32>, tensor<6x7x4xf32>, tensor<6x7x4xf32>
 }

@@ -36,6 +36,7 @@ FORMS: dict[str, tuple[Callable, tuple[int, ...], tuple[int, ...], str]] = {
     "a batch of one": (
         lambda w, x: torch.bmm(x, w.expand(BATCH, -1, -1)), (1, DEPTH, COLUMNS), (BATCH, ROWS, DEPTH), "21x16x10",
     ),
+    "heads of one": (lambda w, x: x @ w.mT, (2, 1, COLUMNS, DEPTH), (2, BATCH, ROWS, DEPTH), "2x21x16x10"),
     "left": (lambda w, x: w @ x, (ROWS, DEPTH), (BATCH, DEPTH, COLUMNS), "3x7x16x10"),
 }  # fmt: skip
 
@@ -99,7 +100,24 @@ def test_a_batch_times_a_weight_of_onnx() -> None:
     np.testing.assert_allclose(compiled(x)[0], x @ weight, rtol=1e-5, atol=1e-5)
 
 
-def test_a_matrix_that_part_of_a_batch_shares_is_right_too() -> None:
-    w, x = torch.randn(3, 1, 5, 24), torch.randn(3, 4, 5, 6)
-    compiled = tilewright.compile(lambda w, x: x.mT @ w, (w, x))
-    torch.testing.assert_close(compiled(w, x), x.mT @ w)
+@pytest.mark.parametrize("target", ["cpu", "emulate:sm_80", "emulate:sm_90a"])
+def test_keys_that_heads_share_are_not_copied_for_one_query(target: str) -> None:
+    """One token of a language model with grouped heads: a product of the four queries of each key head."""
+
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    q, k, v = torch.randn(2, 8, 1, 32), torch.randn(2, 2, 50, 32), torch.randn(2, 2, 50, 32)
+    compiled = tilewright.compile(attention, (q, k, v), target=target)
+    names = [kernel.name for kernel in compiled.executable.package.kernels]
+    assert not any(name.startswith("elementwise") and "50x32" in name for name in names)
+    torch.testing.assert_close(compiled(q, k, v), attention(q, k, v))
+
+
+@pytest.mark.parametrize(
+    "left, right", [((3, 4, 6, 5), (4, 5, 8)), ((3, 1, 7, 5), (3, 4, 5, 6)), ((6, 7, 5), (6, 5, 1))]
+)
+def test_what_others_share_is_right_too(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = torch.randn(left), torch.randn(right)
+    compiled = tilewright.compile(torch.matmul, (x, y))
+    torch.testing.assert_close(compiled(x, y), x @ y)
