@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers.torch.known_values import evaluated
+from tilewright.compiler.importers.torch.result_memory import laid_out_as
 from tilewright.runtime.views import is_injective
 
 aten = torch.ops.aten
@@ -101,7 +102,7 @@ def put(x, index, source, accumulate=False):
     if not x.numel():
         return NotImplemented
     written = aten.index_put(x.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
-    return written.reshape(x.shape)
+    return laid_out_as(written.reshape(x.shape), x)
 
 
 def as_strided(x, size, stride, storage_offset=None):

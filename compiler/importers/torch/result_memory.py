@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 aten = torch.ops.aten
 
 _DENSE = (
-    *(aten.native_layer_norm.default, aten.layer_norm.default, aten.index_add.default),
+    *(aten.native_layer_norm.default, aten.layer_norm.default),
+    *(aten.index_add.default, aten.index_copy.default),
     *(aten.cummax.default, aten.cummin.default, aten.logcumsumexp.default),
     *(aten.log_sigmoid.default, aten.log_sigmoid_forward.default),
 )

@@ -11,6 +11,8 @@ import tilewright
 ROWS = {
     "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
     "index_add": lambda x: x.index_add(0, torch.tensor([0]), x[:1]),
+    "index_copy": lambda x: x.index_copy(0, torch.tensor([0]), x[1:2]),
+    "put": lambda x: x.put(torch.tensor([0, 5]), torch.ones(2)),
     "cummax": lambda x: x.cummax(0),
     "cummin": lambda x: x.cummin(0)[0],
     "logcumsumexp": lambda x: x.logcumsumexp(0),
