@@ -35,6 +35,9 @@ REGISTRY: dict[str, Entry] = {
     "vit_b16": Entry("transformer:vit_b16", "ViT-B/16, 224x224"),
     "vit_mini": Entry("transformer:vit_mini", "ViT, 4 layers of 256, 224x224"),
     "gpt2": Entry("transformer:gpt2", "GPT-2 (124M) with its LM head, 64 tokens"),
+    "grouped_token": Entry(
+        "decoding:grouped_token", "one token, 16 heads that share 4 of keys, 1,024 known tokens"
+    ),
     "dcgan": Entry("dcgan:dcgan", "the generator of a DCGAN, 64x64"),
     "lstm": Entry("lstm:lstm", "10 LSTM layers of 256, 100 steps written out"),
     "nasnet_cell": Entry("nasnet:nasnet_cell", "a NASNet-A normal and a reduction cell, 32x32", quick=True),
@@ -52,8 +55,9 @@ REGISTRY: dict[str, Entry] = {
 LARGE = ("inception_v3", "efficientnet_v2_s", "maxvit_t")
 """Models of very many kernels, by which cold compile times are judged."""
 
-_BY_NAME = ("nasnet_a", "bert_mini", "vit_mini", "convnext_t", "convnext_blocks", *LARGE)
-"""What is no part of the default suite: models of it at another size, of which training uses two, ConvNeXt, and `LARGE`."""
+_BY_NAME = ("nasnet_a", "bert_mini", "vit_mini", "grouped_token", "convnext_t", "convnext_blocks", *LARGE)
+"""What is no part of the default suite: models of it at another size, of which training uses two, a layer of one token, ConvNeXt,
+and `LARGE`."""
 
 DEFAULT = tuple(name for name in REGISTRY if name not in _BY_NAME)
 QUICK = tuple(name for name, entry in REGISTRY.items() if entry.quick)
