@@ -21,11 +21,12 @@ Groups = list[list[int]]
 
 @dataclass
 class Reading:
-    """A contraction's tensor as it lies in `value`: `groups[d]` are the dimensions of `value` that make up d."""
+    """A tensor as it lies in `value`: `groups[d]` are the dimensions of `value` that make up d."""
 
     value: ir.Value
     groups: Groups
     steps: list[ir.Operation] = field(default_factory=list)
+    """What was seen through last; of a result, all that follows it up to `value`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,6 +64,7 @@ def readings(operand: ir.Value) -> Iterator[Reading]:
 
 
 def permuted(groups: Groups, permutation: Sequence[int]) -> Groups:
+    """`groups` over the tensor that was transposed by `permutation`."""
     return [[permutation[dim] for dim in group] for group in groups]
 
 
@@ -81,4 +83,5 @@ def _merged(groups: Groups, pieces: Groups, shape: tuple[int, ...]) -> Groups | 
 
 
 def reassociation(op: ir.Operation) -> Groups:
+    """Of a reshape, the dimensions of the longer shape that make up each of the shorter one."""
     return [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
