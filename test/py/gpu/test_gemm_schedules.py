@@ -118,7 +118,7 @@ def test_what_is_no_contraction_is_left_to_other_families() -> None:
     )  # fmt: skip
     (function,) = functions(module := case.module())
     assert module
-    with pytest.raises(Declined, match="the result is contiguous along the batch"):
+    with pytest.raises(Declined, match="all lies contiguous along the batch"):
         emitter("contraction")(function, Schedule(), resolve("a100"))
 
 
