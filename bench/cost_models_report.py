@@ -94,8 +94,8 @@ def run(
                     keep("transferred", found)
         for name in (name for name in names if name in CURVES):
             for device in _REPLAYED & known.keys():
-                status.update(f"{device}: what {name} reads")
                 if name in SHUFFLED:
+                    status.update(f"{device}: what {name} reads")
                     keep("importance", importance(known[device], name, make_model, sizes))
                 for count in COUNTS:
                     status.update(f"{device}: {name}, {count} programs of each operator")

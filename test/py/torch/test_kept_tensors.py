@@ -56,9 +56,8 @@ def test_what_a_model_keeps_is_as_before(holder: str) -> None:
     with torch.no_grad():
         wanted = model(x)
         assert torch.equal(compiled(x), wanted)
-        assert torch.equal(
-            tilewright.compile(model, (x,))(x), wanted
-        )  # now with rows that eager PyTorch kept
+        # Now with rows that eager PyTorch kept.
+        assert torch.equal(tilewright.compile(model, (x,))(x), wanted)
         assert torch.equal(model(x), wanted)
     assert len(model.kept) == 1
 
