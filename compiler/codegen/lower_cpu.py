@@ -41,7 +41,7 @@ def pipeline(target: Target) -> str:
     return f"""builtin.module(
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,multiply-by-reciprocals),
         apply-schedule,canonicalize,cse,
-        form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
+        func.func(separate-fills),form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
         func.func(tm-tensor-bufferize,restrict-tensors),
         one-shot-bufferize{{allow-unknown-ops=false}},
         canonicalize,cse,canonicalize,

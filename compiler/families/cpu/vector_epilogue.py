@@ -14,6 +14,7 @@ Store = Callable[[ir.Value, list[ir.Value]], None]
 """Takes a vector of results and its place in the output."""
 
 IN_BETWEEN = ("arith.", "affine.", "memref.subview", "memref.alloc", "memref.cast")
+"""Beginnings of the names of operations on memrefs that touch no memory."""
 
 _SHORT_MATH = {
     "math.absf",
@@ -91,13 +92,13 @@ class Epilogue:
 
 
 def reads_along(maps: Sequence[ir.AffineMap], types: Sequence[ir.Type], loop: int) -> bool:
-    """Whether all operands are static floats that vectors along `loop` follow, or that stay the same along it."""
-    if not all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types):
+    """Whether all operands, in memory or tensors, are static floats that vectors along `loop` follow, or that stay the same along it."""
+    if not all(isinstance(t, ir.ShapedType) and t.has_static_shape for t in types):
         return False
     if not all(isinstance(ir.ShapedType(t).element_type, ir.FloatType) for t in types):
         return False
     return all(
-        ir.MemRefType(type_).get_strides_and_offset()[0][-1] == 1
+        (not isinstance(type_, ir.MemRefType) or type_.get_strides_and_offset()[0][-1] == 1)
         and is_contiguous_along(map_, loop)
         and loop in dims(map_.results[-1])
         for map_, type_ in zip(maps, types)

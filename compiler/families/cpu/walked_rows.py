@@ -8,14 +8,17 @@ The hardware runs ahead of a stream, but only while somebody reads it: between t
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 from tilewright.compiler.analysis.sink import Loops, sink_of
+from tilewright.compiler.analysis.structure import maps_of
 from tilewright.compiler.dialects.reduction_attribute import reductions_of
 from tilewright.compiler.families.cpu.broadcast_loops import SECOND_LEVEL
 from tilewright.compiler.families.cpu.loop_nest import index
 from tilewright.compiler.families.cpu.panels import DISTANCES
+from tilewright.compiler.families.cpu.vector_epilogue import is_plain, reads_along
 from tilewright.compiler.families.cpu.vector_memory import memory_of
 from tilewright.compiler.ir import arith, ir, memref
 from tilewright.compiler.nouns.schedule import Reduction
@@ -93,16 +96,40 @@ def _rows(op: ir.Operation, computed: list[ir.Operation]) -> list[ir.Value]:
         sources = [operand]
         if not isinstance(operand.owner, ir.Block):
             producer = operand.owner.operation
-            plain = producer.name == "linalg.generic" and "reduction" not in str(
-                producer.attributes["iterator_types"]
-            )
-            is_first = plain and producer not in computed
-            sources = list(producer.operands)[: input_count(producer)] if is_first else []
-            computed += [producer] if is_first else []
+            is_taken = producer not in computed and _is_taken_along(producer, op)
+            sources = list(producer.operands)[: input_count(producer)] if is_taken else []
+            computed.append(producer)
         found += [
             value for value in sources if isinstance(value.owner, ir.Block) and _is_whole(value, operand)
         ]
     return found
+
+
+def _is_taken_along(producer: ir.Operation, reduction: ir.Operation) -> bool:
+    """Whether loops along a reduction compute in front of it what `producer` does, as a `Prologue` of it.
+
+    Element by element, on vectors of floats, where nothing else is computed in between.
+    """
+    if producer.name != "linalg.generic" or "reduction" in str(producer.attributes["iterator_types"]):
+        return False
+    *_, written = maps_of(producer)
+    types = [operand.type for operand in producer.operands]
+    if not written.is_permutation or not written.n_dims or not is_plain(producer.regions[0].blocks[0]):
+        return False
+    if not reads_along(maps_of(producer), types, ir.AffineDimExpr(written.results[-1]).position):
+        return False
+    operands = list(reduction.operands)
+    if operands.count(producer.results[0]) != 1:
+        return False
+    read = maps_of(reduction)[operands.index(producer.results[0])]
+    if not read.is_permutation:
+        return False
+    behind = itertools.dropwhile(lambda view: view.operation != producer, reduction.block.operations)
+    between = itertools.takewhile(lambda view: view.operation != reduction, behind)
+    return all(
+        view.operation.name in ("linalg.fill", "tensor.empty", "tensor.collapse_shape")
+        for view in list(between)[1:]
+    )
 
 
 def _is_whole(value: ir.Value, operand: ir.Value) -> bool:

@@ -123,6 +123,40 @@ def test_what_is_computed_stays_right(
         np.testing.assert_allclose(found, exact, rtol=2e-5, atol=2e-6)
 
 
+class Rows(nn.Module):
+    """Rows that are walked again, by a reduction of what is computed of them in a way that loops along rows may not take."""
+
+    def __init__(self, step: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.step(x)
+
+
+COMPUTED = {
+    "masked": lambda x: x.amax(-1, keepdim=True) + torch.where(x > 0.5, x, -3.0).softmax(-1),
+    "lower triangle": lambda x: x.amax(-1, keepdim=True) + x.tril().softmax(-1),
+    "rows of infinities": lambda x: torch.where((x == -torch.inf).all(-1, keepdim=True), 0.0, x).softmax(-1),
+    "two sums from one fill": lambda x: (
+        ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)).clamp(-1, 1).softmax(-1)
+    ),
+    "transposed": lambda x: x.sum(-1, keepdim=True) + (x + x.T).softmax(-1),
+    "doubled": lambda x: x.sum(-1) + x.double().pow(2).sum(-1).float(),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS[:2])
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_what_is_constructed_for_rows_that_are_computed_on_is_emitted(computed: str, name: str) -> None:
+    """Of rows from beyond the caches, whether loops along them can fetch ahead or not."""
+    target = resolve(name)
+    imported = import_model(Rows(COMPUTED[computed]), (torch.empty(4096, 4096),))
+    phases.run_phases(imported.module, target)
+    for dispatch in [f for f in functions(imported.module) if "tilewright.operator" in f.attributes]:
+        kernel_text(imported, dispatch, target)
+
+
 @pytest.mark.parametrize(
     ("module", "tile"), ((Sums(), (1,)), (nn.Softmax(-1), (0, 0))), ids=("walked once", "not cut")
 )
