@@ -17,7 +17,16 @@ from fuzz.graph_draw import draw_graph
 from fuzz.operators_indexing import faulty
 from fuzz.program import CONTAINERS, Program, Statement
 
-PATHS = {"compile": 50, "torch.compile": 22, "grad": 8, "threads": 6, "saved": 6, "emulate": 5, "onnx": 3}
+PATHS = {
+    "compile": 42,
+    "caches": 8,
+    "torch.compile": 22,
+    "grad": 8,
+    "threads": 6,
+    "saved": 6,
+    "emulate": 5,
+    "onnx": 3,
+}
 """Ways through the compiler and how often each is drawn."""
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import tilewright
+from tilewright.compiler.targets.target import Target, resolve
 
 Example = tuple[torch.Tensor, ...] | dict[str, torch.Tensor]
 """Arguments by position or by name."""
@@ -38,6 +41,23 @@ def _saved(function: Any, args: Example) -> Callable[..., Any]:
         path = Path(folder) / "program.twm"
         tilewright.compile(function, args).save(path)
         return tilewright.load(path)
+
+
+def _small_caches(function: Any, args: Example) -> Callable[..., Any]:
+    return tilewright.compile(function, args, target=small_caches())
+
+
+@functools.cache
+def small_caches() -> Target:
+    """This machine, but for caches of a few vectors and a thousandth of its speed: what is decided of large tensors is of small ones."""
+    host, slower = resolve("cpu"), 1e-3
+    memory = [replace(level, bandwidth_gbps=level.bandwidth_gbps * slower) for level in host.memory]
+    memory[1:-1] = [
+        replace(cache, capacity_bytes=max(cache.capacity_bytes >> 11, 256)) for cache in memory[1:-1]
+    ]
+    peak = {dtype: gflops * slower for dtype, gflops in host.peak_gflops.items()}
+    clock = host.clock_ghz * slower
+    return replace(host, name="small-caches", memory=tuple(memory), peak_gflops=peak, clock_ghz=clock)
 
 
 def _emulated(function: Any, args: Example) -> Callable[..., Any]:
@@ -124,6 +144,7 @@ COMPILERS: dict[str, Callable[[Any, Example], Callable[..., Any]]] = {
     "grad": _under_torch_compile,
     "threads": _threads,
     "saved": _saved,
+    "caches": _small_caches,
     "emulate": _emulated,
     "onnx": _exported,
 }
