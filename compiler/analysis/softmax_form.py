@@ -3,7 +3,7 @@
     e / u,  e = exp(x - t),  t = max over n of x,  u = sum over n of e
 
 with or without selections that make zeros of rows whose scores are all -inf: `t` is where(t == -inf, 0, t) and the
-quotient where(u == 0, 0, e / u), or the quotient is where(all of x == -inf, 0, e / u).
+quotient where(u == 0, 0, e / u), or e / where(u == 0, 1, u) in its place or in it; or the quotient is where(all of x == -inf, 0, e / u).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Softmax:
         quotient, guarded = _guarded(weights, 0.0)
         if not isinstance(quotient, Apply) or quotient.name != "arith.divf":
             return None
-        powers, total = quotient.operands
-        if guarded is not None and not expressions.same(guarded, total):
+        powers, divisor = quotient.operands
+        total, empty = _guarded(divisor, 0.0, instead=1.0)
+        if any(tested is not None and not expressions.same(tested, total) for tested in (guarded, empty)):
             return None
         summed = _reduced(total, "arith.addf", expressions, column)
         if summed is None or not expressions.same(summed, powers):
@@ -63,15 +64,15 @@ class Softmax:
             tested = _reduced(masked, "arith.andi", expressions, column)
             if tested is None or not expressions.same(_tested(tested, -math.inf) or masked, scores):
                 return None
-        return cls(scores, guarded is not None or masked is not None)
+        return cls(scores, any(tested is not None for tested in (guarded, empty, masked)))
 
 
-def _guarded(node: Node, special: float) -> tuple[Node, Node | None]:
-    """`x` and `t` of `select(t == special, 0, x)`; the node itself and None when it is something else."""
+def _guarded(node: Node, special: float, instead: float = 0.0) -> tuple[Node, Node | None]:
+    """`x` and `t` of `select(t == special, instead, x)`; the node itself and None when it is something else."""
     if isinstance(node, Apply) and node.name == "arith.select":
         condition, yes, no = node.operands
         tested = _tested(condition, special)
-        if tested is not None and number(yes) == 0.0:
+        if tested is not None and number(yes) == instead:
             return no, tested
     return node, None
 

@@ -223,6 +223,10 @@ class OwnFunctions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in torch_memory_reads.READS:
             return torch_memory_reads.read(func, args, kwargs or {}, self._place)
+        if func in given_functions.BY_VALUES:
+            raise UnsupportedError(
+                [UnsupportedOperator(func.__name__, given_functions.REASON, self._place())]
+            )
         # Operators by themselves are PyTorch's own tracers at work, which would take a wrapper for a tensor with memory.
         is_internal = isinstance(func, (OpOverload, OpOverloadPacket))
         if not is_internal and func not in _OF_VALUES and getattr(func, "__name__", "") != "__get__":
@@ -242,7 +246,8 @@ class OwnFunctions(TorchFunctionMode):
                     "view of one; clone it first"
                 )
                 raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
-        found = FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+        own = FUNCTIONS.get(func) or given_functions.FUNCTIONS.get(func, func)
+        found = own(*args, **(kwargs or {}))
         self._follow(found, args)
         if writes(func):
             self.outside.refuse_written()

@@ -1,4 +1,4 @@
-"""Operators that TorchDynamo gives functions to: loops of a known number of steps, and attention, written out."""
+"""Operators that are given functions: loops of a known number of steps, and attention, written out."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch._higher_order_ops.flex_attention import _math_attention_inner
 from torch._higher_order_ops.map import map_impl
 from torch._higher_order_ops.scan import scan_op
+from torch.utils import _pytree as pytree
 
 REASON = (
     "calls functions that it is given, by values that only a call knows; of such operators, `map`, `scan` and "
@@ -22,7 +23,7 @@ def mapped(body, tensors, others):
     if not steps:
         return map_impl(body, tensors, others)
     results = [body(*(x.select(0, step) for x in tensors), *others) for step in range(steps)]
-    return tuple(_stacked(parts) for parts in zip(*results))
+    return pytree.tree_map(lambda *parts: _stacked(parts), *results)
 
 
 def scanned(body, carried, tensors, others):
@@ -57,12 +58,16 @@ def flex_attention(
     _, scores = _math_attention_inner(
         query, key, value, score_mod, block_mask, scale, options, score_buffers, mask_buffers
     )
-    is_empty = (scores == -math.inf).all(-1, keepdim=True)
-    finite = torch.where(is_empty, 0.0, scores)
-    weights = torch.where(is_empty, 0.0, finite.softmax(-1))
-    sums = torch.where(is_empty.squeeze(-1), -math.inf, finite.logsumexp(-1))
+    top = scores.detach().amax(-1, keepdim=True)
+    top = torch.where(top == -math.inf, 0.0, top)
+    powers = torch.exp(scores - top)
+    total = powers.sum(-1, keepdim=True)
+    # Not quotients that are replaced: the gradient of 0 / 0 is NaN.
+    divisor = torch.where(total == 0, 1.0, total)
+    sums = torch.where(total == 0, -math.inf, top + torch.log(divisor))
+    weights = powers / divisor
     found = weights.to(query.dtype) @ value.to(query.dtype)
-    return found, sums / math.log(2), scores.amax(-1) / math.log(2)
+    return found, sums.squeeze(-1) / math.log(2), scores.amax(-1) / math.log(2)
 
 
 FUNCTIONS: dict[Any, Any] = {
@@ -70,4 +75,7 @@ FUNCTIONS: dict[Any, Any] = {
     scan_op: scanned,
     torch.ops.higher_order.flex_attention: flex_attention,
 }
-"""Operators -> our forms of them, in graphs that TorchDynamo captured."""
+"""Operators -> our forms of them."""
+
+BY_VALUES = {torch.ops.higher_order.cond, torch.ops.higher_order.while_loop}
+"""Operators that call their functions as values say."""

@@ -12,8 +12,11 @@ import torch
 
 @contextlib.contextmanager
 def tracing_state() -> Iterator[None]:
-    """No collections, no reports of what is raised anyway, and models are told that they are exported."""
-    with _without_collections(), _without_reports(), _exporting():
+    """No collections, no reports of what is raised anyway, and models are told that they are exported.
+
+    What they compile with `torch.compile`, as PyTorch itself does with functions that its operators are given, runs as it is.
+    """
+    with _without_collections(), _without_reports(), _exporting(), torch.compiler.set_stance("force_eager"):
         yield
 
 

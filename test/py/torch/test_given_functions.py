@@ -1,4 +1,4 @@
-"""Operators that TorchDynamo gives functions to, through torch.compile, against eager PyTorch."""
+"""Operators that are given functions, through both entry points, against eager PyTorch."""
 
 from __future__ import annotations
 
@@ -84,6 +84,46 @@ def test_attention_with_functions(name):
     before = tilewright.fallback_count()
     torch.testing.assert_close(torch.compile(SCORES[name], backend="tilewright")(q, k, v), expected)
     assert tilewright.fallback_count() == before
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_without_dynamo(name):
+    expected = LOOPS[name](X, V, W)
+    torch.testing.assert_close(tilewright.compile(LOOPS[name], (X, V, W))(X, V, W), expected)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_attention_without_dynamo(name):
+    q, k, v = torch.randn(2, 4, 6, 8), torch.randn(2, 2, 7, 8), torch.randn(2, 2, 7, 8)
+    compiled = tilewright.compile(SCORES[name], (q, k, v))
+    torch.testing.assert_close(compiled(q, k, v), SCORES[name](q, k, v))
+
+
+LENGTH = 40
+CAUSAL = create_block_mask(lambda b, h, i, j: i >= j, None, None, LENGTH, LENGTH, device="cpu")
+FUSED = {
+    "plain": lambda q, k, v: flex_attention(q, k, v),
+    "causal": lambda q, k, v: flex_attention(q, k, v, block_mask=CAUSAL),
+    "bounded": lambda q, k, v: flex_attention(q, k, v, lambda s, b, h, i, j: 20 * torch.tanh(s / 20)),
+    "compiled by the model": lambda q, k, v: torch.compile(flex_attention)(q, k, v, block_mask=CAUSAL),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_attention_with_functions_is_one_kernel(name):
+    q, k, v = (torch.randn(1, 2, LENGTH, 16) for _ in range(3))
+    torch._dynamo.reset()
+    compiled = tilewright.compile(FUSED[name], (q, k, v))
+    assert len(compiled.executable.package.kernels) == 1
+    torch.testing.assert_close(compiled(q, k, v), FUSED[name](q, k, v))
+
+
+def test_what_a_model_compiles_itself_is_traced():
+    inner = torch.compile(lambda x: x.sin() + 1)
+    compiled = tilewright.compile(lambda x: inner(x) * 2, (X,))
+    torch.testing.assert_close(compiled(X), (X.sin() + 1) * 2)
 
 
 def test_what_values_choose_runs_eagerly_and_says_why():
