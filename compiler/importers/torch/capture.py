@@ -7,9 +7,7 @@ several, and leaves parameters, buffers and plain tensor attributes as graph inp
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -38,10 +36,17 @@ from tilewright.compiler.errors import (
 )
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
+from tilewright.compiler.importers.torch.kept import Held, is_object
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import refuse_without_data
+from tilewright.compiler.importers.torch.repeated_calls import (
+    assigned_in_place,
+    halves_agree,
+    refuse_changed_arguments,
+    refuse_kept,
+)
 from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.substitution import substituted
@@ -122,33 +127,65 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
     tensors = own_tensors(model)
     _refuse_unknown_kinds(tensors, inputs)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
-    lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
     record: dict[str, Any] = {}
 
+    def called(
+        wrapped: list[torch.Tensor],
+        before: Sequence[torch.Tensor],
+        use: Callable[[_Results, Held], list[torch.Tensor]],
+    ) -> list[torch.Tensor]:
+        """What `use` makes of a call with `wrapped` for the model's own tensors, which were `before`, and its inputs.
+
+        Meanwhile the model holds what it kept of the call.
+        """
+        args, kwargs = rebuild(wrapped[len(tensors) :])
+        objects = [("", leaf) for leaf in pytree.tree_leaves((args, kwargs)) if is_object(leaf)]
+        containers = Held([("args", args), ("kwargs", kwargs)], into_objects=False)
+        replacement = {id(tensor): new for tensor, new in zip(before, wrapped)}
+        with substituted(model, replacement, objects) as held:
+            with contextlib.ExitStack() as while_called:
+                lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
+                for context in (lines, _traced_parameters(), cumulative_averages(), refused_capsules(_here)):
+                    while_called.enter_context(context)
+                functions = while_called.enter_context(OwnFunctions(_here))
+                returned = call(*args, **kwargs)
+            functions.outside.refuse_written()
+            refuse_changed_arguments(containers, _here())
+            return use(_Results(wrapped, len(tensors), returned), held)
+
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
-        wrapped = [_functional._to_functional_tensor(value) for value in values]
+        def use(results: _Results, held: Held) -> list[torch.Tensor]:
+            kept = assigned_in_place(held.changes(), held, own, results.outputs, _here())
+            outs = results.finish(values)
+            record.update(
+                returns=results.returns, outputs=results.outputs, mutations=results.mutations, kept=kept
+            )
+            return outs + next_call(values, own, results) if kept else outs
+
         _functional._enable_functionalization(reapply_views=True)
         try:
-            own, given = wrapped[: len(tensors)], wrapped[len(tensors) :]
-            replacement = {id(tensor): new for (_, tensor), new in zip(tensors, own)}
-            new_args, new_kwargs = rebuild(given)
-            with contextlib.ExitStack() as while_called:
-                contexts = (substituted(model, replacement), lines, _traced_parameters())
-                for context in (*contexts, cumulative_averages()):
-                    while_called.enter_context(context)
-                while_called.enter_context(refused_capsules(_here))
-                functions = while_called.enter_context(OwnFunctions(_here))
-                returned = call(*new_args, **new_kwargs)
-            functions.outside.refuse_written()
-            results = _Results(wrapped, len(tensors))
-            record["returns"] = Tree.of(returned, results.add)
+            wrapped = [_functional._to_functional_tensor(value) for value in values]
+            own = wrapped[: len(tensors)]
+            return called(wrapped, [tensor for _, tensor in tensors], use)
         finally:
             _functional._disable_functionalization()
-        outs = results.finish(values)
-        record["outputs"], record["mutations"] = results.outputs, results.mutations
-        return outs
+
+    def next_call(
+        values: Sequence[torch.Tensor], own: list[torch.Tensor], first: _Results
+    ) -> list[torch.Tensor]:
+        """The results of a call that finds what the first one kept; none where it differs by more than their values."""
+
+        def use(results: _Results, _: Held) -> list[torch.Tensor]:
+            outs = results.finish(values)
+            return outs if (results.outputs, results.mutations) == (first.outputs, first.mutations) else []
+
+        with contextlib.suppress(Exception):
+            return called([_functional._to_functional_tensor(value) for value in values], own, use)
+        return []
 
     traced = _traced(flat, [_without_overlap(t) for t in [*(t for _, t in tensors), *inputs]], table)
+    if (kept := record.pop("kept")) and not halves_agree(traced):
+        refuse_kept(kept, _here())
     in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
     traced.graph.eliminate_dead_code()
     _refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
@@ -251,7 +288,6 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
     except TilewrightError:
         raise
     except Exception as direct:
-        _refuse_captured_functions(direct)
         _refuse_written_memory(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
@@ -269,21 +305,6 @@ def _refuse_written_memory(error: Exception) -> None:
         reason = "it is written through, and PyTorch cannot trace where that lies; write to the tensor itself"
         operator = UnsupportedOperator("aten.as_strided.default", reason, _place(error))
         raise UnsupportedError([operator]) from error
-
-
-def _refuse_captured_functions(error: Exception) -> None:
-    """Raises UnsupportedError for what TorchDynamo raised while the model was traced: `torch.cond` and its kind call it."""
-    exceptions = sys.modules.get("torch._dynamo.exc")
-    if exceptions is None or not isinstance(error, exceptions.TorchDynamoException):
-        return
-    frames = traceback.extract_tb(error.__traceback__)
-    entries = [after.name for own, after in itertools.pairwise(frames) if _is_own(own) and not _is_own(after)]
-    called = entries[-1] if entries else "a function of PyTorch"
-    reason = (
-        "it is given functions that TorchDynamo captures, which cannot run while another trace does; use torch.compile, "
-        "which runs it eagerly, or compute both sides and choose by torch.where"
-    )
-    raise UnsupportedError([UnsupportedOperator(called, reason, _place(error))]) from error
 
 
 def _here() -> str:
@@ -317,9 +338,9 @@ _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 
 class _Results:
-    """Collects a model's output tensors, and tells results from views of inputs and repeated objects."""
+    """A model's output tensors in the structure that it returns; tells results from views of inputs and repeated objects."""
 
-    def __init__(self, wrapped: list[torch.Tensor], owned: int):
+    def __init__(self, wrapped: list[torch.Tensor], owned: int, returned: Any):
         self.wrapped = wrapped
         self.owned = owned
         self.outputs: list[Output] = []
@@ -328,6 +349,7 @@ class _Results:
         self._numbers: dict[int, int] = {}
         self._kept: list[torch.Tensor] = []
         self._storages = {t.untyped_storage()._cdata: i for i, t in reversed(list(enumerate(wrapped)))}
+        self.returns = Tree.of(returned, self.add)
 
     def add(self, value: Any, path: str) -> int | None:
         """The number of output tensor `value`, or None when it is no tensor."""

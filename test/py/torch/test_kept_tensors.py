@@ -76,3 +76,127 @@ def test_a_trace_that_fails_leaves_nothing_behind() -> None:
     assert not model.kept
     with torch.no_grad():
         assert torch.equal(tilewright.compile(model.eval(), (x,))(x), model(x))
+
+
+class Averages(nn.Module):
+    """Assigns a buffer anew at every call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = 0.9 * self.mean + 0.1 * x
+        return self.mean * 2
+
+
+class Counting(nn.Module):
+    """Assigns a number, and a tensor that is there for others to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.last = 0, None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.last = x.sin()
+        return self.last + 1
+
+
+@pytest.mark.parametrize("model", (Averages, Counting))
+def test_what_a_model_assigns_is_state_or_matters_to_no_other_call(model: type[nn.Module]) -> None:
+    ours, eager, x = model(), model(), torch.randn(3)
+    compiled = tilewright.compile(ours, (x,))
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(ours.state_dict(), eager.state_dict())
+
+
+class Cache:
+    """An object that a model keeps tensors in."""
+
+    def __init__(self) -> None:
+        self.keys = torch.zeros(3)
+
+
+class Remembering(nn.Module):
+    """Computes with what `step` kept in the call before."""
+
+    def __init__(self, step: Callable[[Remembering, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.step, self.kept, self.cache, self.count = step, None, Cache(), 0
+        self.register_buffer("delayed", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.step(self, x)
+
+
+def _first_or_sum(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.kept = x if model.kept is None else model.kept + x
+    return model.kept * 2
+
+
+def _grown(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.kept = x if model.kept is None else torch.cat([model.kept, x])
+    return model.kept.sum()
+
+
+def _in_an_object(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.cache.keys = model.cache.keys + x
+    return model.cache.keys * 2
+
+
+def _counted(model: Any, x: torch.Tensor) -> torch.Tensor:
+    model.count += 1
+    return x * model.count
+
+
+def _returned(model: Any, x: torch.Tensor) -> torch.Tensor:
+    before, model.delayed = model.delayed, x * 2
+    return before
+
+
+REMEMBERED = {"kept": _first_or_sum, "kept ": _grown, "cache.keys": _in_an_object, "count": _counted}
+
+
+@pytest.mark.parametrize("name", REMEMBERED)
+def test_what_the_next_call_computes_with_is_refused_by_name(name: str) -> None:
+    model, x = Remembering(REMEMBERED[name]), torch.randn(3)
+    with pytest.raises(
+        tilewright.UnsupportedError, match=rf"`{name.strip()}` at .* its next call computes with"
+    ):
+        tilewright.compile(model, (x,))
+    assert model.kept is None and model.count == 0 and not model.cache.keys.any()
+    torch.testing.assert_close(model(x), Remembering(REMEMBERED[name])(x))
+
+
+def test_a_buffer_that_is_returned_and_assigned_anew_is_refused() -> None:
+    with pytest.raises(tilewright.UnsupportedError, match=r"`delayed` .* return a clone of it"):
+        tilewright.compile(Remembering(_returned), (torch.randn(3),))
+
+
+def test_functions_that_remember_are_refused() -> None:
+    kept = [torch.zeros(3)]
+
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        kept[0] = kept[0] + x
+        return kept[0] * 1
+
+    with pytest.raises(tilewright.UnsupportedError, match=r"`kept\.0` at .* its next call computes with"):
+        tilewright.compile(summed, (torch.randn(3),))
+
+
+def _written(x: torch.Tensor, cache: dict[str, torch.Tensor]) -> torch.Tensor:
+    cache["sum"] = cache["sum"] + x
+    return cache["sum"] * 1
+
+
+def _appended(x: torch.Tensor, found: list[torch.Tensor]) -> torch.Tensor:
+    found.append(x * 2)
+    return x + 1
+
+
+@pytest.mark.parametrize(("function", "given"), ((_written, {"sum": torch.zeros(3)}), (_appended, [])))
+def test_tensors_put_into_arguments_are_refused(function: Callable[..., Any], given: Any) -> None:
+    with pytest.raises(tilewright.UnsupportedError, match="its caller would not see"):
+        tilewright.compile(function, (torch.randn(3), given))
