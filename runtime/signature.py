@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from tilewright.runtime.errors import ArgumentError
@@ -24,8 +25,9 @@ _SCALARS = (bool, int, float, complex, str, type(None))
 class Tree:
     """The structure of one argument or result: containers down to tensors (by number) and constants.
 
-    `kind` is one of tensor, constant, array, tuple, list, dict, record; a record is a named tuple,
-    dataclass or mapping subclass that is rebuilt from `type_name` ("module:QualName"). An array is an
+    `kind` is one of tensor, constant, array, tuple, list, dict, record, object; a record is a named tuple,
+    dataclass or mapping subclass that is rebuilt from `type_name` ("module:QualName"), an object one of a class
+    of which nothing is called: it is given its attributes. An array is an
     argument whose elements were compiled in, because shapes depend on them: its value is [dtype name,
     nested lists].
     """
@@ -38,25 +40,31 @@ class Tree:
     value: Any = None
 
     @classmethod
-    def of(cls, value: Any, tensor: Callable[[Any, str], int | None], path: str = "") -> Tree:
+    def of(
+        cls,
+        value: Any,
+        tensor: Callable[[Any, str], int | None],
+        path: str = "",
+        is_object: Callable[[Any], bool] = lambda _: False,
+    ) -> Tree:
         """Reads the structure of `value`; `tensor(leaf, path)` numbers a tensor, None for other leaves.
 
-        Whatever is neither a tensor nor a container is a constant, to be met again at every call.
+        Whatever is neither a tensor nor a container, nor an object to look into, is a constant, to be met again at every call.
         """
         number = tensor(value, path)
         if number is not None:
             return cls("tensor", index=number)
 
         def child(inner: Any, key: Any) -> Tree:
-            return cls.of(inner, tensor, f"{path}.{key}" if path else str(key))
+            return cls.of(inner, tensor, f"{path}.{key}" if path else str(key), is_object)
 
         def item(inner: Any, key: Any) -> Tree:
-            return cls.of(inner, tensor, f"{path}[{key!r}]")
+            return cls.of(inner, tensor, f"{path}[{key!r}]", is_object)
 
         kind = type(value)
         if kind in (tuple, list):
             return cls(kind.__name__, tuple(item(inner, i) for i, inner in enumerate(value)))
-        if kind is dict:
+        if kind in (dict, defaultdict):  # what a missing entry would become cannot be kept in a file
             return cls("dict", tuple(item(inner, key) for key, inner in value.items()), tuple(value))
         if isinstance(value, tuple):
             # Named tuples have `_fields`; torch's structured results only `__match_args__`.
@@ -73,6 +81,9 @@ class Tree:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             fields = tuple(f.name for f in dataclasses.fields(value))
             return cls("record", tuple(child(getattr(value, f), f) for f in fields), fields, _type_name(kind))
+        if is_object(value):
+            members = tuple(child(inner, name) for name, inner in vars(value).items())
+            return cls("object", members, tuple(vars(value)), _type_name(kind))
         return cls("constant", value=value)
 
     def build(self, tensors: Sequence[Any]) -> Any:
@@ -89,6 +100,8 @@ class Tree:
             return children
         if kind == "dict":
             return dict(zip(self.keys, children))
+        if kind == "object":
+            return _made(self.type_name, dict(zip(self.keys, children)))
         return _rebuild(self.type_name, self.keys, children)
 
     def collect(self, value: Any, path: str, found: list[Any]) -> None:
@@ -334,13 +347,31 @@ def _type_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _rebuild(type_name: str, keys: tuple[Any, ...], children: list[Any]) -> Any:
+def _named(type_name: str) -> Any:
+    """The type of that name; None where its module is absent, as where an artifact is loaded it may be."""
     module, _, name = type_name.partition(":")
     try:
         kind: Any = import_module(module)
         for part in name.split("."):
             kind = getattr(kind, part)
-    except (ImportError, AttributeError):  # the defining module is absent where an artifact is loaded
+    except (ImportError, AttributeError):
+        return None
+    return kind
+
+
+def _made(type_name: str, attributes: dict[str, Any]) -> Any:
+    """An object of a class, or one without behaviour where that is absent; nothing of the class is called."""
+    kind = _named(type_name)
+    try:
+        made = object.__new__(kind)
+        vars(made).update(attributes)
+    except TypeError:
+        return SimpleNamespace(**attributes)
+    return made
+
+
+def _rebuild(type_name: str, keys: tuple[Any, ...], children: list[Any]) -> Any:
+    if (kind := _named(type_name)) is None:
         return OrderedDict(zip(keys, children))
     if hasattr(kind, "_make"):
         return kind._make(children)

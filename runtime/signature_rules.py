@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.runtime.program import ITEM_BYTES, Package, TensorSpec
 from tilewright.runtime.signature import Output, Signature, Tree
 
-_KINDS = ("tensor", "constant", "array", "tuple", "list", "dict", "record")
+_KINDS = ("tensor", "constant", "array", "tuple", "list", "dict", "record", "object")
 
 
 def broken_rule(signature: Signature, package: Package) -> str | None:
@@ -88,11 +88,11 @@ def _tree(tree: Tree, place: str, tensors: int, numbers: list[int]) -> Iterator[
         value = tree.value
         if not isinstance(value, list) or len(value) != 2 or not _is_dtype(value[0]):
             yield f"{place}: expected an element type and elements, found {value!r:.60}"
-    elif tree.kind in ("dict", "record") and len(tree.keys) != len(tree.children):
+    elif tree.kind in ("dict", "record", "object") and len(tree.keys) != len(tree.children):
         yield f"{place}: expected as many keys as members, found {len(tree.keys)} and {len(tree.children)}"
     elif not all(key is None or isinstance(key, (str, int, float)) for key in tree.keys):
         yield f"{place}: expected keys that are names or numbers, found {list(tree.keys)!r:.60}"
-    if tree.kind == "record":
+    if tree.kind in ("record", "object"):
         module, colon, name = str(tree.type_name).partition(":")
         if not isinstance(tree.type_name, str) or not (module and colon and name):
             yield f"{place}: expected a type as `module:name`, found {tree.type_name!r}"

@@ -49,6 +49,7 @@ class TorchCalls:
         for tensor, (dtype, shape) in zip(tensors, self._inputs):
             try:
                 fits = tensor.dtype is dtype and tensor.shape == shape and tensor.is_cpu
+                fits = fits and tensor.layout is torch.strided
             except AttributeError:
                 fits = False
             if not fits:
@@ -157,6 +158,10 @@ class TorchCalls:
             who = f"argument `{spec.name}`"
             if not isinstance(tensor, torch.Tensor):
                 raise ArgumentError(f"{who}: expected a torch tensor, found {type(tensor).__name__}")
+            if tensor.layout is not torch.strided:
+                raise ArgumentError(
+                    f"{who}: expected a dense tensor, found one of layout {tensor.layout}; convert it by to_dense()"
+                )
             if tensor.dtype is not DTYPES[spec.dtype]:
                 expected = DTYPES[spec.dtype]
                 raise ArgumentError(f"{who}: expected {expected}, found {tensor.dtype}; convert it first")

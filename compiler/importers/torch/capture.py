@@ -10,6 +10,7 @@ import contextlib
 import logging
 import sysconfig
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,7 @@ from tilewright.compiler.errors import (
 )
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
-from tilewright.compiler.importers.torch.kept import Held, is_object
+from tilewright.compiler.importers.torch.kept import Held, holds_tensors, is_object, tensors_in
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
@@ -288,7 +289,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
     except TilewrightError:
         raise
     except Exception as direct:
-        _refuse_written_memory(direct)
+        _refuse_by_words(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
                 args, kwargs = rebuild(inputs)
@@ -299,12 +300,28 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         ) from direct
 
 
-def _refuse_written_memory(error: Exception) -> None:
-    """Raises UnsupportedError for a write through `as_strided`, which PyTorch does not trace but says so in words alone."""
-    if "as_strided() is non-compositional" in str(error):
-        reason = "it is written through, and PyTorch cannot trace where that lies; write to the tensor itself"
-        operator = UnsupportedOperator("aten.as_strided.default", reason, _place(error))
-        raise UnsupportedError([operator]) from error
+_SAID_IN_WORDS = {
+    "as_strided() is non-compositional": (
+        "aten.as_strided.default",
+        "it is written through, and PyTorch cannot trace where that lies; write to the tensor itself",
+    ),
+    "PackedParamsBase": (
+        "a module of quantised weights",
+        "PyTorch has packed them for kernels of its own; quantise what torch.export gives, or an ONNX model",
+    ),
+    "does not require grad and does not have a grad_fn": (
+        "a gradient",
+        "models are traced as under torch.no_grad(); take it under torch.enable_grad(), or by torch.func.grad",
+    ),
+}
+"""What PyTorch's errors have in their text alone: which operator is refused then, and why."""
+
+
+def _refuse_by_words(error: Exception) -> None:
+    """Raises UnsupportedError for what PyTorch refuses to trace in words alone."""
+    for words, (operator, reason) in _SAID_IN_WORDS.items():
+        if words in str(error):
+            raise UnsupportedError([UnsupportedOperator(operator, reason, _place(error))]) from error
 
 
 def _here() -> str:
@@ -349,7 +366,8 @@ class _Results:
         self._numbers: dict[int, int] = {}
         self._kept: list[torch.Tensor] = []
         self._storages = {t.untyped_storage()._cdata: i for i, t in reversed(list(enumerate(wrapped)))}
-        self.returns = Tree.of(returned, self.add)
+        self.returns = Tree.of(returned, self.add, is_object=holds_tensors)
+        _refuse_constants_of_tensors(self.returns)
 
     def add(self, value: Any, path: str) -> int | None:
         """The number of output tensor `value`, or None when it is no tensor."""
@@ -411,6 +429,19 @@ class _Results:
             self.mutations.append(Mutation(len(results), target, index))
             results.append(new)
         return results
+
+
+def _refuse_constants_of_tensors(returned: Tree) -> None:
+    """Raises UnsupportedError for a result that is no tensor, and no container known here, and holds or makes tensors."""
+    for child in returned.children:
+        _refuse_constants_of_tensors(child)
+    value = returned.value
+    makes = isinstance(value, (types.FunctionType, Iterator))
+    if returned.kind == "constant" and (makes or any(True for _ in tensors_in(value))):
+        reason = (
+            "compiled code returns tensors, in tuples, lists, dictionaries, data classes and plain objects"
+        )
+        raise UnsupportedError([UnsupportedOperator(f"a result of {type(value)}", reason, _here())])
 
 
 def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:

@@ -78,6 +78,10 @@ class Held:
             elif len(items) != len(container) or (kind is set and container != set(items)):
                 yield Change(name, container, after=list(container))
 
+    def reaches(self, container: Any) -> bool:
+        """Whether a container is one of these."""
+        return id(container) in self._saved
+
     def holders(self, value: Any) -> int:
         """In how many places `value` stood."""
         return sum(
@@ -125,6 +129,14 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
         yield value
     for _, container, items in Held([("", value)])._saved.values():
         yield from (inner for _, inner in _keyed(container, items) if isinstance(inner, torch.Tensor))
+
+
+def holds_tensors(value: Any) -> bool:
+    """Whether a value is an object that tensors are reached from, and no module, nor itself."""
+    if not is_object(value) or isinstance(value, torch.nn.Module):
+        return False
+    held = Held([("", inner) for inner in vars(value).values()])
+    return not held.reaches(vars(value)) and any(True for _ in tensors_in(value))
 
 
 def _keyed(container: Any, items: list[Any]) -> Iterable[tuple[Any, Any]]:

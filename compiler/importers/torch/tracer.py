@@ -54,7 +54,10 @@ class Traced(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        raise NotTraceable(f"{func} outside of the trace")
+        raise NotTraceable(
+            f"{func} of a tensor without data, which stood for one of a model's while that was compiled: a hook or a function "
+            "kept it outside of the model's modules"
+        )
 
 
 def layout_of(tensor: torch.Tensor) -> Layout:
