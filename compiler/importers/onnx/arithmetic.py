@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
+from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import type_name
 from tilewright.compiler.importers.onnx.rules import rule
@@ -101,6 +102,19 @@ def extremum(b: Builder, node: Node):
         result = elementwise(
             b, f"%r = {op} %a0, %a1 : {carrier(result.dtype)}", [result, other], result.dtype
         )
+    return result
+
+
+@rule("Clip")
+def clip(b: Builder, node: Node):
+    """min(max(x, least), most), either bound left out: where they cross, the result is `most`, and NaN is kept."""
+    result = node.operand(0)
+    for word, bound in (("Max", node.input(1)), ("Min", node.input(2))):
+        if bound is None:
+            continue
+        if bound.size != 1:
+            raise Refused(f"expected a number as its bound, found a tensor of shape {bound.shape}")
+        result = b.op(word, result, forms.reshape(b, bound, ()))
     return result
 
 
@@ -216,7 +230,7 @@ def _float_to_integer(source: int, target: int) -> str:
     return f"%w = arith.fptosi %a0 : {s} to i64\n%r = arith.trunci %w : i64 to {t}"
 
 
-ORDERS = {"ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "Clip", "ScatterND"}
+ORDERS = {"ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "TopK", "ScatterND"}
 """Operators that only compare: unsigned 64-bit integers keep their order as signed ones with the top bit turned."""
 
 
@@ -245,10 +259,19 @@ def widened(b: Builder, node: Node, results: list[int]) -> list[Value]:
     ]
 
 
+@rule("Neg")
+def negative(b: Builder, node: Node):
+    """0 - x of integers, which torch-mlir would negate as f32."""
+    x = node.operand(0)
+    return None if x.is_float else forms.sub(b, 0, x)
+
+
 @rule("Abs", "Sign")
 def magnitude(b: Builder, node: Node):
-    """An unsigned integer is its own magnitude, its sign is whether it is more than zero."""
+    """An unsigned integer is its own magnitude, its sign is whether it is more than zero; that of NaN is NaN."""
     x = node.operand(0)
+    if node.op == "Sign" and x.is_float:
+        return b.op("Where", b.op("IsNaN", x), x, b.kept("Sign", x))
     if x.dtype not in SIGNED:
         return None
     if node.op == "Abs":

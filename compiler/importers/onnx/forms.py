@@ -95,6 +95,11 @@ def div(b: Builder, x, y) -> Value:
     return binary(b, "Div", x, y)
 
 
+def clamp(b: Builder, x: Value, least, most) -> Value:
+    """`x` moved between two numbers, to `least` where it is NaN: what is cast to an integer next must be a number."""
+    return b.kept("Clip", x, b.scalar(least, x), b.scalar(most, x))
+
+
 def unsqueeze(b: Builder, x: Value, *axes: int) -> Value:
     """`x` with new axes of extent 1 at these places of the result."""
     rank = x.rank + len(axes)

@@ -62,7 +62,7 @@ def quantize_linear(b: Builder, node: Node):
     if zero is not None:
         offset = _along(b, forms.cast(b, zero, wide), x, axis, block)
         rounded = forms.add(b, rounded, offset)
-    clipped = b.op("Clip", rounded, b.scalar(low, rounded), b.scalar(high, rounded))
+    clipped = forms.clamp(b, rounded, low, high)
     return b.op("Cast", clipped, to=to)
 
 
@@ -136,7 +136,7 @@ def _requantise(b: Builder, total: Value, factor: Value, zero: Value) -> Value:
     low, high = _range(zero.dtype)
     scaled = b.op("Round", forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), factor))
     moved = forms.add(b, scaled, forms.reshape(b, forms.cast(b, zero, TensorProto.FLOAT), ()))
-    clipped = b.op("Clip", moved, b.scalar(low, moved), b.scalar(high, moved))
+    clipped = forms.clamp(b, moved, low, high)
     return b.op("Cast", clipped, to=zero.dtype)
 
 

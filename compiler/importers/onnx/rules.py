@@ -43,7 +43,6 @@ LOWERED = frozenset(
         "BitwiseXor",
         "Ceil",
         "Celu",
-        "Clip",
         "Concat",
         "Conv",
         "Cos",

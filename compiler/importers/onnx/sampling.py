@@ -21,7 +21,7 @@ def read(
     """`image[n, c, places]` as `[N, C, P]`: integral float places `[N, P]` per axis, zero where not `inside`."""
     flat: Value | None = None
     for place, extent in zip(places, spatial):
-        bounded = b.op("Clip", place, b.scalar(0, place), b.scalar(extent - 1, place))
+        bounded = forms.clamp(b, place, 0, extent - 1)
         index = forms.cast(b, bounded, TensorProto.INT64)
         flat = index if flat is None else forms.add(b, forms.mul(b, flat, extent), index)
     assert flat is not None
@@ -120,7 +120,7 @@ def grid_sample(b: Builder, node: Node):
         if padding == "reflection":
             at = [_reflected(b, p, low, high) for p, (low, high) in zip(at, bounds)]
         if padding != "zeros":
-            at = [b.op("Clip", p, b.scalar(0, p), b.scalar(e - 1, p)) for p, e in zip(at, spatial)]
+            at = [forms.clamp(b, p, 0, e - 1) for p, e in zip(at, spatial)]
         return at
 
     if mode != "nearest" and not x.is_float:
@@ -255,7 +255,7 @@ def roi_align(b: Builder, node: Node):
             b.op("LessOrEqual", place, b.scalar(extent, place)),
         ):
             near = test if near is None else b.op("And", near, test)
-        bounded.append(b.op("Clip", place, b.scalar(0, place), b.scalar(extent - 1, place)))
+        bounded.append(forms.clamp(b, place, 0, extent - 1))
     assert near is not None
     values = _corners(b, image, bounded, spatial, largest=mode == "max")
     values = b.op("Where", forms.unsqueeze(b, near, 1), values, b.scalar(0, values))
