@@ -18,7 +18,7 @@ MAX_DETERMINANT = 32
 def einsum(b: Builder, node: Node):
     """Operands contracted from left to right, each pair as one batch matrix product."""
     terms, output = _equation(node.attrs["equation"], [v.rank for v in node.inputs if v is not None])
-    operands = [(_diagonal(b, node.operand(i), t), "".join(dict.fromkeys(t))) for i, t in enumerate(terms)]
+    operands = [_diagonal(b, node.operand(i), term) for i, term in enumerate(terms)]
     while len(operands) > 1:
         later = output + "".join(term for _, term in operands[2:])
         operands = [_contract(b, *operands[0], *operands[1], later), *operands[2:]]
@@ -49,8 +49,8 @@ def _equation(text: str, ranks: list[int]) -> tuple[list[str], str]:
     return terms, "".join(spare[:most]) + "".join(single)
 
 
-def _diagonal(b: Builder, x: Value, term: str) -> Value:
-    """Takes the diagonal of axes with the same letter."""
+def _diagonal(b: Builder, x: Value, term: str) -> tuple[Value, str]:
+    """The diagonal of axes with the same letter, which becomes the last one, and the letters of its axes."""
     while len(set(term)) < len(term):
         letter = next(c for c in term if term.count(c) > 1)
         first = term.index(letter)
@@ -62,7 +62,7 @@ def _diagonal(b: Builder, x: Value, term: str) -> Value:
         picked = b.op("Gather", flat, b.const(np.arange(n, dtype=np.int64) * (n + 1)), axis=-1)
         term = "".join(c for i, c in enumerate(term) if i not in (first, second)) + letter
         x = picked
-    return x
+    return x, term
 
 
 def _contract(b: Builder, x: Value, xs: str, y: Value, ys: str, later: str) -> tuple[Value, str]:

@@ -121,14 +121,12 @@ def test_double_to_half_rounds_once():
 
 
 @pytest.mark.parametrize("equation", ["ij,jk->ik", "bij,bkj->bik", "ii->i", "ij->", "i,j->ij", "...ij,...jk->...ik",
-                                      "ij,jk,kl->il", "ab,cd->abcd", "bhwc,hkc->bhwk"])  # fmt: skip
+                                      "ij,jk,kl->il", "ab,cd->abcd", "bhwc,hkc->bhwk", "iij->j", "iij->ij",
+                                      "iij,jk->k", "ii...->i...", "iji->ij", "jii,jjk->ki", "iii->i"])  # fmt: skip
 def test_einsum(equation):
-    extent = dict(zip("abcdhijklw", (2, 3, 4, 2, 3, 5, 5, 3, 2, 4)))
-    terms = equation.split("->")[0].split(",")
-    arrays = [
-        random(*([2] if "..." in t else []), *(extent[c] for c in t.replace("...", "")), seed=i)
-        for i, t in enumerate(terms)
-    ]
+    extent = dict(zip("abcdhijklw.", (2, 3, 4, 2, 3, 4, 5, 3, 2, 4, 2)))
+    terms = equation.split("->")[0].replace("...", ".").split(",")
+    arrays = [random(*(extent[c] for c in term), seed=i) for i, term in enumerate(terms)]
     (result,) = run(single("Einsum", *arrays, equation=equation), *arrays)
     np.testing.assert_allclose(result, np.einsum(equation, *arrays), rtol=1e-4, atol=1e-5)
 
