@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import TensorProto
 
@@ -9,7 +11,7 @@ from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.conv import padded
 from tilewright.compiler.importers.onnx.rules import rule
-from tilewright.compiler.importers.onnx.scalar import broadcast
+from tilewright.compiler.importers.onnx.scalar import broadcast, elementwise
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
@@ -197,13 +199,77 @@ def reverse_sequence(b: Builder, node: Node):
     return b.op("GatherElements", x, forms.expand(b, place, x.shape), axis=time)
 
 
-@rule("GatherND")
-def gather_one_element(b: Builder, node: Node):
-    """One element alone is gathered as a row of one: ONNX infers no shape for it."""
+@rule("Gather")
+def gather_from_one(b: Builder, node: Node):
+    """One place in a dimension of one element: torch-mlir takes that for the operand, whatever the place is."""
     x, index = node.operand(0), node.operand(1)
-    if index.rank != 1 or index.size != x.rank:
+    axis = node.attrs.get("axis", 0) % max(x.rank, 1)
+    if index.size != 1 or x.shape[axis] != 1 or (index.array is not None and index.ints() in ([0], [-1])):
         return None
-    return forms.reshape(b, b.kept("GatherND", x, forms.unsqueeze(b, index, 0)), ())
+    spread = forms.expand(b, forms.reshape(b, index, [1] * x.rank), x.shape)
+    picked = b.op("GatherElements", x, spread, axis=axis)
+    return forms.reshape(b, picked, x.shape[:axis] + index.shape + x.shape[axis + 1 :])
+
+
+def _numbered(b: Builder, x: Value, index: Value, batch: int = 0) -> tuple[Value, Value]:
+    """`x` with the axes that tuples of indices count in one, and the places there of the tuples.
+
+    A tuple with an index out of its own dimension has a place out of all of `x`, so that reading it fails the call.
+    """
+    depth = batch + index.shape[-1]
+    if index.rank <= batch or depth > x.rank:
+        raise Refused(f"its indices have the shape {index.shape}, its operand {x.shape}")
+    extents = x.shape[:depth]
+    count = math.prod(extents)
+    columns = []
+    for axis in range(batch):
+        places = np.arange(extents[axis], dtype=np.int64)
+        columns.append(b.const(places.reshape([-1, *[1] * (index.rank - 2 - axis)])))
+    columns += [forms.pick(b, index, -1, i) for i in range(index.shape[-1])]
+    body = [
+        "%zero = arith.constant 0 : i64",
+        f"%none = arith.constant {count} : i64",
+        "%true = arith.constant true",
+    ]
+    place, inside = "%zero", "%true"
+    for i, extent in enumerate(extents):
+        body += [
+            f"%extent{i} = arith.constant {extent} : i64",
+            f"%below{i} = arith.cmpi slt, %a{i}, %zero : i64",
+            f"%turned{i} = arith.addi %a{i}, %extent{i} : i64",
+            f"%index{i} = arith.select %below{i}, %turned{i}, %a{i} : i64",
+            f"%fits{i} = arith.cmpi ult, %index{i}, %extent{i} : i64",
+            f"%inside{i} = arith.andi {inside}, %fits{i} : i1",
+            f"%rows{i} = arith.muli {place}, %extent{i} : i64",
+            f"%place{i} = arith.addi %rows{i}, %index{i} : i64",
+        ]
+        place, inside = f"%place{i}", f"%inside{i}"
+    body.append(f"%r = arith.select {inside}, {place}, %none : i64")
+    places = elementwise(b, "\n".join(body), columns, TensorProto.INT64)
+    return forms.reshape(b, x, (count, *x.shape[depth:])), places
+
+
+@rule("GatherND")
+def gather_tuples(b: Builder, node: Node):
+    """Rows of the operand whose indexed axes are one."""
+    x, index = node.operand(0), node.operand(1)
+    flat, places = _numbered(b, x, index, node.attrs.get("batch_dims", 0))
+    return b.op("Gather", flat, places, axis=0)
+
+
+@rule("ScatterND")
+def scatter_tuples(b: Builder, node: Node):
+    """Rows of the operand whose indexed axes are one."""
+    x, index, updates = node.operand(0), node.operand(1), node.operand(2)
+    if index.shape[-1] == 1:
+        return None
+    flat, places = _numbered(b, x, index)
+    if updates.shape != index.shape[:-1] + x.shape[index.shape[-1] :]:
+        raise Refused(
+            f"its updates have the shape {updates.shape}, its indices {index.shape}, its operand {x.shape}"
+        )
+    written = b.op("ScatterND", flat, forms.unsqueeze(b, places, -1), updates, **node.attrs)
+    return forms.reshape(b, written, x.shape)
 
 
 @rule("OneHot")

@@ -59,7 +59,6 @@ LOWERED = frozenset(
         "Floor",
         "Gather",
         "GatherElements",
-        "GatherND",
         "Gelu",
         "Gemm",
         "GlobalAveragePool",

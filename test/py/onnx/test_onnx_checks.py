@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models import info, model
+from models import info, model, single
 from onnx import TensorProto, helper
 
 import tilewright
@@ -59,6 +59,43 @@ def test_constant_indices_wrap_once_or_fail(name):
     for number in (99, 2**40):
         with pytest.raises(TilewrightError, match="index out of range"):
             indexed(name, [1, number])()
+
+
+@pytest.mark.parametrize("op", ["GatherND", "ScatterND", "ScatterND add"])
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("place", [[0, 4], [1, -5], [3, -9], [-4, 4], [2**61, 0]], ids=str)
+def test_every_index_of_a_tuple_has_its_own_dimension(op, place, is_known):
+    """Also where the place that they say together is inside."""
+    operands = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "i": np.array([[2, -1], place])}
+    if op.startswith("Scatter"):
+        operands["updates"] = np.array([8, 9], np.float32)
+    attributes = {"reduction": "add"} if op.endswith("add") else {}
+    node = helper.make_node(op.split()[0], list(operands), ["y"], **attributes)
+    weights = {"i": operands.pop("i")} if is_known else {}
+    kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in operands.items()}
+    inputs = [info(name, array.shape, kinds[name]) for name, array in operands.items()]
+    with pytest.raises(TilewrightError, match="index out of range"):
+        tilewright.compile(model([node], inputs, [info("y", None)], weights), operands)(**operands)
+
+
+ONLY = {
+    "Gather": ([(1, 3), [5]], {}),
+    "GatherND": ([(1, 3), [[5]]], {}),
+    "RoiAlign": ([(1, 1, 3, 3), (1, 4), [5]], {"sampling_ratio": 1}),
+}
+
+
+@pytest.mark.parametrize("op", ONLY)
+def test_a_dimension_of_one_element_is_no_exception(op):
+    """torch-mlir takes one row of one for all of it."""
+    parts, attributes = ONLY[op]
+    arrays = [np.ones(p, np.float32) if isinstance(p, tuple) else np.array(p) for p in parts]
+    made = single(op, *arrays, **attributes)
+    run = tilewright.compile(made, arrays)
+    with pytest.raises(KernelAssertError, match="index out of range"):
+        run(*arrays)
+    first = run(*arrays[:-1], np.zeros_like(arrays[-1]))[0]
+    np.testing.assert_array_equal(first, np.ones_like(first))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64])
