@@ -292,6 +292,53 @@ def shrink(b: Builder, node: Node):
 
 @rule("Pow")
 def power(b: Builder, node: Node):
-    """An integer exponent of a float is that float's type, which holds those that matter exactly."""
+    """An integer exponent of a float is that float's type, which holds those that matter exactly.
+
+    Integers to the power of floats are f64 powers cut to integers, to the power of integers products that wrap around.
+    """
     x, y = node.operand(0), node.operand(1)
-    return b.op("Pow", x, b.op("Cast", y, to=x.dtype)) if x.is_float and not y.is_float else None
+    if x.is_float:
+        return None if y.is_float else b.op("Pow", x, b.op("Cast", y, to=x.dtype))
+    if not y.is_float:
+        return _integer_power(b, x, y)
+    wide = (forms.cast(b, v, TensorProto.DOUBLE) for v in (x, y))
+    return forms.cast(b, b.op("Pow", *wide), x.dtype)
+
+
+def _integer_power(b: Builder, x: Value, y: Value) -> Value:
+    """By squaring; a power below zero is 0 but of 1 and -1, and of 0 what infinity is cast to."""
+    count = bits(y.dtype) - (not is_unsigned(y.dtype))
+    if y.array is not None and not y.weight:
+        count = min(count, max(map(int.bit_length, y.ints()), default=0))
+    result, exponent = carrier(x.dtype), carrier(y.dtype)
+    constants = {"%x0": 0, "%x1": 1, "%minus": -1, "%least": -(2 ** (bits(x.dtype) - 1))}
+    body = [f"{name} = arith.constant {number} : {result}" for name, number in constants.items()]
+    body += [f"%y{number} = arith.constant {number} : {exponent}" for number in (0, 1)]
+    power, square = "%x1", "%a0"
+    for bit in range(count):
+        body += [
+            f"%place{bit} = arith.constant {1 << bit} : {exponent}",
+            f"%bit{bit} = arith.andi %a1, %place{bit} : {exponent}",
+            f"%has{bit} = arith.cmpi ne, %bit{bit}, %y0 : {exponent}",
+            f"%product{bit} = arith.muli {power}, {square} : {result}",
+            f"%power{bit} = arith.select %has{bit}, %product{bit}, {power} : {result}",
+            f"%square{bit} = arith.muli {square}, {square} : {result}",
+        ]
+        power, square = f"%power{bit}", f"%square{bit}"
+    if is_unsigned(y.dtype):
+        body.append(f"%r = arith.ori {power}, %x0 : {result}")
+    else:
+        body += [
+            f"%parity = arith.andi %a1, %y1 : {exponent}",
+            f"%odd = arith.cmpi ne, %parity, %y0 : {exponent}",
+            f"%turning = arith.select %odd, %minus, %x1 : {result}",
+            f"%none = arith.cmpi eq, %a0, %x0 : {result}",
+            f"%one = arith.cmpi eq, %a0, %x1 : {result}",
+            f"%turns = arith.cmpi eq, %a0, %minus : {result}",
+            f"%below0 = arith.select %none, %least, %x0 : {result}",
+            f"%below1 = arith.select %one, %x1, %below0 : {result}",
+            f"%below = arith.select %turns, %turning, %below1 : {result}",
+            f"%negative = arith.cmpi slt, %a1, %y0 : {exponent}",
+            f"%r = arith.select %negative, %below, {power} : {result}",
+        ]
+    return elementwise(b, "\n".join(body), [x, y], x.dtype)

@@ -49,7 +49,7 @@ SIGN_FREE = {"Add", "Sub", "Mul", "Neg", "Equal", "BitwiseAnd", "BitwiseOr", "Bi
 SHORT = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 SHORT_INSIDE = {"Acosh", "Asinh", "Atanh", "Celu", "Elu", "Gelu", "HardSigmoid", "HardSwish", "InstanceNormalization", "LRN",
-                "LayerNormalization", "Mean", "Mish", "Pow", "ReduceL1",
+                "LayerNormalization", "Mish", "Pow", "ReduceL1",
                 "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Selu", "Shrink", "Sigmoid", "Softplus", "Softsign", "Sum",
                 "Tan"}  # fmt: skip
 """Operators that torch-mlir lowers to several, each of which would round a short float."""

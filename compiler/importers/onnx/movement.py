@@ -106,6 +106,8 @@ def slice_backwards(b: Builder, node: Node):
 def depth_to_space(b: Builder, node: Node):
     x, block = node.operand(0), node.attrs["blocksize"]
     n, c, h, w = x.shape
+    if block < 1 or c % block**2:
+        raise Refused(f"its {c} channels are not divisible by the square of its block size, {block}")
     if node.attrs.get("mode", "DCR") == "DCR":
         split = forms.reshape(b, x, (n, block, block, c // block**2, h, w))
         moved = forms.transpose(b, split, (0, 3, 4, 1, 5, 2))
@@ -119,6 +121,8 @@ def depth_to_space(b: Builder, node: Node):
 def space_to_depth(b: Builder, node: Node):
     x, block = node.operand(0), node.attrs["blocksize"]
     n, c, h, w = x.shape
+    if block < 1 or h % block or w % block:
+        raise Refused(f"its image of {h}x{w} is not divisible by its block size, {block}")
     split = forms.reshape(b, x, (n, c, h // block, block, w // block, block))
     order = (0, 3, 5, 1, 2, 4) if node.attrs.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
     return forms.reshape(b, forms.transpose(b, split, order), (n, c * block**2, h // block, w // block))

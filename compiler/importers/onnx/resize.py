@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from tilewright.compiler.importers.onnx import forms
+from tilewright.compiler.importers.onnx.arithmetic import bits
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
@@ -123,7 +125,10 @@ def resize(b: Builder, node: Node):
             scale = min(scales) if policy == "not_larger" else max(scales)
             scales = [scale] * len(axes)
             sizes = [math.floor(scale * n + 0.5) for n in extents]
-    wide = x if x.is_float else forms.cast(b, x, 1)
+    is_moved = x.is_float or node.attrs.get("mode", "nearest") == "nearest"
+    wide = (
+        x if is_moved else forms.cast(b, x, TensorProto.DOUBLE if bits(x.dtype) >= 32 else TensorProto.FLOAT)
+    )
     outside = None
     for place, (axis, n, out, scale) in enumerate(zip(axes, extents, sizes, scales)):
         window = (0.0, 1.0) if roi is None else (float(roi[0][place]), float(roi[1][place]))
@@ -137,9 +142,19 @@ def resize(b: Builder, node: Node):
             continue
         wide = _along(b, wide, axis, *taps(node, at, n, scale))
     if outside is not None:
-        wide = b.op("Where", outside, b.scalar(node.attrs.get("extrapolation_value", 0.0), wide), wide)
+        number = node.attrs.get("extrapolation_value", 0.0)
+        number = number if wide.is_float else _saturated(number, x.dtype)
+        wide = b.op("Where", outside, b.scalar(number, wide), wide)
     if wide.dtype == x.dtype:
         return wide
-    if node.attrs.get("mode", "nearest") != "nearest":
-        wide = b.op("Round", wide)
-    return forms.cast(b, wide, x.dtype)
+    least, most = (_saturated(number, x.dtype) for number in (-np.inf, np.inf))
+    kind = helper.tensor_dtype_to_np_dtype(wide.dtype)
+    if int(kind.type(most)) > most:  # The largest number of 64 bits is none of f64.
+        most = np.nextafter(kind.type(most), kind.type(0))
+    return forms.cast(b, forms.clamp(b, b.op("Round", wide), least, most), x.dtype)
+
+
+def _saturated(number: float, dtype: int) -> int:
+    """The integer of an element type that is nearest to `number`."""
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(dtype))
+    return int(min(max(np.rint(number), limits.min), limits.max))

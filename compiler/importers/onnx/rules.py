@@ -79,7 +79,6 @@ LOWERED = frozenset(
         "Log",
         "MatMul",
         "MaxPool",
-        "Mean",
         "Mish",
         "Mul",
         "Neg",

@@ -54,3 +54,26 @@ def test_signs_of_integers_are_exact(op, dtype):
     limits = np.iinfo(dtype)
     x = np.array([limits.min, limits.min + 1, limits.max, limits.max - 1, 0, -3], dtype)
     compare(op, x)
+
+
+POWERS = [np.array([0, 1, 2, 3, 4, 40]), np.array(2), np.array([3]), np.array(0), np.array(2**40 + 1), np.array(7, np.uint8),
+          np.array([0, 1, 2, 3, 4, 255], np.uint8), np.array(0.5, np.float32), np.array(-2.0), np.array([0.5, 1, 2.5, 3, 0.3, 1], np.float32),
+          np.array([3, 2**31, 3, 1, 2**31 + 1, 2], np.uint32)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("exponent", POWERS, ids=str)
+@pytest.mark.parametrize("known", [(), (1,)])
+def test_powers_of_integers(dtype, exponent, known):
+    """Of whole exponents they wrap around, of others they are cut."""
+    sign = 1 if exponent.dtype.kind == "f" else -1
+    x = np.array([2, 3, 5 * sign, 7, sign, 1], dtype)
+    compare("Pow", x, exponent, known=known)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("known", [(), (1,)])
+def test_powers_below_zero_of_integers(dtype, known):
+    x, exponent = np.array([1, 1, -1, -1, 2, -3, 7], dtype), np.array([-1, -2, -1, -2, -1, -1, -3])
+    _, _, found = compiled("Pow", x, exponent, known=known)
+    np.testing.assert_array_equal(found, [1, 1, -1, 1, 0, 0, 0])
