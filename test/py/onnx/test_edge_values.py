@@ -77,3 +77,29 @@ def test_powers_below_zero_of_integers(dtype, known):
     x, exponent = np.array([1, 1, -1, -1, 2, -3, 7], dtype), np.array([-1, -2, -1, -2, -1, -1, -3])
     _, _, found = compiled("Pow", x, exponent, known=known)
     np.testing.assert_array_equal(found, [1, 1, -1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"])
+def test_resized_integers_are_exact_and_saturate(dtype, mode):
+    limits = np.iinfo(dtype)
+    low, high = (limits.min, limits.max) if dtype != "int64" else (-(2**50), 2**50 - 1)
+    x = np.array([[[[low, high, low, high, high - 1, high]]]], dtype)
+    scales = np.array([1, 1, 1, 2], np.float32)
+    compare("Resize", x, np.array([], np.float32), scales, known=(1, 2), mode=mode)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_nearest_of_64_bits_loses_none(dtype):
+    x = np.array([[[[np.iinfo(dtype).max, np.iinfo(dtype).max - 1, 3]]]], dtype)
+    arrays = x, np.array([], np.float32), np.array([1, 1, 1, 2], np.float32)
+    _, _, found = compiled("Resize", *arrays, known=(1, 2), mode="nearest")
+    np.testing.assert_array_equal(found, x.repeat(2, axis=3))
+
+
+def test_what_lies_outside_a_resized_image_saturates_too():
+    x, roi, sizes = np.array([[7, 9]], np.uint8), np.array([0, 0, 1, 2], np.float32), np.array([1, 4])
+    attributes = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 300.0}
+    for mode in ("nearest", "linear"):
+        arrays = x, roi, np.array([], np.float32), sizes
+        compare("Resize", *arrays, known=(1, 2, 3), mode=mode, **attributes)
