@@ -103,3 +103,15 @@ def test_what_lies_outside_a_resized_image_saturates_too():
     for mode in ("nearest", "linear"):
         arrays = x, roi, np.array([], np.float32), sizes
         compare("Resize", *arrays, known=(1, 2, 3), mode=mode, **attributes)
+
+
+@pytest.mark.parametrize("x", FLOATS)
+@pytest.mark.parametrize("weights", FLOATS)
+@pytest.mark.parametrize("statistics", FLOATS)
+def test_batch_normalization_of_mixed_types(x, weights, statistics):
+    draw = np.random.default_rng(0).standard_normal
+    scale, bias = (draw(3).astype(weights) for _ in range(2))
+    mean, variance = draw(3).astype(statistics), (draw(3) ** 2 + 1).astype(statistics)
+    loose = 1e-2 if np.float16 in (x, weights, statistics) else 1e-5
+    image = draw((2, 3, 4)).astype(x)
+    compare("BatchNormalization", image, scale, bias, mean, variance, tolerance=loose)
