@@ -8,7 +8,7 @@ from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import type_name
 from tilewright.compiler.importers.onnx.rules import rule
-from tilewright.compiler.importers.onnx.scalar import carrier, elementwise, is_unsigned
+from tilewright.compiler.importers.onnx.scalar import broadcast, carrier, elementwise, is_unsigned
 from tilewright.compiler.importers.onnx.small_types import cast_small
 from tilewright.compiler.importers.onnx.values import CARRIERS, DTYPES, SIGNED, Node, Refused, Value
 
@@ -342,3 +342,20 @@ def _integer_power(b: Builder, x: Value, y: Value) -> Value:
             f"%r = arith.select %negative, %below, {power} : {result}",
         ]
     return elementwise(b, "\n".join(body), [x, y], x.dtype)
+
+
+@rule("Sum")
+def sum_of_many(b: Builder, node: Node):
+    """torch-mlir adds up in the shape of the first two operands, so that the first gets that of all."""
+    first = node.operand(0)
+    shape = broadcast(*(node.operand(i).shape for i in range(len(node.inputs))))
+    return None if first.shape == shape else b.op("Sum", forms.expand(b, first, shape), *node.inputs[1:])
+
+
+@rule("Mean")
+def mean_of_many(b: Builder, node: Node):
+    """The sum over the number of operands, rounded once: torch-mlir does not lower that of four shapes."""
+    kind, count = node.operand(0).dtype, len(node.inputs)
+    wide = kind if kind == TensorProto.DOUBLE else TensorProto.FLOAT
+    total = b.op("Sum", *(forms.cast(b, node.operand(i), wide) for i in range(count)))
+    return forms.cast(b, forms.div(b, total, count), kind)

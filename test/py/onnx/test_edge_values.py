@@ -115,3 +115,17 @@ def test_batch_normalization_of_mixed_types(x, weights, statistics):
     loose = 1e-2 if np.float16 in (x, weights, statistics) else 1e-5
     image = draw((2, 3, 4)).astype(x)
     compare("BatchNormalization", image, scale, bias, mean, variance, tolerance=loose)
+
+
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min"])
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "shapes", [((1, 2), (2,), (3, 1)), ((), (2,), (3, 1)), ((2,), (2,), (3, 1), (4, 1, 1))]
+)
+def test_many_operands_broadcast_together(op, dtype, shapes):
+    arrays = [np.arange(1, 1 + np.prod(s, dtype=int)).reshape(s).astype(dtype) for s in shapes]
+    _, _, found = compiled(op, *arrays)
+    function = {"Sum": np.sum, "Mean": np.mean, "Max": np.max, "Min": np.min}[op]
+    wanted = function(np.broadcast_arrays(*arrays), axis=0)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == np.float16 else 1e-6)
