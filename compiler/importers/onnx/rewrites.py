@@ -97,8 +97,10 @@ def batch_normalization(b: Builder, node: Node):
 
 @rule("MatMul")
 def matmul(b: Builder, node: Node):
-    """A vector operand is a matrix of one row or column."""
+    """A vector operand is a matrix of one row or column; sums of nothing are zeros."""
     x, y = node.operand(0), node.operand(1)
+    if x.shape[-1] == 0:
+        return forms.full(b, 0, *b.infer(node)[0])
     if x.rank > 1 and y.rank > 1:
         return None
     left = forms.unsqueeze(b, x, 0) if x.rank == 1 else x
@@ -114,12 +116,23 @@ def matmul(b: Builder, node: Node):
 
 @rule("Gemm")
 def scaled_product(b: Builder, node: Node):
-    """Without a summand torch-mlir leaves `alpha` out."""
-    alpha = node.attrs.get("alpha", 1.0)
-    if node.input(2) is not None or alpha == 1:
+    """What torch-mlir leaves out or takes for an integer: `alpha` without a summand, `beta` = 0, fractions of integers."""
+    x, alpha, beta = node.operand(0), node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
+    summand = node.input(2) if beta != 0 else None
+    is_whole = x.is_float or (float(alpha).is_integer() and float(beta).is_integer())
+    is_empty = 0 in x.shape
+    if is_whole and not is_empty and (summand is not None or (alpha == 1 and node.input(2) is None)):
         return None
     attrs = {name: value for name, value in node.attrs.items() if name not in ("alpha", "beta")}
-    return forms.mul(b, b.kept("Gemm", *node.inputs[:2], **attrs), alpha)
+    zeros = forms.full(b, 0, *b.infer(node)[0]) if is_empty else None
+    wide = x.dtype if is_whole else TensorProto.DOUBLE
+    result = forms.cast(b, zeros or b.kept("Gemm", *node.inputs[:2], **attrs), wide)
+    if alpha != 1:
+        result = forms.mul(b, result, alpha)
+    if summand is not None:
+        scaled = forms.cast(b, summand, wide)
+        result = forms.add(b, result, scaled if beta == 1 else forms.mul(b, scaled, beta))
+    return forms.cast(b, result, x.dtype)
 
 
 @rule("Softmax", "LogSoftmax")

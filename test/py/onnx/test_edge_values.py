@@ -129,3 +129,23 @@ def test_many_operands_broadcast_together(op, dtype, shapes):
     wanted = function(np.broadcast_arrays(*arrays), axis=0)
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == np.float16 else 1e-6)
+
+
+PRODUCTS = [
+    ((np.ones((3, 0), np.float32), np.ones((0, 5), np.float32), np.ones(5, np.float32)), {}),
+    ((np.ones((3, 0), np.float32), np.ones((0, 5), np.float32)), {"alpha": 2.0}),
+    ((np.ones((0, 3), np.int32), np.ones((5, 0), np.int32), np.full((3, 1), 7, np.int32)),
+     {"transA": 1, "transB": 1, "beta": 2.0}),
+    ((np.array([[1, 2]]), np.array([[3], [4]])), {"alpha": 2.5}),
+    ((np.array([[-1, -2]]), np.array([[3], [4]]), np.array([1])), {"alpha": 2.5, "beta": 0.5}),
+    ((np.array([[1, 2]], np.uint32), np.array([[3], [4]], np.uint32), np.array([1], np.uint32)), {"beta": 0.5}),
+    ((np.array([[2**40, 2]]), np.array([[3], [4]]), np.array([2**41 + 1])), {"alpha": 2.0, "beta": 3.0}),
+    ((np.ones((3, 2), np.float32), np.ones((2, 5), np.float32), np.full(5, np.nan, np.float32)), {"beta": 0.0}),
+    ((np.ones((3, 2), np.float32), np.ones((2, 5), np.float32), np.full(5, np.inf, np.float32)),
+     {"alpha": 3.0, "beta": 0.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arrays", "attributes"), PRODUCTS)
+def test_products_of_nothing_and_by_fractions(arrays, attributes):
+    compare("Gemm", *arrays, **attributes)
