@@ -155,9 +155,7 @@ def group_normalization(b: Builder, node: Node):
     x, scale, bias = node.operand(0), node.operand(1), node.operand(2)
     groups = node.attrs["num_groups"]
     wide = node.attrs.get("stash_type", 1) or TensorProto.FLOAT
-    if groups < 1 or x.shape[1] % groups:
-        raise Refused(f"its {x.shape[1]} channels are not divisible by its number of groups, {groups}")
-    grouped = forms.cast(b, forms.reshape(b, x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups)), wide)
+    grouped = forms.cast(b, forms.reshape(b, x, (x.shape[0], groups, x.size // x.shape[0] // groups)), wide)
     normal = normalised(b, grouped, [2], node.attrs.get("epsilon", 1e-5))
     normal = forms.cast(b, forms.reshape(b, normal, x.shape), x.dtype)
     column = (x.shape[1], *[1] * (x.rank - 2))
@@ -207,18 +205,6 @@ def local_response_normalization(b: Builder, node: Node):
     means = b.op("AveragePool", image, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
     scale = forms.add(b, forms.mul(b, forms.reshape(b, means, x.shape), alpha), node.attrs.get("bias", 1.0))
     return forms.cast(b, forms.div(b, wide, b.op("Pow", scale, b.scalar(beta, scale))), x.dtype)
-
-
-@rule("Attention")
-def attention(b: Builder, node: Node):
-    """Of double precision alone: its definition has the scale in single precision, so that queries are scaled before."""
-    q = node.operand(0)
-    width = q.shape[-1] // (node.attrs["q_num_heads"] if q.rank == 3 else 1)
-    scale = node.attrs.get("scale", 1 / math.sqrt(width))
-    if q.dtype != TensorProto.DOUBLE or scale == 1:
-        return None
-    attrs = {**node.attrs, "scale": 1.0}
-    return b.op("Attention", forms.mul(b, q, scale), *node.inputs[1:], outputs=node.outputs, **attrs)
 
 
 def normalised(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:

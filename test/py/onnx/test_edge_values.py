@@ -149,3 +149,16 @@ PRODUCTS = [
 @pytest.mark.parametrize(("arrays", "attributes"), PRODUCTS)
 def test_products_of_nothing_and_by_fractions(arrays, attributes):
     compare("Gemm", *arrays, **attributes)
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_window_of_a_local_response_normalization(size, dtype):
+    """Of an even size it reaches further behind than before; ONNX's reference looks at some channels only."""
+    x = np.arange(1, 13).reshape(2, 3, 2, 1).astype(dtype)
+    _, _, found = compiled("LRN", x, size=size, alpha=2.0, beta=0.5, bias=1.5)
+    wide = x.astype(np.float64)
+    windows = [(max(0, c - (size - 1) // 2), c + size // 2 + 1) for c in range(3)]
+    squares = np.stack([(wide[:, a:z] ** 2).sum(1) for a, z in windows], axis=1)
+    wanted = wide / (1.5 + 2.0 / size * squares) ** 0.5
+    np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == np.float16 else 1e-6)
