@@ -155,7 +155,9 @@ def group_normalization(b: Builder, node: Node):
     x, scale, bias = node.operand(0), node.operand(1), node.operand(2)
     groups = node.attrs["num_groups"]
     wide = node.attrs.get("stash_type", 1) or TensorProto.FLOAT
-    grouped = forms.cast(b, forms.reshape(b, x, (x.shape[0], groups, x.size // x.shape[0] // groups)), wide)
+    if groups < 1 or x.shape[1] % groups:
+        raise Refused(f"its {x.shape[1]} channels are not divisible by its number of groups, {groups}")
+    grouped = forms.cast(b, forms.reshape(b, x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups)), wide)
     normal = normalised(b, grouped, [2], node.attrs.get("epsilon", 1e-5))
     normal = forms.cast(b, forms.reshape(b, normal, x.shape), x.dtype)
     column = (x.shape[1], *[1] * (x.rank - 2))

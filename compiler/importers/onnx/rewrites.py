@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from onnx import TensorProto, helper
 
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
+from tilewright.compiler.importers.onnx.file import LARGEST_ELEMENTS
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import Node, Refused
 
@@ -133,6 +136,17 @@ def scaled_product(b: Builder, node: Node):
         scaled = forms.cast(b, summand, wide)
         result = forms.add(b, result, scaled if beta == 1 else forms.mul(b, scaled, beta))
     return forms.cast(b, result, x.dtype)
+
+
+@rule("Range")
+def arithmetic_sequence(b: Builder, node: Node):
+    """One of no length is refused before it becomes an extent."""
+    start, limit, delta = (node.operand(i).known().reshape(-1)[0].item() for i in range(3))
+    if delta == 0 or not all(math.isfinite(number) for number in (start, limit, delta)):
+        raise Refused(f"it goes from {start} to {limit} by {delta}")
+    if (limit - start) / delta > LARGEST_ELEMENTS:
+        raise Refused(f"from {start} to {limit} by {delta} it has more elements than any tensor")
+    return b.kept("Range", *node.inputs, **node.attrs)
 
 
 @rule("Softmax", "LogSoftmax")

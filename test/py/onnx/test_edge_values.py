@@ -9,6 +9,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright
+from tilewright.compiler.errors import UnsupportedError
 
 
 def compiled(op: str, *arrays: np.ndarray, known: tuple[int, ...] = (), opset: int = 21, **attributes):
@@ -162,3 +163,26 @@ def test_the_window_of_a_local_response_normalization(size, dtype):
     squares = np.stack([(wide[:, a:z] ** 2).sum(1) for a, z in windows], axis=1)
     wanted = wide / (1.5 + 2.0 / size * squares) ** 0.5
     np.testing.assert_allclose(found, wanted, rtol=1e-3 if dtype == np.float16 else 1e-6)
+
+
+MEANINGLESS = [
+    ("Range", [0, 5, 0], {}),
+    ("Range", [0.0, 5.0, 0.0], {}),
+    ("Range", [0.0, np.nan, 1.0], {}),
+    ("Range", [0.0, np.inf, 1.0], {}),
+    ("Range", [0.0, 1e30, 1.0], {}),
+    ("Range", [0, 2**60, 1], {}),
+    ("DepthToSpace", [(1, 6, 2, 2)], {"blocksize": 2}),
+    ("DepthToSpace", [(1, 4, 2, 2)], {"blocksize": 0}),
+    ("SpaceToDepth", [(1, 4, 3, 2)], {"blocksize": 2}),
+    ("SpaceToDepth", [(1, 4, 2, 3)], {"blocksize": 2}),
+    ("GroupNormalization", [(1, 4, 2, 3), (4,), (4,)], {"num_groups": 3}),
+    ("GroupNormalization", [(1, 4, 2, 3), (4,), (4,)], {"num_groups": 0}),
+]
+
+
+@pytest.mark.parametrize(("op", "operands", "attributes"), MEANINGLESS)
+def test_numbers_that_mean_nothing_are_refused(op, operands, attributes):
+    arrays = [np.ones(o, np.float32) if isinstance(o, tuple) else np.array(o) for o in operands]
+    with pytest.raises(UnsupportedError, match=rf'{op} at node 0 "y": (it goes|from|its)'):
+        compiled(op, *arrays, known=(0, 1, 2) if op == "Range" else (), **attributes)
