@@ -209,6 +209,18 @@ def local_response_normalization(b: Builder, node: Node):
     return forms.cast(b, forms.div(b, wide, b.op("Pow", scale, b.scalar(beta, scale))), x.dtype)
 
 
+@rule("Attention")
+def attention(b: Builder, node: Node):
+    """Of double precision alone: its definition has the scale in single precision, so that queries are scaled before."""
+    q = node.operand(0)
+    width = q.shape[-1] // (node.attrs["q_num_heads"] if q.rank == 3 else 1)
+    scale = node.attrs.get("scale", 1 / math.sqrt(width))
+    if q.dtype != TensorProto.DOUBLE or scale == 1:
+        return None
+    attrs = {**node.attrs, "scale": 1.0}
+    return b.op("Attention", forms.mul(b, q, scale), *node.inputs[1:], outputs=node.outputs, **attrs)
+
+
 def normalised(b: Builder, x: Value, axes: list[int], epsilon: float) -> Value:
     """(x - mean) / sqrt(variance + epsilon) over `axes`."""
     _, centred, deviation = _statistics(b, x, axes, epsilon)

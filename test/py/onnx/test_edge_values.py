@@ -186,3 +186,16 @@ def test_numbers_that_mean_nothing_are_refused(op, operands, attributes):
     arrays = [np.ones(o, np.float32) if isinstance(o, tuple) else np.array(o) for o in operands]
     with pytest.raises(UnsupportedError, match=rf'{op} at node 0 "y": (it goes|from|its)'):
         compiled(op, *arrays, known=(0, 1, 2) if op == "Range" else (), **attributes)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"scale": 0.3}, {"q_num_heads": 2, "kv_num_heads": 2}], ids=str)
+def test_attention_of_double_precision_is_scaled_in_it(attributes):
+    draw = np.random.default_rng(0).standard_normal
+    q, k, v = (draw((1, 2, 5, 3)) for _ in range(3))
+    scores = q @ k.swapaxes(-1, -2) * float(np.float32(attributes.get("scale", 0)) or 1 / np.sqrt(3))
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights / weights.sum(-1, keepdims=True) @ v
+    if "q_num_heads" in attributes:
+        q, k, v, wanted = (x.swapaxes(1, 2).reshape(1, 5, 6) for x in (q, k, v, wanted))
+    _, _, found = compiled("Attention", q, k, v, opset=23, **attributes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-14)
