@@ -22,6 +22,7 @@ from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_scans import LowerScans
+from tilewright.compiler.passes.lower_cpu.lower_scatters import LowerScatters
 from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.lower_cpu.stream_stores import FENCE, StreamStores
 from tilewright.compiler.passes.lower_cpu.tile_dots import TileDots
@@ -55,7 +56,7 @@ def pipeline(target: Target) -> str:
             {VectorizeReductions(*registers).spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
-            lower-sorts,{LowerScans(target.vector_bits).spec()},tm-tensor-to-loops,
+            lower-sorts,{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
             place-scratch,

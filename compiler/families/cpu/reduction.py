@@ -201,7 +201,7 @@ def vectorize_values(
     missing = {argument for argument in arguments if argument not in values}
     for view in body.operations:
         op = view.operation
-        if op.name == "linalg.yield":
+        if op.name in ("linalg.yield", "tm_tensor.yield"):
             return [value(operand) for operand in wanted]
         if any(operand in missing for operand in op.operands):
             missing.update(op.results)
@@ -222,7 +222,7 @@ def vectorize_values(
         )
         for old, new in zip(op.results, clone.results):
             values[old] = new
-    raise AssertionError("a linalg body ends in linalg.yield")
+    raise AssertionError("a body ends in a yield of its dialect")
 
 
 def _is_number(type_: ir.Type) -> bool:

@@ -27,6 +27,7 @@ from tilewright.compiler.importers.torch import products as torch_products
 from tilewright.compiler.importers.torch import promotion as torch_promotion
 from tilewright.compiler.importers.torch import quantizing as torch_quantizing
 from tilewright.compiler.importers.torch import sampling as torch_sampling
+from tilewright.compiler.importers.torch import scattering as torch_scattering
 from tilewright.compiler.importers.torch import special as torch_special
 from tilewright.compiler.importers.torch import volumes as torch_volumes
 from tilewright.compiler.importers.torch import windows as torch_windows
@@ -289,7 +290,7 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products),
+        *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products, torch_scattering),
     )
     late = {op.default: how for op, how in of_libraries}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

@@ -1,0 +1,49 @@
+"""Scatters, by numbers of whole slices and of elements, against eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import tilewright
+
+SHAPES = (((17, 40), 0, 30), ((40, 17), 1, 30), ((3, 5, 33), 1, 9), ((6, 1), 0, 4), ((2, 16), 0, 0))
+REDUCTIONS = ("add", "sum", "mean", "amax", "amin", "prod")
+
+
+def scattered(how: str, dim: int, include_self: bool, x, index, source):
+    if how == "add":
+        return x.scatter_add(dim, index, source)
+    return x.scatter_reduce(dim, index, source, how, include_self=include_self)
+
+
+@pytest.mark.parametrize("include_self", (True, False))
+@pytest.mark.parametrize("expanded", (True, False))
+@pytest.mark.parametrize("how", REDUCTIONS)
+@pytest.mark.parametrize(("shape", "dim", "count"), SHAPES)
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int32))
+def test_scatters(shape, dim, count, how, expanded, include_self, dtype):
+    generator = torch.Generator().manual_seed(count)
+    given = [count if d == dim else extent for d, extent in enumerate(shape)]
+    x, source = ((torch.randn(s, generator=generator) * 4).to(dtype) for s in (shape, given))
+    numbers = [count if d == dim else 1 for d in range(len(shape))] if expanded else given
+    index = torch.randint(0, shape[dim], numbers, generator=generator).expand(given)
+
+    def f(x, index, source):
+        return scattered(how, dim, include_self, x, index, source)
+
+    compiled = tilewright.compile(f, (x, index, source))
+    torch.testing.assert_close(compiled(x, index, source), f(x, index, source), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("expanded", (True, False))
+@pytest.mark.parametrize("number", (-1, 5))
+def test_numbers_out_of_range_fail_the_call(number, expanded):
+    x, source = torch.zeros(5, 4), torch.ones(3, 4)
+    index = torch.zeros(3, 1 if expanded else 4, dtype=torch.int64)
+    compiled = tilewright.compile(
+        lambda x, index, source: x.scatter_add(0, index.expand(3, 4), source), (x, index, source)
+    )
+    index[1, 0] = number
+    with pytest.raises(Exception, match="index out of range"):
+        compiled(x, index, source)
