@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
 from tilewright.compiler.importers.onnx.file import checked_shape, type_name
+from tilewright.compiler.importers.onnx.guards import with_safe_operands
 from tilewright.compiler.importers.onnx.values import (
     CARRIERS,
     POISON,
@@ -123,6 +124,7 @@ class Builder:
         self.values: dict[str, Value] = {}
         self.refused: list[UnsupportedOperator] = []
         self.place = ""
+        self.taken: Value | None = None  # where the part that is being built is taken, unless always
         self.depth = 0
         self._serial = 0
 
@@ -203,6 +205,7 @@ class Builder:
         """Adds a node to the rebuilt graph, unless its results have no elements and are known."""
         if all(value.array is not None for value in outputs):
             return
+        node = with_safe_operands(self, node)
         names = [v.name if v is not None else "" for v in node.inputs]
         proto = helper.make_node(
             node.op, names, [v.name for v in outputs], name=node.place, domain=node.domain

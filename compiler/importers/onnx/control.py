@@ -9,6 +9,7 @@ from onnx import TensorProto
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import array_of
+from tilewright.compiler.importers.onnx.guards import taken_where
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import POISON, Node, Refused, Scope, Value
 
@@ -48,9 +49,11 @@ def branch(b: Builder, node: Node):
     if condition.array is not None:
         taken = node.attrs["then_branch" if bool(condition.array.reshape(-1)[0]) else "else_branch"]
         return run_subgraph(b, taken, node, [])
-    then = run_subgraph(b, node.attrs["then_branch"], node, [])
-    otherwise = run_subgraph(b, node.attrs["else_branch"], node, [])
     condition = forms.reshape(b, condition, ())
+    with taken_where(b, condition):
+        then = run_subgraph(b, node.attrs["then_branch"], node, [])
+    with taken_where(b, b.op("Not", condition)):
+        otherwise = run_subgraph(b, node.attrs["else_branch"], node, [])
     return [_select(b, condition, x, y) for x, y in zip(then, otherwise)]
 
 
@@ -71,7 +74,8 @@ def loop(b: Builder, node: Node):
             active.known("cond")
         if step >= MAX_TRIPS:
             raise Refused(f"it runs more than {MAX_TRIPS} times, the most that is unrolled")
-        results = run_subgraph(b, body, node, [b.const(np.array(step, np.int64)), active, *carried])
+        with taken_where(b, forms.reshape(b, active, ())):
+            results = run_subgraph(b, body, node, [b.const(np.array(step, np.int64)), active, *carried])
         if POISON in results:
             return [POISON] * node.outputs
         proceed, new, extra = results[0], results[1 : 1 + len(carried)], results[1 + len(carried) :]

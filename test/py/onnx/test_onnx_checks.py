@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from models import info, model, single
 from onnx import TensorProto, helper
@@ -113,3 +114,92 @@ def test_integer_quotients_report_zeros(dtype):
     assert rest.tolist() == [int(limits.min) % int(limits.max), limits.max % 3, 0, 1]
     with pytest.raises(KernelAssertError, match="integer division by zero"):
         compiled(x, np.array([1, 1, 1, 0], dtype))
+
+
+# Branches and iterations on data, of which each computes what fails where it is not taken: the graph, inputs for which
+# the part that would fail is not taken, the result, and inputs for which it is taken and fails.
+TAKEN = {
+    "a branch that gathers": (
+        """(float[3] x, int64 i, int64 n) => (float y) {
+          c = Less(i, n)
+          y = If(c) <then_branch = t () => (float a) { a = Gather(x, i) },
+                     else_branch = e () => (float b) { b = Constant<value = float {-1.0}>() }>
+        }""",
+        {"i": np.int64(7), "n": np.int64(3)}, -1.0, {"i": np.int64(7), "n": np.int64(9)}, "index out of range: expected 0 to 2",
+    ),
+    "a branch that divides": (
+        """(int32[3] z, bool c) => (int32[3] y) {
+          a = Constant<value = int32[3] {6, 7, 8}>()
+          y = If(c) <then_branch = t () => (int32[3] q) { q = Div(a, z) },
+                     else_branch = e () => (int32[3] r) { r = Identity(a) }>
+        }""",
+        {"z": np.array([1, 0, 2], np.int32), "c": np.array(False)}, [6, 7, 8],
+        {"z": np.array([1, 0, 2], np.int32), "c": np.array(True)}, "integer division by zero",
+    ),
+    "another branch, with a remainder and a known index that is out of range": (
+        """(float[3] x, int32 z, bool c) => (float[2] y, int32 r) {
+          zero = Constant<value = int64[1] {0}>()
+          two = Constant<value = int64[1] {2}>()
+          i = Constant<value = int64[2] {0, 5}>()
+          a = Constant<value = int32 {6}>()
+          y, r = If(c) <then_branch = t () => (float[2] p, int32 q) { p = Slice(x, zero, two) q = Identity(a) },
+                        else_branch = e () => (float[2] s, int32 u) { s = Gather(x, i) u = Mod(a, z) }>
+        }""",
+        {"z": np.array(0, np.int32), "c": np.array(True)}, [1, 2],
+        {"z": np.array(1, np.int32), "c": np.array(False)}, "index out of range: expected 0 to 2",
+    ),
+    "a branch in a branch": (
+        """(float[3] x, int64 i, bool c, bool d) => (float y) {
+          y = If(c) <then_branch = t () => (float a) {
+                       a = If(d) <then_branch = u () => (float p) { p = Gather(x, i) },
+                                  else_branch = v () => (float q) { q = ReduceSum<keepdims = 0>(x) }>
+                     },
+                     else_branch = e () => (float b) { b = ReduceMax<keepdims = 0>(x) }>
+        }""",
+        {"i": np.int64(7), "c": np.array(False), "d": np.array(True)}, 3.0,
+        {"i": np.int64(7), "c": np.array(True), "d": np.array(True)}, "index out of range: expected 0 to 2",
+    ),
+    "a loop over elements": (
+        """(float[3] x, int64 n) => (float y) {
+          m = Constant<value = int64 {10}>()
+          zero = Constant<value = float {0.0}>()
+          first = Constant<value = int64 {0}>()
+          c = Less(first, n)
+          y = Loop(m, c, zero) <body = l (int64 i, bool k, float s) => (bool more, float t) {
+            e = Gather(x, i)
+            t = Add(s, e)
+            one = Constant<value = int64 {1}>()
+            j = Add(i, one)
+            more = Less(j, n)
+          }>
+        }""",
+        {"n": np.int64(3)}, 6.0, {"n": np.int64(4)}, "index out of range: expected 0 to 2",
+    ),
+    "a loop that counts down and divides": (
+        """(int64 n, int64 least) => (int64 y) {
+          m = Constant<value = int64 {6}>()
+          zero = Constant<value = int64 {0}>()
+          c = Greater(n, least)
+          last, y = Loop(m, c, n, zero) <body = l (int64 i, bool k, int64 v, int64 s) => (bool more, int64 w, int64 t) {
+            twelve = Constant<value = int64 {12}>()
+            q = Div(twelve, v)
+            t = Add(s, q)
+            one = Constant<value = int64 {1}>()
+            w = Sub(v, one)
+            more = Greater(w, least)
+          }>
+        }""",
+        {"n": np.int64(3), "least": np.int64(0)}, 22, {"n": np.int64(3), "least": np.int64(-1)}, "integer division by zero",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_checks_hold_where_a_part_is_taken(name):
+    graph, untaken, expected, failing, message = TAKEN[name]
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 21]> g {graph}')
+    given = {"x": np.array([1, 2, 3], np.float32)} if "float[3] x" in graph else {}
+    compiled = tilewright.compile(made, given | untaken)
+    assert np.array_equal(compiled(**given, **untaken)[0], expected)
+    with pytest.raises(KernelAssertError, match=message):
+        compiled(**given, **failing)
