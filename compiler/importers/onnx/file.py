@@ -21,6 +21,9 @@ from tilewright.compiler.errors import ModelImportError
 LARGEST_ELEMENTS = 1 << 40
 """No machine holds a tensor of more elements."""
 
+OF_ONNX_RUNTIME = frozenset(["SimplifiedLayerNormalization"])
+"""Operators that ONNX Runtime's optimiser writes into ONNX's own domain, where onnx knows none of their name."""
+
 _PACKED = {getattr(TensorProto, name, None) for name in ("INT2", "UINT2", "INT4", "UINT4", "FLOAT4E2M1")}
 
 
@@ -77,6 +80,12 @@ def _outline(model: onnx.ModelProto) -> onnx.ModelProto:
         graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
     outline.graph.CopyFrom(graph)
     _complete_shapes(outline.graph)
+    for body in (outline.graph, *outline.functions):
+        for node in _nodes(body):
+            if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx"):
+                node.domain = "onnxruntime"  # the checker leaves the nodes of other domains alone
+    for imports in (outline.opset_import, *(f.opset_import for f in outline.functions)):
+        imports.append(helper.make_opsetid("onnxruntime", 1))
     return outline
 
 
@@ -92,14 +101,26 @@ def _copy(source: Message, target: Message, without: list[str]) -> None:
             setattr(target, field.name, value)
 
 
+def _subgraphs(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
+    """The bodies of the control flow that stands directly in a graph or a function."""
+    for node in body.node:
+        for attribute in node.attribute:
+            yield from (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
+
+
+def _nodes(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph or a function, and of the control flow in it."""
+    yield from body.node
+    for inner in _subgraphs(body):
+        yield from _nodes(inner)
+
+
 def _complete_shapes(graph: onnx.GraphProto) -> None:
     for info in (*graph.input, *graph.output):
         if info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape"):
             info.type.tensor_type.shape.SetInParent()
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                _complete_shapes(inner)
+    for inner in _subgraphs(graph):
+        _complete_shapes(inner)
 
 
 def type_name(dtype: int) -> str:

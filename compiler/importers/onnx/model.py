@@ -15,6 +15,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.onnx import algebra as onnx_algebra
 from tilewright.compiler.importers.onnx import arithmetic as onnx_arithmetic
 from tilewright.compiler.importers.onnx import contrib as onnx_contrib
+from tilewright.compiler.importers.onnx import contrib_quantize as onnx_contrib_quantize
 from tilewright.compiler.importers.onnx import control as onnx_control
 from tilewright.compiler.importers.onnx import conv as onnx_conv
 from tilewright.compiler.importers.onnx import emit as onnx_emit
@@ -47,6 +48,7 @@ RULE_FILES = (
     onnx_arithmetic,
     onnx_control,
     onnx_contrib,
+    onnx_contrib_quantize,
     onnx_conv,
     onnx_movement,
     onnx_pooling,

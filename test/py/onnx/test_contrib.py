@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from models import info, model, random
 from onnx import TensorProto, helper
 
 import tilewright
+from tilewright.compiler.errors import ModelImportError
 from tilewright.compiler.importers.onnx.contrib import DOMAIN
 from tilewright.compiler.importers.onnx.rules import RULES
 
@@ -57,10 +59,7 @@ def test_against_onnxruntime(op, inputs, attrs):
     given = info(names[first], inputs[first].shape, helper.np_dtype_to_tensor_dtype(inputs[first].dtype))
     made = model([node], [given], [info("y", None, dtype)], weights, opset=17)
     made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    expected = session.run(None, {names[first]: inputs[first]})[0]
+    expected = session(made).run(None, {names[first]: inputs[first]})[0]
     result = tilewright.compile(made, (inputs[first],))(inputs[first])[0]
     if quantised:  # one step: ties and the order of scaling differ
         assert np.abs(result.astype(int) - expected.astype(int)).max() <= 1
@@ -73,3 +72,70 @@ def test_every_contributed_operator_is_covered():
                      "DequantizeLinear"}  # fmt: skip
     ruled = {op for domain, op in RULES if domain == DOMAIN}
     assert ruled - spelled_alike == {case[0] for case in CASES}
+
+
+def session(made, **settings) -> ort.InferenceSession:
+    """ONNX Runtime's own execution of a model, on one thread."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    for name, value in settings.items():
+        setattr(options, name, value)
+    return ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+RMS = """(float[2, 5, 16] x, float[16] g, float[16, 16] w) => (float[2, 5, 16] y) {
+    two = Constant<value = float {2.0}>()
+    least = Constant<value = float {1e-6}>()
+    p = Pow(x, two)
+    m = ReduceMean<axes = [-1]>(p)
+    a = Add(m, least)
+    s = Sqrt(a)
+    d = Div(x, s)
+    n = Mul(d, g)
+    h = MatMul(n, w)
+    z = Add(h, x)
+    p2 = Pow(z, two)
+    m2 = ReduceMean<axes = [-1]>(p2)
+    a2 = Add(m2, least)
+    s2 = Sqrt(a2)
+    d2 = Div(z, s2)
+    n2 = Mul(d2, g)
+    y = Add(n2, z)
+}"""
+
+
+def test_a_block_of_rms_norms_that_onnxruntime_optimised(tmp_path):
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> g {RMS}')
+    inputs = {"x": random(2, 5, 16), "g": random(16, seed=1), "w": random(16, 16, seed=2)}
+    path = str(tmp_path / "optimised.onnx")
+    run = session(
+        made,
+        optimized_model_filepath=path,
+        graph_optimization_level=ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    )
+    operators = [(node.domain, node.op_type) for node in onnx.load(path).graph.node]
+    assert operators.count(("", "SimplifiedLayerNormalization")) == 2
+    (result,) = tilewright.compile(path, inputs)(**inputs)
+    np.testing.assert_allclose(result, run.run(None, inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("attrs", [{}, {"axis": 1, "epsilon": 0.1}, {"axis": -2, "stash_type": 1}])
+def test_rms_norms_and_their_inverse_roots(attrs, dtype):
+    x = random(3, 4, 5).astype(dtype)
+    scale = random(*x.shape[attrs.get("axis", -1) :], seed=1).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "g"], ["y", "r"], **attrs)
+    outputs = [info("y", None, kind), info("r", None, TensorProto.FLOAT)]
+    made = model([node], [info("x", x.shape, kind), info("g", scale.shape, kind)], outputs, opset=17)
+    wanted = session(made).run(None, {"x": x, "g": scale})
+    for result, expected in zip(tilewright.compile(made, (x, scale))(x, scale), wanted, strict=True):
+        assert result.dtype == expected.dtype and result.shape == expected.shape
+        rounding = 2e-3 if result.dtype == np.float16 else 1e-5
+        np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding)
+
+
+def test_other_unknown_operators_of_the_domain_are_refused_by_name():
+    node = helper.make_node("ComplicatedLayerNormalization", ["x"], ["y"])
+    with pytest.raises(ModelImportError, match="ComplicatedLayerNormalization"):
+        tilewright.compile(model([node], [info("x", [4])], [info("y", [4])]), (random(4),))
