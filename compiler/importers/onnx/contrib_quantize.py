@@ -7,6 +7,7 @@ from onnx import TensorProto
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.contrib import contrib
+from tilewright.compiler.importers.onnx.quantize import centred, requantised
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
@@ -83,3 +84,86 @@ def matmul_integer_to_float(b: Builder, node: Node):
     total = b.op("MatMulInteger", x, w, *zeros)
     y = forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), forms.mul(b, x_scale, w_scale))
     return y if node.input(6) is None else forms.add(b, y, node.operand(6))
+
+
+@contrib("QGemm")
+def quantised_gemm(b: Builder, node: Node):
+    """alpha * a_scale * b_scale * (op(A) op(B) + C) of bytes, C being i32; real numbers where there is no y_scale.
+
+    A: [M, K] or [K, M], B: [K, N] or [N, K] with a scale and a zero point for all or for each of its N columns.
+    """
+    a, w, c = node.operand(0), node.operand(3), node.input(6)
+    w_zero = node.input(5)
+    if node.attrs.get("transA", 0):
+        a = forms.transpose(b, a, (1, 0))
+    if node.attrs.get("transB", 0):
+        w = forms.transpose(b, w, (1, 0))
+    total = b.op("MatMul", centred(b, a, node.operand(2), 0), centred(b, w, w_zero, 1))
+    if c is not None:
+        total = forms.add(b, total, c)
+    scales = [v if v.size > 1 else forms.reshape(b, v, ()) for v in (node.operand(1), node.operand(4))]
+    factor = forms.mul(b, forms.mul(b, scales[0], node.attrs.get("alpha", 1.0)), scales[1])
+    y_scale = node.input(7)
+    if y_scale is None:
+        return forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), factor)
+    return requantised(b, total, forms.div(b, factor, forms.reshape(b, y_scale, ())), node.operand(8))
+
+
+@contrib("QLinearWhere")
+def quantised_where(b: Builder, node: Node):
+    """Operands: the condition, (x, scale, zero point), the same of y, then the result's scale and zero point."""
+    scale, zero = node.operand(7), node.input(8)
+    sides = [_stored(b, _real(b, node, first), scale, zero) for first in (1, 4)]
+    return b.op("Where", node.operand(0), *sides)
+
+
+def _unpacked(b: Builder, packed: Value, bits: int) -> Value:
+    """The numbers of `bits` bits that lie in the bytes of the last axis, the lowest bits first: u8."""
+    if bits == 8:
+        return packed
+    mask = b.scalar((1 << bits) - 1, packed)
+    parts = []
+    for shift in range(0, 8, bits):
+        moved = b.op("BitShift", packed, b.scalar(shift, packed), direction="RIGHT") if shift else packed
+        parts.append(b.op("BitwiseAnd", moved, mask))
+    numbers = forms.stack(b, parts, -1)
+    return forms.reshape(b, numbers, (*packed.shape[:-1], packed.shape[-1] * len(parts)))
+
+
+@contrib("MatMulNBits")
+def matmul_of_packed_weights(b: Builder, node: Node):
+    """x W^T + bias, W: [N, K] = (numbers of 2, 4 or 8 bits - zero point) * scale, both of them per block of a row.
+
+    x: [..., K], B: [N, blocks, bytes of a block]; zero points are packed like B, or of x's type, or 2^(bits - 1). W
+    depends on weights alone, so that it is unpacked once. Source: com.microsoft's operator documentation.
+    """
+    x, packed, scales, zeros, bias = (
+        node.operand(0),
+        node.operand(1),
+        node.operand(2),
+        node.input(3),
+        node.input(5),
+    )
+    bits, block, n, k = node.attrs.get("bits", 4), node.attrs["block_size"], node.attrs["N"], node.attrs["K"]
+    if bits not in (2, 4, 8):
+        raise Refused(f"its `bits` are {bits}; weights of 2, 4 and 8 bits are taken")
+    if node.input(4) is not None:
+        raise Refused("its operand `g_idx` is not taken")
+    if node.attrs.get("weight_prepacked", 0):
+        raise Refused("its attribute `weight_prepacked` is not taken")
+    blocks = -(-k // block)
+    if packed.shape != (n, blocks, block * bits // 8):
+        raise Refused(f"its weights have the shape {packed.shape}, expected {(n, blocks, block * bits // 8)}")
+    wide = TensorProto.FLOAT
+    numbers = forms.cast(b, _unpacked(b, packed, bits), wide)
+    if zeros is None:
+        moved = forms.sub(b, numbers, 1 << (bits - 1))
+    else:
+        if zeros.dtype == TensorProto.UINT8:
+            zeros = _unpacked(b, forms.reshape(b, zeros, (n, zeros.size // n)), bits)
+            zeros = forms.slice_axis(b, zeros, 1, 0, blocks)
+        moved = forms.sub(b, numbers, forms.reshape(b, forms.cast(b, zeros, wide), (n, blocks, 1)))
+    scaled = forms.mul(b, moved, forms.reshape(b, forms.cast(b, scales, wide), (n, blocks, 1)))
+    w = forms.slice_axis(b, forms.reshape(b, scaled, (n, blocks * block)), 1, 0, k)
+    y = b.op("MatMul", x, forms.transpose(b, forms.cast(b, w, x.dtype), (1, 0)))
+    return y if bias is None else forms.add(b, y, bias)

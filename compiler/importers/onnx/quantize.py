@@ -85,7 +85,7 @@ def dequantize_linear(b: Builder, node: Node):
     return forms.cast(b, forms.mul(b, value, _along(b, forms.cast(b, scale, wide), x, axis, block)), to)
 
 
-def _centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
+def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
     """x - zero point as i32."""
     wide = forms.cast(b, x, TensorProto.INT32)
     if zero is None:
@@ -103,8 +103,8 @@ def _centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
 @rule("MatMulInteger")
 def matmul_integer(b: Builder, node: Node):
     left, right = node.operand(0), node.operand(1)
-    x = _centred(b, left, node.input(2), max(left.rank - 2, 0))
-    return b.op("MatMul", x, _centred(b, right, node.input(3), right.rank - 1))
+    x = centred(b, left, node.input(2), max(left.rank - 2, 0))
+    return b.op("MatMul", x, centred(b, right, node.input(3), right.rank - 1))
 
 
 def _integer_conv(b: Builder, x: Value, w: Value, attrs: dict) -> Value:
@@ -128,11 +128,12 @@ def _integer_conv(b: Builder, x: Value, w: Value, attrs: dict) -> Value:
 @rule("ConvInteger")
 def conv_integer(b: Builder, node: Node):
     check_convolution(node, node.operand(0), node.operand(1), None)
-    x = _centred(b, node.operand(0), node.input(2), 1)
-    return _integer_conv(b, x, _centred(b, node.operand(1), node.input(3), 0), node.attrs)
+    x = centred(b, node.operand(0), node.input(2), 1)
+    return _integer_conv(b, x, centred(b, node.operand(1), node.input(3), 0), node.attrs)
 
 
-def _requantise(b: Builder, total: Value, factor: Value, zero: Value) -> Value:
+def requantised(b: Builder, total: Value, factor: Value, zero: Value) -> Value:
+    """saturate(round(total * factor) + zero point), of the zero point's type."""
     low, high = _range(zero.dtype)
     scaled = b.op("Round", forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), factor))
     moved = forms.add(b, scaled, forms.reshape(b, forms.cast(b, zero, TensorProto.FLOAT), ()))
@@ -143,23 +144,23 @@ def _requantise(b: Builder, total: Value, factor: Value, zero: Value) -> Value:
 @rule("QLinearMatMul")
 def qlinear_matmul(b: Builder, node: Node):
     a, a_scale, a_zero, w, w_scale, w_zero, y_scale, y_zero = (node.operand(i) for i in range(8))
-    total = b.op("MatMul", _centred(b, a, a_zero, max(a.rank - 2, 0)), _centred(b, w, w_zero, w.rank - 1))
+    total = b.op("MatMul", centred(b, a, a_zero, max(a.rank - 2, 0)), centred(b, w, w_zero, w.rank - 1))
     if a_scale.size > 1 or y_scale.size > 1:
         raise Refused("scales per row are not taken")
     scales = [forms.cast(b, s, TensorProto.FLOAT) for s in (a_scale, w_scale, y_scale)]
     scales = [forms.reshape(b, s, ()) if s.size == 1 else s for s in scales]
-    return _requantise(b, total, forms.div(b, forms.mul(b, scales[0], scales[1]), scales[2]), y_zero)
+    return requantised(b, total, forms.div(b, forms.mul(b, scales[0], scales[1]), scales[2]), y_zero)
 
 
 @rule("QLinearConv")
 def qlinear_conv(b: Builder, node: Node):
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (node.operand(i) for i in range(8))
     check_convolution(node, x, w, node.input(8))
-    total = _integer_conv(b, _centred(b, x, x_zero, 1), _centred(b, w, w_zero, 0), node.attrs)
+    total = _integer_conv(b, centred(b, x, x_zero, 1), centred(b, w, w_zero, 0), node.attrs)
     column = (-1, *[1] * (x.rank - 2))
     if node.input(8) is not None:
         bias = node.operand(8)
         total = forms.add(b, total, forms.reshape(b, bias, (bias.size, *column[1:])))
     factor = forms.div(b, forms.mul(b, forms.reshape(b, x_scale, ()), w_scale), forms.reshape(b, y_scale, ()))
     shape = () if factor.size == 1 else (factor.size, *column[1:])
-    return _requantise(b, total, forms.reshape(b, factor, shape), y_zero)
+    return requantised(b, total, forms.reshape(b, factor, shape), y_zero)

@@ -48,3 +48,32 @@ def single(
 def random(*shape: int, seed: int = 0) -> np.ndarray:
     """Normal f32 numbers."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def contributed(
+    op: str, inputs: dict[str, np.ndarray | None], types: Sequence[int], **attrs: Any
+) -> onnx.ModelProto:
+    """A model of one operator of ONNX Runtime's domain, all of whose operands are inputs; None leaves one out."""
+    names = [name if array is not None else "" for name, array in inputs.items()]
+    results = [f"y{i}" for i in range(len(types))]
+    node = helper.make_node(op, names, results, domain="com.microsoft", **attrs)
+    given = [
+        info(name, array.shape, helper.np_dtype_to_tensor_dtype(array.dtype))
+        for name, array in inputs.items()
+        if array is not None
+    ]
+    made = model([node], given, [info(r, None, dtype) for r, dtype in zip(results, types)], opset=17)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return made
+
+
+def in_onnxruntime(made: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """ONNX Runtime's results on one thread of the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        made.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return [np.asarray(y) for y in session.run(None, inputs)]

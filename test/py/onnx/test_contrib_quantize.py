@@ -1,0 +1,215 @@
+"""Quantised operators of ONNX Runtime's domain, and models that its quantisers write, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from models import contributed, in_onnxruntime, info, model, random
+from onnx import TensorProto, helper
+
+import tilewright
+from tilewright.compiler import phases
+from tilewright.compiler.driver import import_model
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.targets.target import resolve
+
+pytest.importorskip("onnxruntime")
+
+
+def whole(low: int, high: int, *shape: int, dtype: type = np.uint8, seed: int = 0) -> np.ndarray:
+    """Integers from `low` to below `high`."""
+    return np.random.default_rng(seed).integers(low, high, shape).astype(dtype)
+
+
+def both(made: onnx.ModelProto, inputs: dict[str, np.ndarray | None]) -> tuple[np.ndarray, np.ndarray]:
+    """The first result here and in ONNX Runtime."""
+    given = {name: array for name, array in inputs.items() if array is not None}
+    return tilewright.compile(made, given)(**given)[0], in_onnxruntime(made, given)[0]
+
+
+GEMMS = [
+    dict(zip(("a_type", "b_type", "columns", "trans", "summand", "alpha", "quantised"), values))
+    for values in [
+        (np.uint8, np.int8, False, (0, 0), True, 1.0, True),
+        (np.uint8, np.int8, True, (0, 1), True, 1.0, True),
+        (np.int8, np.int8, True, (1, 0), False, 0.5, True),
+        (np.uint8, np.uint8, False, (1, 1), True, 0.5, True),
+        (np.uint8, np.int8, True, (0, 1), True, 2.0, False),
+        (np.int8, np.int8, False, (0, 0), False, 1.0, False),
+    ]
+]
+
+
+@pytest.mark.parametrize("case", GEMMS)
+def test_products_of_bytes(case):
+    m, k, n = 5, 37, 9
+    a_type, b_type = case["a_type"], case["b_type"]
+    of_columns = (n,) if case["columns"] else ()
+    a = whole(*((0, 256) if a_type == np.uint8 else (-128, 128)), m, k, dtype=a_type)
+    # Seven bits: without VNNI, ONNX Runtime adds products in pairs that saturate at 16 bits.
+    b = whole(*((0, 128) if b_type == np.uint8 else (-64, 64)), k, n, dtype=b_type, seed=1)
+    y_type = a_type if case["quantised"] else None
+    inputs = {
+        "a": a.T.copy() if case["trans"][0] else a,
+        "a_scale": np.array(0.031, np.float32),
+        "a_zero": np.array(17, a_type),
+        "b": b.T.copy() if case["trans"][1] else b,
+        "b_scale": np.random.default_rng(2).uniform(0.01, 0.02, of_columns).astype(np.float32),
+        "b_zero": np.zeros(of_columns, b_type) if b_type == np.int8 else np.array(63, b_type),
+        "c": whole(-3000, 3000, n, dtype=np.int32, seed=3) if case["summand"] else None,
+    }
+    if y_type is not None:
+        inputs |= {"y_scale": np.array(0.23, np.float32), "y_zero": np.array(11, y_type)}
+    kind = TensorProto.FLOAT if y_type is None else helper.np_dtype_to_tensor_dtype(np.dtype(y_type))
+    attrs = {"transA": case["trans"][0], "transB": case["trans"][1], "alpha": case["alpha"]}
+    result, expected = both(contributed("QGemm", inputs, [kind], **attrs), inputs)
+    assert result.dtype == expected.dtype
+    if y_type is None:
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    else:
+        assert len(np.unique(expected)) > 20
+        np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_a_choice_between_bytes(dtype):
+    low = np.iinfo(dtype).min
+    inputs = {
+        "c": whole(0, 2, 4, 1, dtype=np.bool_),
+        "x": whole(low, low + 256, 4, 6, dtype=dtype, seed=1),
+        "x_scale": np.array(0.02, np.float32),
+        "x_zero": np.array(3, dtype),
+        "y": whole(low, low + 256, 6, dtype=dtype, seed=2),
+        "y_scale": np.array(0.071, np.float32),
+        "y_zero": np.array(90, dtype),
+        "z_scale": np.array(0.043, np.float32),
+        "z_zero": np.array(40, dtype),
+    }
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    np.testing.assert_array_equal(*both(contributed("QLinearWhere", inputs, [kind]), inputs))
+
+
+def packed_product(bits: int, zeros: str, bias: bool, k: int, block: int = 16, dtype: type = np.float32):
+    """The operands of MatMulNBits on random numbers, and its attributes."""
+    n, blocks = 6, -(-k // block)
+    inputs = {
+        "a": random(2, 3, k).astype(dtype),
+        "b": whole(0, 256, n, blocks, block * bits // 8),
+        "scales": np.random.default_rng(1).uniform(0.01, 0.1, (n, blocks)).astype(dtype),
+        "zeros": {
+            "none": None,
+            "packed": whole(0, 256, n, -(-blocks * bits // 8), seed=2),
+            "real": np.random.default_rng(2).uniform(0, 1 << bits, (n, blocks)).astype(dtype),
+        }[zeros],
+        "g_idx": None,
+        "bias": random(n, seed=3).astype(dtype) if bias else None,
+    }
+    return inputs, {"bits": bits, "block_size": block, "N": n, "K": k}
+
+
+@pytest.mark.parametrize(
+    ("bits", "zeros", "bias", "k", "dtype"),
+    [
+        (4, "none", False, 64, np.float32),
+        (4, "packed", True, 72, np.float32),
+        (4, "real", False, 40, np.float32),
+        (4, "packed", False, 64, np.float16),
+        (2, "packed", False, 48, np.float32),
+        (8, "packed", False, 40, np.float32),
+        (8, "none", True, 32, np.float32),
+    ],
+)
+def test_products_with_packed_weights(bits, zeros, bias, k, dtype):
+    inputs, attrs = packed_product(bits, zeros, bias, k, dtype=dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    result, expected = both(contributed("MatMulNBits", inputs, [kind], **attrs), inputs)
+    rounding = 1e-4 if dtype == np.float32 else 2e-2
+    np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"bits": 3}, "`bits` are 3"),
+        ({"weight_prepacked": 1}, "`weight_prepacked`"),
+        ({"K": 65}, "weights have the shape"),
+    ],
+)
+def test_other_packings_are_refused(changed, words):
+    inputs, attrs = packed_product(4, "none", False, 64)
+    given = {name: array for name, array in inputs.items() if array is not None}
+    with pytest.raises(UnsupportedError, match=words):
+        tilewright.compile(contributed("MatMulNBits", inputs, [TensorProto.FLOAT], **attrs | changed), given)
+
+
+def two_layers() -> onnx.ModelProto:
+    """relu(x w + b) v + c, x: [batch, 32]."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["m"]),
+        helper.make_node("Add", ["m", "c"], ["y"]),
+    ]
+    weights = {
+        "w": random(64, 32, seed=1),
+        "b": random(64, seed=2),
+        "v": random(64, 8, seed=3),
+        "c": random(8, seed=4),
+    }
+    return model(nodes, [info("x", ["batch", 32])], [info("y", ["batch", 8])], weights, opset=17)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_model_that_was_quantised_statically(tmp_path, per_channel):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+
+    class Samples(quantization.CalibrationDataReader):
+        samples = iter([{"x": random(16, 32, seed=seed)} for seed in range(3)])
+
+        def get_next(self):
+            return next(self.samples, None)
+
+    path = tmp_path / "quantised.onnx"
+    quantization.quantize_static(
+        two_layers(), path, Samples(), quant_format=quantization.QuantFormat.QOperator, per_channel=per_channel,
+        reduce_range=True,
+    )  # fmt: skip
+    made, x = onnx.load(path), random(7, 32, seed=9)
+    assert "QGemm" in {node.op_type for node in made.graph.node}
+    result, expected = both(made, {"x": x})
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_model_whose_weights_were_packed(symmetric):
+    quantizer = pytest.importorskip("onnxruntime.quantization.matmul_nbits_quantizer")
+    made = quantizer.MatMulNBitsQuantizer(two_layers(), block_size=32, is_symmetric=symmetric)
+    made.process()
+    assert "MatMulNBits" in {node.op_type for node in made.model.model.graph.node}
+    result, expected = both(made.model.model, {"x": random(7, 32, seed=9)})
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_gemm_of_bytes_is_made_of_byte_products(transposed):
+    target = resolve("cpu")
+    if not {"avx512vnni", "avxvnni"} & set(target.cpu_features):
+        pytest.skip("this CPU does not multiply bytes in groups")
+    x, w = whole(0, 256, 8, 24), whole(-128, 128, *((32, 24) if transposed else (24, 32)), dtype=np.int8)
+    scale, zero = np.array(0.1, np.float32), np.array(9, np.uint8)
+    weights = {
+        "s": scale,
+        "z": zero,
+        "w": w,
+        "wz": np.array(0, np.int8),
+        "c": whole(-99, 99, 32, dtype=np.int32),
+    }
+    names = ["x", "s", "z", "w", "s", "wz", "c", "s", "z"]
+    node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", transB=transposed)
+    kind = TensorProto.UINT8
+    made = model([node], [info("x", x.shape, kind)], [info("y", None, kind)], weights, opset=17)
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    imported = import_model(made, (x,))
+    phases.run_phases(imported.module, target, "graph", "layout")
+    assert "d2 floordiv 4" in str(imported.module)
