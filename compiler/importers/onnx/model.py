@@ -15,6 +15,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.onnx import algebra as onnx_algebra
 from tilewright.compiler.importers.onnx import arithmetic as onnx_arithmetic
 from tilewright.compiler.importers.onnx import contrib as onnx_contrib
+from tilewright.compiler.importers.onnx import contrib_attention as onnx_contrib_attention
 from tilewright.compiler.importers.onnx import contrib_quantize as onnx_contrib_quantize
 from tilewright.compiler.importers.onnx import control as onnx_control
 from tilewright.compiler.importers.onnx import conv as onnx_conv
@@ -48,6 +49,7 @@ RULE_FILES = (
     onnx_arithmetic,
     onnx_control,
     onnx_contrib,
+    onnx_contrib_attention,
     onnx_contrib_quantize,
     onnx_conv,
     onnx_movement,
