@@ -16,7 +16,7 @@ from tilewright.compiler.cache import packages as package_cache
 from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.choice_attribute import ask_choices
 from tilewright.compiler.errors import TilewrightError
-from tilewright.compiler.importers import Imported
+from tilewright.compiler.importers import Imported, is_onnx_file
 from tilewright.compiler.options import check_options
 from tilewright.compiler.passes.graph.choose_winograd import keep_direct
 from tilewright.compiler.passes.graph.lower_precision import ask_precision
@@ -70,13 +70,15 @@ def import_model(model: Any, example_inputs: Any = None) -> Imported:
     """Brings any supported kind of model in as a module of linalg on tensors."""
     if isinstance(model, (str, Path)):
         suffix = Path(model).suffix
-        if suffix == ".onnx":
-            return _importer("onnx.model", "onnx").import_onnx(model, example_inputs)
         if suffix == ".mlir" or (isinstance(model, str) and "func.func" in model):
             from tilewright.compiler.importers.mlir_text import import_mlir
 
             return import_mlir(model)
-        raise TilewrightError(f"`{model}`: expected a path ending in .onnx or .mlir, found `{suffix}`")
+        if is_onnx_file(Path(model)):
+            return _importer("onnx.model", "onnx").import_onnx(model, example_inputs)
+        raise TilewrightError(
+            f"`{model}`: expected a path of an ONNX model or one ending in .mlir, found `{suffix}`"
+        )
     if type(model).__name__ == "ModelProto":
         return _importer("onnx.model", "onnx").import_onnx(model, example_inputs)
     return _importer("torch.model", "torch").import_torch(model, example_inputs)

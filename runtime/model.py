@@ -38,7 +38,7 @@ class CompiledModel:
         self._numpy: Any = None
         self._default: Any = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if len(args) == self._flat and not kwargs:
             tensors: Sequence[Any] = args
         else:

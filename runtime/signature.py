@@ -234,6 +234,8 @@ class Signature:
     """Arguments that a call may leave out: constants equal to the model's own defaults."""
     in_memory: tuple[int, ...] = ()
     """Inputs of which the model sees the memory, not only the values (`as_strided`): they must be row-major."""
+    output_names: tuple[str, ...] = ()
+    """The model's own names of the members of what it returns, where it has names of them."""
 
     @classmethod
     def flat(
@@ -304,6 +306,8 @@ class Signature:
             "optional": list(self.optional),
             "in_memory": list(self.in_memory),
         }
+        if self.output_names:
+            data["output_names"] = list(self.output_names)
         return json.dumps(data, sort_keys=True)
 
     @classmethod
@@ -322,6 +326,7 @@ class Signature:
             flavour=data["flavour"],
             optional=tuple(data.get("optional", ())),
             in_memory=tuple(data.get("in_memory", ())),
+            output_names=tuple(data.get("output_names", ())),
         )
 
 

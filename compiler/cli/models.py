@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.errors import ModelImportError, TilewrightError
+from tilewright.compiler.importers import is_onnx_file
 
 
 @dataclass
@@ -24,7 +27,7 @@ class Loaded:
 def load_model(text: str) -> Loaded:
     """Brings MODEL in; raises ModelImportError that says what a MODEL may be."""
     path = Path(text)
-    if path.suffix in (".onnx", ".mlir"):
+    if path.suffix == ".mlir" or (path.suffix != ".pt2" and is_onnx_file(path)):
         _must_exist(path)
         return Loaded(path.stem, path)
     if path.suffix == ".pt2":
@@ -98,6 +101,24 @@ def seeded_inputs(specs: Any, seed: int = 0) -> list[np.ndarray]:
         else:
             arrays.append(generator.standard_normal(spec.shape).astype(dtype))
     return arrays
+
+
+def named_outputs(outputs: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays of what a model returned, under the names that it has for the members of it, if any."""
+    if not names:
+        return named_arrays(outputs)
+    named: dict[str, np.ndarray] = {}
+    for name, value in zip(names, outputs, strict=True):
+        named.update(named_arrays(value, name))
+    return named
+
+
+def write_arrays(path: Path, named: Mapping[str, np.ndarray]) -> None:
+    """Writes an .npz file of arrays under any names: to `np.savez` some would be its own arguments."""
+    with zipfile.ZipFile(path if path.suffix == ".npz" else f"{path}.npz", "w") as archive:
+        for name, array in named.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def named_arrays(outputs: Any, prefix: str = "") -> dict[str, np.ndarray]:

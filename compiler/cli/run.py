@@ -11,7 +11,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from tilewright.compiler.cli.models import load_model, named_arrays, read_inputs, seeded_inputs
+from tilewright.compiler.cli.models import load_model, named_outputs, read_inputs, seeded_inputs, write_arrays
 from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration
@@ -92,12 +92,12 @@ def command(
         start = time.perf_counter_ns()
         outputs = compiled(*arguments, **keywords)
         times.append((time.perf_counter_ns() - start) / 1e3)
-    named = named_arrays(outputs)
+    named = named_outputs(outputs, compiled.signature.output_names)
     console.print(output_table(named))
     line = f"{duration(statistics.median(times))}"
     console.print(f"median of {repeat} calls: {line}, least {duration(min(times))}" if repeat > 1 else line)
     if output:
-        np.savez(output, **named)  # type: ignore[arg-type]
+        write_arrays(output, named)
         console.print(f"{output}: {len(named)} arrays")
 
 

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tilewright.compiler.ir import ir
     from tilewright.runtime.signature import Signature
+
+ONNX_START = b"\x08"
+"""The first byte of an ONNX file: the tag of `ir_version`, field 1, which is written first."""
+
+
+def is_onnx_file(path: Path) -> bool:
+    """Whether the name says so, in any case of letters, or the file's first byte under any other name."""
+    if path.suffix.lower() == ".onnx":
+        return True
+    if not os.path.isfile(path):  # False for what no path can be, of which Path.is_file raises
+        return False
+    with path.open("rb") as file:
+        return file.read(1) == ONNX_START
 
 
 @dataclass

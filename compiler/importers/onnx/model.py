@@ -284,6 +284,7 @@ def import_onnx(model: onnx.ModelProto | str | Path, example_inputs=None) -> Imp
         outputs=outputs.outputs,
         returns=rebuilt.returns,
         flavour="numpy",
+        output_names=tuple(info.name for info in loaded.graph.output),
     )
     return Imported(module, signature, graph.weights)
 

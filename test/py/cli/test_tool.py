@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tilewright.compiler.cli import main as cli
+from tilewright.compiler.cli.models import write_arrays
 
 MODEL = "tiny_models:tiny"
 
@@ -112,6 +113,29 @@ class TestCompile:
         with np.load("out.npz") as outputs:
             (found,) = outputs.values()
             np.testing.assert_array_equal(found, np.maximum(x, 0))
+
+    @pytest.mark.parametrize("name", ["names.onnx", "names.ONNX", "names"])
+    def test_an_onnx_file_keeps_its_names(self, tool, folder: Path, name: str) -> None:
+        onnx = pytest.importorskip("onnx")
+        helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+        graph = helper.make_graph(
+            [helper.make_node("Relu", ["self"], ["file"]), helper.make_node("Neg", ["self"], ["/out/0"])],
+            "names",
+            [helper.make_tensor_value_info("self", kind, [3])],
+            [helper.make_tensor_value_info(n, kind, [3]) for n in ("/out/0", "file", "self")],
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        (folder / name).write_bytes(made.SerializeToString())
+        x = np.array([-1, 0, 2], np.float32)
+        write_arrays(folder / "in.npz", {"self": x})
+        assert tool("compile", name, "-o", "names.twm").exit_code == 0
+        for model in (name, "names.twm"):
+            result = tool("run", model, "in.npz", "-o", "out.npz")
+            assert result.exit_code == 0, result.output
+            with np.load("out.npz") as outputs:
+                assert list(outputs) == ["/out/0", "file", "self"]
+                np.testing.assert_array_equal(outputs["file"], np.maximum(x, 0))
+                np.testing.assert_array_equal(outputs["self"], x)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
