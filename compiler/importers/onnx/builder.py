@@ -9,6 +9,8 @@ static shapes and the values of constant operands.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
-from tilewright.compiler.importers.onnx.file import checked_shape, type_name
+from tilewright.compiler.importers.onnx.evaluate import evaluated
+from tilewright.compiler.importers.onnx.file import array_of, checked_shape, type_name
 from tilewright.compiler.importers.onnx.guards import with_safe_operands
 from tilewright.compiler.importers.onnx.values import (
     CARRIERS,
@@ -28,6 +31,7 @@ from tilewright.compiler.importers.onnx.values import (
     Scope,
     Value,
     decode_attributes,
+    defaults_of,
     encode_attributes,
     schema_of,
 )
@@ -88,6 +92,9 @@ OUTER_AXIS = {
 }
 """Operators whose axis may lie beside the dimensions of their operands, or is not looked at."""
 
+SHAPED_BY_DATA = {"NonZero", "Unique", "NonMaxSuppression"}
+"""Operators that are refused unless their operands are known."""
+
 OLDEST_OPSET = 7
 """From it on every operator is taken in its own form; older forms only where they mean the same."""
 
@@ -126,6 +133,7 @@ class Builder:
         self.place = ""
         self.taken: Value | None = None  # where the part that is being built is taken, unless always
         self.depth = 0
+        self.listed_depth = 0
         self._serial = 0
 
     # Values
@@ -216,7 +224,7 @@ class Builder:
     def build(self, node: Node) -> list[Value]:
         """The values of a node's outputs, by folding, rule, keeping or expansion, in that order."""
         if any(v is POISON for v in node.inputs):
-            return [POISON] * node.outputs
+            return self._passed_on(node)
         if self.depth > EXPANSION_DEPTH:
             raise Refused("its definition expands without end")
         self.depth += 1
@@ -243,7 +251,7 @@ class Builder:
             if node.domain == "" and node.op in self.lowered:
                 # torch-mlir knows some defaults, as those of Selu, to five digits.
                 schema = schema_of(node.op, self.newest)
-                node.attrs = {**(_defaults(schema, AttributeProto.FLOAT) if schema else {}), **node.attrs}
+                node.attrs = {**(defaults_of(schema, AttributeProto.FLOAT) if schema else {}), **node.attrs}
                 return self.keep(node)
             expanded = self._expand(node)
             if expanded is not None:
@@ -251,6 +259,38 @@ class Builder:
             raise Refused("there is no lowering for it")
         finally:
             self.depth -= 1
+
+    def _refuse_whatever_its_operands(self, node: Node) -> None:
+        """Raises Refused for an operator that is not known, so that it is listed after others that are not."""
+        known = (node.domain, node.op) in self.rules or (node.domain, node.op) in self.functions
+        of_onnx = node.domain == "" and (node.op in self.lowered or node.op in self.upgrades)
+        if node.op in SHAPED_BY_DATA or not (known or of_onnx or self._schema(node).has_function
+                                             or self._schema(node).has_context_dependent_function):  # fmt: skip
+            raise Refused(
+                "the shape of its result depends on data" if known else "there is no lowering for it"
+            )
+
+    def _passed_on(self, node: Node) -> list[Value]:
+        """The outputs of a node that reads one of a refused node, once what it holds that is not known is listed."""
+        self._refuse_whatever_its_operands(node)
+        self.depth += 1
+        try:
+            local = self.functions.get((node.domain, node.op))
+            if local is not None:
+                with self.listing():
+                    self.call(local, node, {})
+            for graph in node.attrs.values():
+                if isinstance(graph, onnx.GraphProto):
+                    self.subgraph(graph, node, [POISON] * len(graph.input))
+        finally:
+            self.depth -= 1
+        return [POISON] * node.outputs
+
+    def _schema(self, node: Node) -> onnx.defs.OpSchema:
+        schema = schema_of(node.op, max(node.version, 1) if node.domain else self.newest, node.domain)
+        if schema is None:
+            raise Refused(f"no operator of domain `{node.domain or 'ai.onnx'}` has this name")
+        return schema
 
     def _upgrade(self, node: Node) -> Node:
         if node.domain == "" and node.version < OLDEST_OPSET:
@@ -330,7 +370,7 @@ class Builder:
         # Before it is evaluated: a few numbers can ask for more memory than there is.
         if any(math.prod(shape) > FOLD_ELEMENTS for _, shape in inferred):
             return None
-        arrays = _evaluate(node, self.newest)
+        arrays = evaluated(node, self.newest)
         if arrays is None or any(a.size > FOLD_ELEMENTS for a in arrays):
             return None
         return [self.const(array, dtype) for array, (dtype, _) in zip(arrays, inferred)]
@@ -343,7 +383,9 @@ class Builder:
         """Visits the nodes of a graph or function body in order, binding their outputs in `scope`."""
         for index, proto in enumerate(nodes):
             name = proto.name or next(iter(proto.output), proto.op_type)
-            here = place if place is not None else f'node {index} "{name}"'
+            here = f'node {index} "{name}"'
+            if place is not None:
+                here = f"{place}, {here}" if self.depth == self.listed_depth else place
             self._visit(proto, scope, version, caller, here)
 
     def _visit(self, proto, scope, version, caller, here) -> None:
@@ -354,18 +396,9 @@ class Builder:
         inputs = [scope.find(name, here) for name in proto.input]
         try:
             attrs = decode_attributes(proto.attribute, caller)
+            results = len(proto.output)
             node = Node(
-                proto.op_type,
-                inputs,
-                attrs,
-                len(proto.output),
-                domain,
-                opset,
-                here,
-                scope,
-                version,
-                caller,
-                wanted,
+                proto.op_type, inputs, attrs, results, domain, opset, here, scope, version, caller, wanted
             )
             results = self.build(node)
         except _UNREADABLE as error:
@@ -375,15 +408,40 @@ class Builder:
             ) from error
         except (Refused, NeedsConstant) as refusal:
             bindable = isinstance(refusal, NeedsConstant) and self.can_bind(refusal.value.sources)
-            if self.depth or bindable:
+            if self.depth > self.listed_depth or bindable:
                 raise
-            self.refused.append(UnsupportedOperator(proto.op_type, str(refusal), here))
+            listed = UnsupportedOperator(proto.op_type, str(refusal), here)
+            if listed not in self.refused:  # as in every iteration of a loop
+                self.refused.append(listed)
             results = [POISON] * len(proto.output)
         finally:
             self.place = outer
         for name, value in zip(proto.output, results):
             if name:
                 scope.values[name] = value
+
+    def subgraph(self, graph: onnx.GraphProto, node: Node, inputs: list[Value | None]) -> list[Value]:
+        """Builds a subgraph in place of `node`, its inputs bound, and gives its outputs."""
+        scope = Scope(node.scope)
+        for tensor in graph.initializer:
+            scope.values[tensor.name] = self.const(array_of(tensor))
+        for info, value in zip(graph.input, inputs):
+            scope.values[info.name] = value
+        with self.listing():
+            self.run(graph.node, scope, node.opsets, node.caller, place=node.place)
+        outputs = [scope.find(info.name, node.place) for info in graph.output]
+        return [POISON if value is None else value for value in outputs]
+
+    @contextmanager
+    def listing(self) -> Iterator[None]:
+        """What is built inside belongs to the model: nodes are refused one by one, not as the node around them."""
+        outer = self.listed_depth
+        if self.depth == outer + 1:
+            self.listed_depth = self.depth
+        try:
+            yield
+        finally:
+            self.listed_depth = outer
 
     def call(self, function: onnx.FunctionProto, node: Node, defaults: dict[str, Any]) -> list[Value]:
         """Expands a function's body in place of a call."""
@@ -399,10 +457,9 @@ class Builder:
     def _expand(self, node: Node) -> list[Value] | None:
         local = self.functions.get((node.domain, node.op))
         if local is not None:
-            return self.call(local, node, {})
-        schema = schema_of(node.op, max(node.version, 1) if node.domain else self.newest, node.domain)
-        if schema is None:
-            raise Refused(f"no operator of domain `{node.domain or 'ai.onnx'}` has this name")
+            with self.listing():
+                return self.call(local, node, {})
+        schema = self._schema(node)
         text = b""
         if schema.has_function:
             text = schema.get_function_with_opset_version(max(schema.function_opset_versions))
@@ -416,16 +473,7 @@ class Builder:
         if not text:
             return None
         function = onnx.FunctionProto.FromString(text)
-        return self.call(function, node, _defaults(schema))
-
-
-def _defaults(schema: onnx.defs.OpSchema, kind: int | None = None) -> dict[str, Any]:
-    """The attributes of an operator, or those of one type, that have a value where nobody gives one."""
-    return {
-        name: decode_attributes([attribute.default_value])[attribute.default_value.name]
-        for name, attribute in schema.attributes.items()
-        if attribute.default_value.type and kind in (None, attribute.default_value.type)
-    }
+        return self.call(function, node, defaults_of(schema))
 
 
 def _operand_name(op: str, index: int, version: int) -> str:
@@ -449,31 +497,3 @@ def _check_operands(node: Node, version: int) -> None:
         raise Refused("its starts, ends, axes and steps differ in number")
     if node.op == "Split" and node.attrs.get("num_outputs", node.outputs) != node.outputs:
         raise Refused(f"it splits into {node.attrs['num_outputs']} parts and has {node.outputs} outputs")
-
-
-def _evaluate(node: Node, version: int) -> list[np.ndarray] | None:
-    from onnx.reference import ReferenceEvaluator
-
-    names = [f"i{n}" if v is not None else "" for n, v in enumerate(node.inputs)]
-    proto = helper.make_node(node.op, names, [f"o{n}" for n in range(node.outputs)], domain=node.domain)
-    proto.attribute.extend(encode_attributes(node.attrs))
-    feeds = {n: v.array for n, v in zip(names, node.inputs) if v is not None}
-    graph = helper.make_graph(
-        [proto],
-        "fold",
-        [
-            helper.make_tensor_value_info(n, v.dtype, v.shape)
-            for n, v in zip(names, node.inputs)
-            if v is not None
-        ],
-        [helper.make_empty_tensor_value_info(name) for name in proto.output],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
-    try:
-        with np.errstate(all="ignore"):
-            results = ReferenceEvaluator(model).run(None, feeds)
-    except Exception:  # whatever the evaluator does not know is left to the lowering
-        return None
-    if not all(isinstance(r, np.ndarray | np.generic) for r in results):
-        return None
-    return [np.asarray(r) for r in results]

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
-from tilewright.compiler.importers.onnx.file import array_of
 from tilewright.compiler.importers.onnx.guards import taken_where
 from tilewright.compiler.importers.onnx.rules import rule
-from tilewright.compiler.importers.onnx.values import POISON, Node, Refused, Scope, Value
+from tilewright.compiler.importers.onnx.values import POISON, Node, Refused, Value
 
 MAX_TRIPS = 1024
 """Longest loop that is unrolled."""
-
-
-def run_subgraph(b: Builder, graph: onnx.GraphProto, node: Node, inputs: list[Value | None]) -> list[Value]:
-    """Builds a subgraph in place of `node`, its inputs bound, and gives its outputs."""
-    scope = Scope(node.scope)
-    for tensor in graph.initializer:
-        scope.values[tensor.name] = b.const(array_of(tensor))
-    for info, value in zip(graph.input, inputs):
-        scope.values[info.name] = value
-    b.run(graph.node, scope, node.opsets, node.caller, place=node.place)
-    outputs = [scope.find(info.name, node.place) for info in graph.output]
-    return [POISON if value is None else value for value in outputs]
 
 
 def _select(b: Builder, condition: Value, then: Value, otherwise: Value) -> Value:
@@ -48,12 +34,12 @@ def branch(b: Builder, node: Node):
     condition = node.operand(0)
     if condition.array is not None:
         taken = node.attrs["then_branch" if bool(condition.array.reshape(-1)[0]) else "else_branch"]
-        return run_subgraph(b, taken, node, [])
+        return b.subgraph(taken, node, [])
     condition = forms.reshape(b, condition, ())
     with taken_where(b, condition):
-        then = run_subgraph(b, node.attrs["then_branch"], node, [])
+        then = b.subgraph(node.attrs["then_branch"], node, [])
     with taken_where(b, b.op("Not", condition)):
-        otherwise = run_subgraph(b, node.attrs["else_branch"], node, [])
+        otherwise = b.subgraph(node.attrs["else_branch"], node, [])
     return [_select(b, condition, x, y) for x, y in zip(then, otherwise)]
 
 
@@ -75,7 +61,7 @@ def loop(b: Builder, node: Node):
         if step >= MAX_TRIPS:
             raise Refused(f"it runs more than {MAX_TRIPS} times, the most that is unrolled")
         with taken_where(b, forms.reshape(b, active, ())):
-            results = run_subgraph(b, body, node, [b.const(np.array(step, np.int64)), active, *carried])
+            results = b.subgraph(body, node, [b.const(np.array(step, np.int64)), active, *carried])
         if POISON in results:
             return [POISON] * node.outputs
         proceed, new, extra = results[0], results[1 : 1 + len(carried)], results[1 + len(carried) :]
@@ -88,7 +74,7 @@ def loop(b: Builder, node: Node):
             rows.append(value)
         step += 1
     if not step and scanned:  # the body tells the shapes of its rows, and is not computed
-        results = run_subgraph(b, body, node, [b.const(np.array(0, np.int64)), active, *carried])
+        results = b.subgraph(body, node, [b.const(np.array(0, np.int64)), active, *carried])
         if POISON in results:
             return [POISON] * node.outputs
         rows = results[1 + len(carried) :]
@@ -117,7 +103,7 @@ def scan(b: Builder, node: Node):
             forms.pick(b, x, axis, trips - 1 - step if backwards else step)
             for x, axis, backwards in zip(rows, in_axes, in_directions)
         ]
-        results = run_subgraph(b, body, node, [*states, *parts])
+        results = b.subgraph(body, node, [*states, *parts])
         if POISON in results:
             return [POISON] * node.outputs
         states = results[: len(states)]
@@ -182,7 +168,7 @@ def sequence_map(b: Builder, node: Node):
     columns: list[list[Value]] = [[] for _ in range(node.outputs)]
     for index in range(len(first)):
         inputs = [v.items[index] if v is not None and v.items is not None else v for v in node.inputs]
-        for column, value in zip(columns, run_subgraph(b, node.attrs["body"], node, inputs)):
+        for column, value in zip(columns, b.subgraph(node.attrs["body"], node, inputs)):
             column.append(value)
     return [b.sequence(column) for column in columns]
 

@@ -186,6 +186,15 @@ def schema_of(op: str, version: int, domain: str = "") -> onnx.defs.OpSchema | N
         return None
 
 
+def defaults_of(schema: onnx.defs.OpSchema, kind: int | None = None) -> dict[str, Any]:
+    """The attributes of an operator, or those of one type, that have a value where nobody gives one."""
+    return {
+        name: decode_attributes([attribute.default_value])[attribute.default_value.name]
+        for name, attribute in schema.attributes.items()
+        if attribute.default_value.type and kind in (None, attribute.default_value.type)
+    }
+
+
 def encode_attributes(attrs: dict[str, Any]) -> list[AttributeProto]:
     encoded = []
     for name, value in attrs.items():

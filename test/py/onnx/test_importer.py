@@ -146,6 +146,37 @@ def test_every_unsupported_node_is_listed_with_its_place():
     assert listed == [("NonZero", 'node 0 "first"'), ("Unique", 'node 2 "third"')]
 
 
+def test_every_unsupported_node_is_listed_after_others_and_inside_of_them():
+    """Those that read the result of one that is refused too, and those of a branch and of a function of the model."""
+    made = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "local": 1, "com.microsoft.nchwc": 1]>
+        g (float[1,8,4,4] x, bool c) => (float[1,8,4,4] y, int64[?, ?] z) {
+            a = com.microsoft.nchwc.Conv(x)
+            b = com.microsoft.nchwc.Conv(a)
+            r = Relu(b)
+            d = com.microsoft.nchwc.ReorderOutput(r)
+            e = If(c) <then_branch = t () => (float[1,8,4,4] p) { o = com.microsoft.nchwc.Mystery(d) p = com.microsoft.nchwc.Mystery(o) },
+                       else_branch = f () => (float[1,8,4,4] q) { q = Bernoulli(x) }>
+            y = local.Poly(e)
+            z = NonZero(y)
+        }
+        <domain: "local", opset_import: ["": 17, "com.microsoft.nchwc": 1]>
+        Poly (v) => (w) { u = com.microsoft.nchwc.Conv(v) w = com.microsoft.nchwc.Pool(u) }""")
+    made.graph.value_info.clear()
+    with pytest.raises(UnsupportedError) as refused:
+        import_onnx(made, {"x": random(1, 8, 4, 4), "c": np.array(True)})
+    assert [(op.operator, op.location) for op in refused.value.operators] == [
+        ("Conv", 'node 0 "a"'),
+        ("Conv", 'node 1 "b"'),
+        ("ReorderOutput", 'node 3 "d"'),
+        ("Mystery", 'node 4 "e", node 0 "o"'),
+        ("Mystery", 'node 4 "e", node 1 "p"'),
+        ("Bernoulli", 'node 4 "e", node 0 "q"'),
+        ("Conv", 'node 5 "y", node 0 "u"'),
+        ("Pool", 'node 5 "y", node 1 "w"'),
+        ("NonZero", 'node 6 "z"'),
+    ]
+
+
 def test_strings_and_unknown_operators_are_refused():
     made = model(
         [helper.make_node("Identity", ["s"], ["y"])],
