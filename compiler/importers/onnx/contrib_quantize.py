@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onnx import TensorProto
 
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.contrib import contrib
 from tilewright.compiler.importers.onnx.quantize import centred, requantised
+from tilewright.compiler.importers.onnx.recurrent import Products, unrolled
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
@@ -63,18 +66,37 @@ def quantise(b: Builder, node: Node):
 
 @contrib("DynamicQuantizeMatMul")
 def dynamic_quantised_matmul(b: Builder, node: Node):
+    x, w, w_scale, w_zero, bias = *(node.operand(i) for i in range(3)), node.input(3), node.input(4)
+    y = _dynamically_quantised(b, x, w, w_scale, w_zero)
+    return y if bias is None else forms.add(b, y, bias)
+
+
+def _dynamically_quantised(b: Builder, x: Value, w: Value, w_scale: Value, w_zero: Value | None) -> Value:
     """x quantised to u8 by its own range, an integer product, and back."""
-    x, w, w_scale, w_zero, bias = (
-        node.operand(0),
-        node.operand(1),
-        node.operand(2),
-        node.input(3),
-        node.input(4),
-    )
     q, scale, zero = b.op("DynamicQuantizeLinear", x, outputs=3)
     total = b.op("MatMulInteger", q, w, zero, *([w_zero] if w_zero is not None else []))
-    y = forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), forms.mul(b, scale, w_scale))
-    return y if bias is None else forms.add(b, y, bias)
+    return forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), forms.mul(b, scale, w_scale))
+
+
+class QuantisedProducts(Products):
+    """W: [directions, input size, 4 H] and R: [directions, H, 4 H] of bytes, with scales and zero points from 8 on."""
+
+    def of_inputs(self, x: Value, d: int) -> Value:
+        return self._quantised(x, d, (1, 8, 9))
+
+    def of_state(self, state: Value, d: int) -> Value:
+        return self._quantised(state, d, (2, 10, 11))
+
+    def _quantised(self, x: Value, d: int, operands: tuple[int, int, int]) -> Value:
+        w, scale, zero = (forms.pick(self.b, self.node.operand(i), 0, d) for i in operands)
+        return _dynamically_quantised(self.b, x, w, scale, zero)
+
+
+@contrib("DynamicQuantizeLSTM")
+def dynamic_quantised_lstm(b: Builder, node: Node):
+    """An LSTM whose inputs, all together, and states, of each step, are quantised by their own ranges."""
+    attrs = {"hidden_size": node.operand(2).shape[1], **node.attrs}
+    return unrolled(b, replace(node, op="LSTM", attrs=attrs), QuantisedProducts(b, node))
 
 
 @contrib("MatMulIntegerToFloat")

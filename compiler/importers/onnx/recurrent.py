@@ -47,14 +47,38 @@ def _activation(b: Builder, name: str, alpha: float | None, beta: float | None) 
 
 
 @dataclass
+class Products:
+    """What inputs and states are multiplied by: W and R of each direction, transposed."""
+
+    b: Builder
+    node: Node
+
+    def of_inputs(self, x: Value, d: int) -> Value:
+        """x W^T, x: [rows, input size]."""
+        return self.b.op("MatMul", x, self._transposed(1, d))
+
+    def recurrent(self, d: int) -> Value:
+        """R^T: [H, gates * H]."""
+        return self._transposed(2, d)
+
+    def of_state(self, state: Value, d: int) -> Value:
+        """h R^T, h: [B, H]."""
+        return self.b.op("MatMul", state, self.recurrent(d))
+
+    def _transposed(self, index: int, d: int) -> Value:
+        return forms.transpose(self.b, forms.pick(self.b, self.node.operand(index), 0, d), (1, 0))
+
+
+@dataclass
 class Direction:
-    """The weights of one direction and what its cell needs: `r` is R transposed, `[H, gates * H]`."""
+    """What the cell of direction `d` needs."""
 
     b: Builder
     node: Node
     hidden: int
     functions: list[Activation]
-    r: Value
+    products: Products
+    d: int
     recurrent_bias: Value | None
     peepholes: Value | None
 
@@ -69,16 +93,17 @@ class Direction:
         return self.functions[index](self.clip(x))
 
     def rnn(self, x: Value, state: list[Value]) -> list[Value]:
-        return [self.activate(0, forms.add(self.b, x, self.b.op("MatMul", state[0], self.r)))]
+        return [self.activate(0, forms.add(self.b, x, self.products.of_state(state[0], self.d)))]
 
     def gru(self, x: Value, state: list[Value]) -> list[Value]:
         b, h = self.b, self.hidden
         previous = state[0]
-        zr = forms.slice_axis(b, self.r, 1, 0, 2 * h)
+        both = self.products.recurrent(self.d)
+        zr = forms.slice_axis(b, both, 1, 0, 2 * h)
         gates = forms.add(b, forms.slice_axis(b, x, 1, 0, 2 * h), b.op("MatMul", previous, zr))
         z = self.activate(0, self.gate(gates, 0))
         r = self.activate(0, self.gate(gates, 1))
-        rh, last = self.gate(self.r, 2), self.gate(x, 2)
+        rh, last = self.gate(both, 2), self.gate(x, 2)
         if self.node.attrs.get("linear_before_reset", 0):
             product = b.op("MatMul", previous, rh)
             if self.recurrent_bias is not None:
@@ -94,7 +119,7 @@ class Direction:
     def lstm(self, x: Value, state: list[Value]) -> list[Value]:
         b = self.b
         previous, cell = state
-        gates = forms.add(b, x, b.op("MatMul", previous, self.r))
+        gates = forms.add(b, x, self.products.of_state(previous, self.d))
         i, o, f, c = (self.gate(gates, n) for n in range(4))
         if self.peepholes is not None:
             p = forms.reshape(b, self.peepholes, (1, 3 * self.hidden))
@@ -111,6 +136,10 @@ class Direction:
 
 @rule("RNN", "GRU", "LSTM")
 def recurrent(b: Builder, node: Node):
+    return unrolled(b, node, Products(b, node))
+
+
+def unrolled(b: Builder, node: Node, products: Products) -> list[Value]:
     """y[t], state = cell(W x[t] + b, state), once per step and direction; steps beyond a sequence's end are masked."""
     x = node.operand(0)
     hidden = node.attrs.get("hidden_size", node.operand(2).shape[-1])
@@ -121,18 +150,17 @@ def recurrent(b: Builder, node: Node):
     steps, batch, _ = x.shape
     columns, finals = [], []
     for d, backwards in enumerate({"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[way]):
-        direction, bias = _direction(b, node, d, hidden)
-        w = forms.transpose(b, forms.pick(b, node.operand(1), 0, d), (1, 0))
-        products = b.op("MatMul", forms.reshape(b, x, (steps * batch, x.shape[2])), w)
+        direction, bias = _direction(b, node, d, hidden, products)
+        terms = products.of_inputs(forms.reshape(b, x, (steps * batch, x.shape[2])), d)
         if bias is not None:
-            products = forms.add(b, products, bias)
-        products = forms.reshape(b, products, (steps, batch, products.shape[1]))
+            terms = forms.add(b, terms, bias)
+        terms = forms.reshape(b, terms, (steps, batch, terms.shape[1]))
         state = [
             _initial(b, node, i, d, batch, hidden, x.dtype) for i in ([5, 6] if node.op == "LSTM" else [5])
         ]
         rows: list[Value] = []
         for t in reversed(range(steps)) if backwards else range(steps):
-            new = getattr(direction, node.op.lower())(forms.pick(b, products, 0, t), state)
+            new = getattr(direction, node.op.lower())(forms.pick(b, terms, 0, t), state)
             row = new[0]
             if node.input(4) is not None:
                 inside = b.op("Less", b.const(np.array(t, np.int64)), forms.cast(b, node.operand(4), 7))
@@ -151,7 +179,9 @@ def recurrent(b: Builder, node: Node):
     return [y, *last][: node.outputs]
 
 
-def _direction(b: Builder, node: Node, d: int, hidden: int) -> tuple[Direction, Value | None]:
+def _direction(
+    b: Builder, node: Node, d: int, hidden: int, products: Products
+) -> tuple[Direction, Value | None]:
     """The cell of direction `d`, and the bias that can be added to all input products at once."""
     gates = GATES[node.op]
     per = len(ACTIVATIONS[node.op])
@@ -162,7 +192,6 @@ def _direction(b: Builder, node: Node, d: int, hidden: int) -> tuple[Direction, 
         alpha = alphas[index] if index < len(alphas) else None
         beta = betas[index] if index < len(betas) else None
         functions.append(_activation(b, names[index], alpha, beta))
-    r = forms.transpose(b, forms.pick(b, node.operand(2), 0, d), (1, 0))
     bias = recurrent_bias = None
     if node.input(3) is not None:
         both = forms.pick(b, node.operand(3), 0, d)
@@ -174,7 +203,7 @@ def _direction(b: Builder, node: Node, d: int, hidden: int) -> tuple[Direction, 
             recurrent = forms.concat(b, [forms.slice_axis(b, recurrent, 0, 0, 2 * hidden), zeros], 0)
         bias = forms.add(b, bias, recurrent)
     peepholes = None if node.input(7) is None else forms.pick(b, node.operand(7), 0, d)
-    return Direction(b, node, hidden, functions, r, recurrent_bias, peepholes), bias
+    return Direction(b, node, hidden, functions, products, d, recurrent_bias, peepholes), bias
 
 
 def _initial(b: Builder, node: Node, index: int, d: int, batch: int, hidden: int, dtype: int) -> Value:

@@ -213,3 +213,33 @@ def test_a_gemm_of_bytes_is_made_of_byte_products(transposed):
     imported = import_model(made, (x,))
     phases.run_phases(imported.module, target, "graph", "layout")
     assert "d2 floordiv 4" in str(imported.module)
+
+
+@pytest.mark.parametrize(
+    ("direction", "per_column", "initial", "batch"),
+    [("forward", False, False, 1), ("bidirectional", True, False, 2), ("reverse", False, True, 2)],
+)
+def test_an_lstm_of_bytes(direction, per_column, initial, batch):
+    ways, width, hidden = 2 if direction == "bidirectional" else 1, 8, 6
+    columns = (ways, 4 * hidden) if per_column else (ways,)
+    inputs = {
+        "x": random(4, batch, width),
+        "w": whole(-64, 64, ways, width, 4 * hidden, dtype=np.int8),
+        "r": whole(-64, 64, ways, hidden, 4 * hidden, dtype=np.int8, seed=1),
+        "b": random(ways, 8 * hidden, seed=2),
+        "lengths": None,
+        "h": random(ways, batch, hidden, seed=3) if initial else None,
+        "c": random(ways, batch, hidden, seed=4) if initial else None,
+        "p": None,
+        "w_scale": np.random.default_rng(1).uniform(0.01, 0.02, columns).astype(np.float32),
+        "w_zero": np.zeros(columns, np.int8),
+        "r_scale": np.random.default_rng(2).uniform(0.01, 0.02, columns).astype(np.float32),
+        "r_zero": np.zeros(columns, np.int8),
+    }
+    made = contributed(
+        "DynamicQuantizeLSTM", inputs, [TensorProto.FLOAT] * 3, hidden_size=hidden, direction=direction
+    )
+    given = {name: array for name, array in inputs.items() if array is not None}
+    results = tilewright.compile(made, given)(**given)
+    for result, expected in zip(results, in_onnxruntime(made, given), strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
