@@ -44,9 +44,10 @@ def flatten_softmax(b: Builder, node: Node, since: int) -> Node | None:
     if axis == x.rank - 1:
         return replace(node, attrs={**node.attrs, "axis": -1})
     rows = int(np.prod(x.shape[:axis], dtype=np.int64))
-    flat = b.op("Reshape", x, b.ints(rows, x.size // rows if rows else 0))
+    allowed = {"allowzero": 1}
+    flat = b.op("Reshape", x, b.ints(rows, x.size // rows if rows else 0), **allowed)
     result = b.op(node.op, flat, axis=-1)
-    return replace(node, op="Reshape", inputs=[result, b.ints(*x.shape)], attrs={}, version=b.newest)
+    return replace(node, op="Reshape", inputs=[result, b.ints(*x.shape)], attrs=allowed, version=b.newest)
 
 
 @upgrade("Squeeze", "Unsqueeze", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd", "ReduceL1",

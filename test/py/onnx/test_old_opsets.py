@@ -18,6 +18,7 @@ IMAGE = random(1, 2, 4, 4)
 CASES = [
     ("Softmax", 11, (X,), {"axis": -1}),
     ("LogSoftmax", 9, (X,), {"axis": 2}),
+    *((op, 9, (X[:0],), {"axis": axis}) for op in ("Softmax", "Hardmax") for axis in (0, 1)),
     ("Squeeze", 11, (random(1, 3, 1),), {"axes": [0, 2]}),
     ("Unsqueeze", 7, (X,), {"axes": [0, 3]}),
     ("ReduceSum", 11, (X,), {"axes": [1], "keepdims": 0}),
