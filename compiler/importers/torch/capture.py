@@ -185,7 +185,7 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
         return []
 
     traced = _traced(flat, [_without_overlap(t) for t in [*(t for _, t in tensors), *inputs]], table)
-    if (kept := record.pop("kept")) and not halves_agree(traced):
+    if (kept := record.pop("kept")) and not halves_agree(traced, [t for _, t in tensors], inputs):
         refuse_kept(kept, _here())
     in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
     traced.graph.eliminate_dead_code()
