@@ -34,7 +34,8 @@ class CheckIndices(Pass):
             if body is not None:
                 _check_gather(extract, body)
         for scatter in walk(op, "tm_tensor.scatter"):
-            _check_scatter(scatter)
+            if isinstance(scatter.operands[1].type, ir.RankedTensorType):
+                _check_scatter(scatter)
 
 
 def message(extent: int) -> str:
