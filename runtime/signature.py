@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class Tree:
 
     `kind` is one of tensor, constant, array, tuple, list, dict, record, object; a record is a named tuple,
     dataclass or mapping subclass that is rebuilt from `type_name` ("module:QualName"), an object one of a class
-    of which nothing is called: it is given its attributes. An array is an
+    of which nothing is called (`_made`): it is given its attributes. An array is an
     argument whose elements were compiled in, because shapes depend on them: its value is [dtype name,
     nested lists].
     """
@@ -352,31 +353,33 @@ def _type_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _named(type_name: str) -> Any:
-    """The type of that name; None where its module is absent, as where an artifact is loaded it may be."""
-    module, _, name = type_name.partition(":")
-    try:
-        kind: Any = import_module(module)
-        for part in name.split("."):
-            kind = getattr(kind, part)
-    except (ImportError, AttributeError):
-        return None
-    return kind
-
-
 def _made(type_name: str, attributes: dict[str, Any]) -> Any:
-    """An object of a class, or one without behaviour where that is absent; nothing of the class is called."""
-    kind = _named(type_name)
+    """An object of a class, of which nothing is called; one without behaviour where that cannot be.
+
+    A file may name any class: its module must have been imported by somebody else, and it must have no finaliser, which
+    Python would call with the attributes that the file gives.
+    """
+    module, _, name = type_name.partition(":")
+    kind: Any = sys.modules.get(module)
+    for part in name.split("."):
+        kind = getattr(kind, part, None)
     try:
+        if not isinstance(kind, type) or hasattr(kind, "__del__"):
+            raise TypeError(f"no class to make objects of: {type_name}")
         made = object.__new__(kind)
         vars(made).update(attributes)
-    except TypeError:
+    except TypeError:  # nor of a built-in one, nor one with slots
         return SimpleNamespace(**attributes)
     return made
 
 
 def _rebuild(type_name: str, keys: tuple[Any, ...], children: list[Any]) -> Any:
-    if (kind := _named(type_name)) is None:
+    module, _, name = type_name.partition(":")
+    try:
+        kind: Any = import_module(module)
+        for part in name.split("."):
+            kind = getattr(kind, part)
+    except (ImportError, AttributeError):  # the defining module is absent where an artifact is loaded
         return OrderedDict(zip(keys, children))
     if hasattr(kind, "_make"):
         return kind._make(children)

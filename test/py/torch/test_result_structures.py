@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 
 import tilewright
 from tilewright.runtime.errors import ArgumentError
+from tilewright.runtime.signature import Tree
 
 
 class Layer:
@@ -52,6 +54,34 @@ def test_other_containers() -> None:
     x = torch.randn(3)
     assert torch.equal(tilewright.compile(lambda a: SimpleNamespace(b=a + 1), (x,))(x).b, x + 1)
     assert torch.equal(tilewright.compile(lambda a: defaultdict(list, b=a + 1), (x,))(x)["b"], x + 1)
+
+
+class Finalised:
+    def __del__(self) -> None:
+        self.ran = True
+
+
+@pytest.mark.parametrize(
+    "type_name",
+    (
+        f"{__name__}:Finalised",
+        "tempfile:_TemporaryFileCloser",
+        "antigravity:Absent",
+        "builtins:str",
+        "os:system",
+    ),
+)
+def test_a_file_makes_no_objects_that_run_code(type_name: str) -> None:
+    tree = Tree.from_json(
+        {
+            "kind": "object",
+            "keys": ["name"],
+            "type": type_name,
+            "children": [{"kind": "constant", "value": "x"}],
+        }
+    )
+    assert tree.build([]) == SimpleNamespace(name="x")
+    assert "antigravity" not in sys.modules
 
 
 class Itself:
