@@ -27,6 +27,8 @@ _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
+_CAST = re.compile(r"dtype=")
+"""A reduction of integers that are rounded before they are added."""
 _PRODUCT = re.compile(r"prod\b")
 _MODE = re.compile(r"\bmode\(")
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
@@ -107,6 +109,9 @@ class WideRun(Run):
             # What is written in place is disturbed once it is.
             for name in statement.uses()[0 if statement.targets else 1 :]:
                 kept[name], dtype = names[name], before[name].dtype
+                if statement.targets and not dtype.is_floating_point and _CAST.search(statement.source):
+                    dtype = after[statement.targets[0]].dtype
+                    names[name] = names[name].double() if dtype.is_floating_point else names[name]
                 if statement.rounding == "inside" and dtype.is_floating_point:
                     dtype = torch.promote_types(dtype, torch.float32)
                 names[name] = self._disturbed(names[name], dtype)

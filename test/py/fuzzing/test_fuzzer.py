@@ -211,6 +211,11 @@ class TestBounds:
         made = tuple(Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, rounding)))
         assert bound_of(Program(1, (of("x0", (4, 6), "float64"),), (), made, ("v2",)))[1].min() >= 90
 
+    def test_integers_are_rounded_before_they_are_added(self) -> None:
+        lines = ("v0 = x0 * torch.tensor([2**50, -(2**50), 1])", "v1 = v0.mean(dtype=torch.float32)")
+        value, bound = bound_of(program(*lines, rounding="sum", x0=of("x0", (3,), "int64", "ones")))
+        assert value.dtype == torch.float32 and bound > 1e7
+
     def test_queries_that_are_no_numbers_are_open_in_kind(self) -> None:
         """Eager PyTorch's fused attention gives 0 for some of them, where its formula has NaN."""
         made = program(
