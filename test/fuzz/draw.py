@@ -20,6 +20,7 @@ from fuzz.program import CONTAINERS, Program, Statement
 PATHS = {
     "compile": 42,
     "caches": 8,
+    "avx2": 5,
     "torch.compile": 22,
     "grad": 8,
     "threads": 6,

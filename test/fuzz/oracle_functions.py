@@ -55,12 +55,21 @@ def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> t
         return F.scaled_dot_product_attention(query, key, value, *args, **kwargs)
 
 
+def _dense_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Attention by eager's fused kernel where it has one: by the formula, which it takes for some strides, a masked
+    infinite score is NaN."""
+    operands = (operand.contiguous() for operand in (query, key, value))
+    return F.scaled_dot_product_attention(*operands, *args, **kwargs)
+
+
 _OTHERWISE = {
     **{norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)},
     **{f: _with_poles(f) for f in (torch.polygamma, torch.special.polygamma, torch.Tensor.polygamma)},
     F.scaled_dot_product_attention: _attention,
 }
 """Functions with another formula that is as right where numbers are not finite, for every other run."""
+_FUSED: dict[Any, Any] = {F.scaled_dot_product_attention: _dense_attention}
+"""What the runs between those have in their place, where eager takes either by the strides of its operands."""
 
 _ROWS: dict[Any, Callable[..., tuple[int, ...]]] = {
     F.layer_norm: lambda x, given: (*x.shape[: x.dim() - len(given["normalized_shape"])], -1),
@@ -105,7 +114,7 @@ class Wide(TorchFunctionMode):
 
     def __init__(self, otherwise: bool, noise: torch.Generator | None = None, error: float = 0.0):
         super().__init__()
-        self.functions = {**_EXACTLY, **_OTHERWISE} if otherwise else dict(_EXACTLY)
+        self.functions = _EXACTLY | (_OTHERWISE if otherwise else _FUSED)
         if noise is not None:
             self.functions |= {norm: _off_mean(norm, rows, noise, error) for norm, rows in _ROWS.items()}
 

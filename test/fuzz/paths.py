@@ -47,6 +47,10 @@ def _small_caches(function: Any, args: Example) -> Callable[..., Any]:
     return tilewright.compile(function, args, target=small_caches())
 
 
+def _narrow(function: Any, args: Example) -> Callable[..., Any]:
+    return tilewright.compile(function, args, target="x86-64-v3")
+
+
 @functools.cache
 def small_caches() -> Target:
     """This machine, but for caches of a few vectors and a thousandth of its speed: what is decided of large tensors is of small ones."""
@@ -145,6 +149,7 @@ COMPILERS: dict[str, Callable[[Any, Example], Callable[..., Any]]] = {
     "threads": _threads,
     "saved": _saved,
     "caches": _small_caches,
+    "avx2": _narrow,
     "emulate": _emulated,
     "onnx": _exported,
 }

@@ -226,6 +226,17 @@ class TestBounds:
         value, bound = bound_of(made)
         assert torch.all(value.isnan() | bound.isnan())
 
+    def test_masked_infinite_scores_are_open_in_kind(self) -> None:
+        """Eager PyTorch adds the mask to them where keys are strided, and has NaN; its fused attention has none."""
+        made = program(
+            "v0 = F.scaled_dot_product_attention(x0, (x1 + x1.new_tensor([0, 0, 0, 0, inf])).mT, x2, is_causal=True)",
+            x0=of("x0", (1, 2, 3, 8)),
+            x1=of("x1", (1, 2, 8, 5)),
+            x2=of("x2", (1, 2, 5, 8)),
+        )
+        value, bound = bound_of(made)
+        assert value.isnan().all() and bound.isnan().all()
+
     def test_terms_that_cancel_in_place_bound_what_is_left(self) -> None:
         made = program("v0 = x0 / x0", "v1 = v0 / 2", rounding="exact", x0=of("x0"))
         write = Statement((), "v0.addcmul_(v1, v1, value=-4)", "sum")
