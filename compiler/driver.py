@@ -49,9 +49,9 @@ def compile(
     """Compiles a model for fixed input shapes.
 
     `model` is an `nn.Module`, `torch.export.ExportedProgram`, `onnx.ModelProto`, or the path of an `.onnx` or
-    `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments. With
-    `precision="bf16"` contractions with weights of an f32 model compute from bf16 operands, with "tf32" all of them
-    may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
+    `.mlir` file; `example_inputs` a tuple of positional arguments or a dict of keyword arguments, by default those
+    that a program was exported with. With `precision="bf16"` contractions with weights of an f32 model compute from bf16
+    operands, with "tf32" all of them may use a GPU's matrix units. `cuda_graph` (True, False or "auto") says whether calls on an NVIDIA GPU go through
     a CUDA graph. With `denormals="flush"` calls on a CPU take denormal numbers for zeros. `choices` is a mapping of what is
     to be chosen to values, or the path of a JSON file (see docs/choices.md).
 

@@ -114,8 +114,7 @@ class Tree:
             found[self.index] = value
             return
         if self.kind == "constant":
-            same = value is self.value or (type(value) is type(self.value) and _equal(value, self.value))
-            if not same:
+            if not self._is_constant(value):
                 raise ArgumentError(
                     f"argument `{path}` was compiled as the constant {self.value!r}, found {_show(value)}; "
                     "compile again for this value"
@@ -134,6 +133,12 @@ class Tree:
             child.collect(inner, place, found)
         if self.kind in ("tuple", "list", "dict") and len(value) != len(self.children):
             raise TypeError(f"argument `{path}`: expected {len(self.children)} members, found {len(value)}")
+
+    def _is_constant(self, value: Any) -> bool:
+        """Whether an argument is what was compiled in."""
+        if isinstance(self.value, _Text):
+            return str(value) == self.value
+        return value is self.value or (type(value) is type(self.value) and _equal(value, self.value))
 
     def _member(self, value: Any, key: Any, path: str) -> tuple[Any, str]:
         try:
@@ -400,5 +405,11 @@ def _constant_to_json(value: Any) -> Any:
 
 def _constant_from_json(data: Any) -> Any:
     if isinstance(data, dict):
-        return complex(*data["complex"]) if "complex" in data else data["text"]
+        return complex(*data["complex"]) if "complex" in data else _Text(data["text"])
     return data
+
+
+class _Text(str):
+    """What `str` gives of a constant that a file does not hold, such as a dtype: equal to what has the same text."""
+
+    __slots__ = ()

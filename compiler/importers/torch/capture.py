@@ -37,11 +37,18 @@ from tilewright.compiler.errors import (
 )
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
-from tilewright.compiler.importers.torch.kept import Held, holds_tensors, is_object, tensors_in
+from tilewright.compiler.importers.torch.kept import (
+    Held,
+    can_be_remade,
+    holds_tensors,
+    is_object,
+    tensors_in,
+)
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
-from tilewright.compiler.importers.torch.outside import refuse_without_data
+from tilewright.compiler.importers.torch.outside import WrittenOutsideError, refuse_without_data
+from tilewright.compiler.importers.torch.own_tensors import Named, held_tensors, own_tensors
 from tilewright.compiler.importers.torch.repeated_calls import (
     assigned_in_place,
     halves_agree,
@@ -80,32 +87,6 @@ class Capture:
     in_memory: tuple[int, ...] = ()
 
 
-def own_tensors(model: Any) -> list[tuple[str, torch.Tensor]]:
-    """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once."""
-    if not isinstance(model, torch.nn.Module):
-        return []
-    _refuse_scripted(model)
-    found: dict[int, tuple[str, torch.Tensor]] = {}
-    for prefix, module in model.named_modules():
-        own = {**module._parameters, **module._buffers}
-        own.update({key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)})
-        for key, value in own.items():
-            if value is not None:
-                found.setdefault(id(value), (f"{prefix}.{key}" if prefix else key, value))
-    return list(found.values())
-
-
-def _refuse_scripted(model: torch.nn.Module) -> None:
-    """Raises UnsupportedError where TorchScript holds tensors of the model, for which no others can be put in place."""
-    for name, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            reason = (
-                "TorchScript holds its tensors; compile the nn.Module that it was scripted or traced from"
-            )
-            what = f"the torch.jit.ScriptModule `{name}`" if name else "a torch.jit.ScriptModule"
-            raise UnsupportedError([UnsupportedOperator(what, reason, _here())])
-
-
 def run_graph_module(module: GraphModule) -> Callable[..., Any]:
     """Calls an exported graph module node by node, so that traced nodes inherit its source lines."""
 
@@ -124,9 +105,26 @@ def run_graph_module(module: GraphModule) -> Callable[..., Any]:
 
 
 def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
-    """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`."""
-    tensors = own_tensors(model)
+    """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`.
+
+    Tensors of its objects and containers are its own where it writes to them, and known values otherwise.
+    """
+    own = own_tensors(model, _here)
+    try:
+        return _captured(model, rebuild, inputs, table, own)
+    except WrittenOutsideError as error:
+        written = {id(tensor) for tensor in error.tensors}
+        reached = [named for number, named in held_tensors(model).items() if number in written]
+        if len(reached) < len(written):
+            raise
+    return _captured(model, rebuild, inputs, table, own + reached)
+
+
+def _captured(
+    model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table, tensors: Named
+) -> Capture:
     _refuse_unknown_kinds(tensors, inputs)
+    held = held_tensors(model)
     call = run_graph_module(model) if isinstance(model, GraphModule) else model
     record: dict[str, Any] = {}
 
@@ -140,19 +138,22 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
         Meanwhile the model holds what it kept of the call.
         """
         args, kwargs = rebuild(wrapped[len(tensors) :])
-        objects = [("", leaf) for leaf in pytree.tree_leaves((args, kwargs)) if is_object(leaf)]
-        containers = Held([("args", args), ("kwargs", kwargs)], into_objects=False)
+        named = [*((f"argument {number}", value) for number, value in enumerate(args)), *kwargs.items()]
+        given = Held(named, looks_into=can_be_remade)
+        constants = [
+            (name, leaf) for name, value in named for leaf in pytree.tree_leaves(value) if is_object(leaf)
+        ]
         replacement = {id(tensor): new for tensor, new in zip(before, wrapped)}
-        with substituted(model, replacement, objects) as held:
+        with substituted(model, replacement, constants) as kept:
             with contextlib.ExitStack() as while_called:
                 lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
                 for context in (lines, _traced_parameters(), cumulative_averages(), refused_capsules(_here)):
                     while_called.enter_context(context)
-                functions = while_called.enter_context(OwnFunctions(_here))
+                functions = while_called.enter_context(OwnFunctions(_here, held))
                 returned = call(*args, **kwargs)
-            functions.outside.refuse_written()
-            refuse_changed_arguments(containers, _here())
-            return use(_Results(wrapped, len(tensors), returned), held)
+            functions.outside.refuse_written(at_end=True)
+            refuse_changed_arguments(given, _here())
+            return use(_Results(wrapped, len(tensors), returned), kept)
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
         def use(results: _Results, held: Held) -> list[torch.Tensor]:
@@ -261,6 +262,8 @@ def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table
     with torch.no_grad(), enable_python_dispatcher(), tracing_state():
         try:
             return trace_fast(flat, examples, table)
+        except WrittenOutsideError:
+            raise
         except Exception as refused:
             logging.getLogger(__name__).debug("make_fx traces this model: %s", refused)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)

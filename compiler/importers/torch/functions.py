@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -213,10 +213,10 @@ class OwnFunctions(TorchFunctionMode):
     `expand` and of windows do, or to a view of one: PyTorch's tracer adds what is written to each, or ends.
     """
 
-    def __init__(self, place: Place):
+    def __init__(self, place: Place, held: Container[int]):
         super().__init__()
         self._place = place
-        self.outside = OutsideTensors(place)
+        self.outside = OutsideTensors(place, held)
         self._copied: list[torch.Tensor] = []
         self._overlapping: list[torch.Tensor] = []
 

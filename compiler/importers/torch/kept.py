@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+
+from tilewright.runtime.signature import Tree
 
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 _SEQUENCES = (list, deque)
@@ -32,19 +35,23 @@ class Change:
     before: Any = None
     after: Any = None
 
+    def adds(self) -> bool:
+        """Whether there is a value that was not there, or a tensor in a sequence of another length, and not only less."""
+        if self.key is None:
+            return any(isinstance(value, torch.Tensor) for value in self.after)
+        return self.after is not _NOTHING
+
 
 class Held:
-    """The contents of containers, and of objects unless told otherwise, that are reached from `roots`, as they are now.
+    """The contents of containers, and of the objects that are looked into, that are reached from `roots`, as they are now."""
 
-    Objects are those of classes that neither Python's library nor PyTorch defines.
-    """
-
-    def __init__(self, roots: Iterable[Root], into_objects: bool = True):
+    def __init__(self, roots: Iterable[Root], looks_into: Callable[[Any], bool] | None = None):
+        looks_into = looks_into or is_object
         self._saved: dict[int, tuple[str, Any, list[Any]]] = {}
         pending = list(roots)
         while pending:
             name, value = pending.pop()
-            if into_objects and is_object(value):
+            if looks_into(value):
                 value = vars(value)
             kind = type(value)
             if id(value) in self._saved or kind not in _CONTAINERS:
@@ -60,6 +67,21 @@ class Held:
             if kind is not tuple:
                 container.clear()
                 (container.extend if kind in _SEQUENCES else container.update)(items)
+
+    def replace(self, new: Mapping[int, torch.Tensor]) -> None:
+        """Puts `new[id(tensor)]` in place of tensors, in tuples too."""
+        for _, container, items in self._saved.values():
+            if type(container) in (*_MAPPINGS, *_SEQUENCES):
+                for key, inner in _keyed(container, items):
+                    if (other := _with(inner, new)) is not inner:
+                        container[key] = other
+
+    def tensors(self) -> Iterator[Root]:
+        """The tensors, by name."""
+        for name, container, items in self._saved.values():
+            for key, inner in _keyed(container, items):
+                if isinstance(inner, torch.Tensor):
+                    yield _joined(name, key), inner
 
     def changes(self) -> Iterator[Change]:
         """What is no longer as it was, but for numbers and texts that are equal."""
@@ -95,7 +117,7 @@ _NOTHING = object()
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value is an object of a class that a user's code, or a library of models, defines."""
+    """Whether a value is an object of a class that neither Python's library nor PyTorch defines, or a module."""
     kind = type(value)
     if isinstance(value, (torch.nn.Module, types.SimpleNamespace)):
         return True
@@ -127,8 +149,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """The tensors that a value holds, in containers and objects too."""
     if isinstance(value, torch.Tensor):
         yield value
-    for _, container, items in Held([("", value)])._saved.values():
-        yield from (inner for _, inner in _keyed(container, items) if isinstance(inner, torch.Tensor))
+    yield from (inner for _, inner in Held([("", value)]).tensors())
 
 
 def holds_tensors(value: Any) -> bool:
@@ -137,6 +158,24 @@ def holds_tensors(value: Any) -> bool:
         return False
     held = Held([("", inner) for inner in vars(value).values()])
     return not held.reaches(vars(value)) and any(True for _ in tensors_in(value))
+
+
+def can_be_remade(value: Any) -> bool:
+    """Whether a value is an object that holds tensors, and another of its class with the same attributes can be made."""
+    if not holds_tensors(value):
+        return False
+    tensors: list[torch.Tensor] = []
+
+    def number(inner: Any, _: str) -> int | None:
+        if not isinstance(inner, torch.Tensor):
+            return None
+        tensors.append(inner)
+        return len(tensors) - 1
+
+    try:
+        return type(Tree.of(value, number, is_object=holds_tensors).build(tensors)) is type(value)
+    except Exception:  # whatever the classes of its members raise
+        return False
 
 
 def _keyed(container: Any, items: list[Any]) -> Iterable[tuple[Any, Any]]:
@@ -148,6 +187,16 @@ def _joined(name: str, key: Any) -> str:
     if key in ("_parameters", "_buffers", "_modules"):
         return name
     return f"{name}.{key}" if name else str(key)
+
+
+def _with(value: Any, new: Mapping[int, torch.Tensor]) -> Any:
+    """A value in whose place, or inside of which, `new[id(tensor)]` stands for tensors; itself where none does."""
+    if isinstance(value, torch.Tensor):
+        return new.get(id(value), value)
+    if type(value) is not tuple:
+        return value
+    members = [_with(inner, new) for inner in value]
+    return value if all(map(operator.is_, members, value)) else tuple(members)
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -15,6 +15,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch.capture import Capture, trace
 from tilewright.compiler.importers.torch.decompositions import decomposition_table
 from tilewright.compiler.importers.torch.fold import fold_constants
+from tilewright.compiler.importers.torch.kept import can_be_remade
 from tilewright.compiler.importers.torch.lowering import annotate, lower_graph, second_chance
 from tilewright.compiler.importers.torch.simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch.types import dtype_name
@@ -27,14 +28,17 @@ _ROUNDS = 4
 
 def import_torch(
     model: Any,
-    example_inputs: Sequence[Any] | Mapping[str, Any] | Any = (),
+    example_inputs: Sequence[Any] | Mapping[str, Any] | Any = None,
     kwargs: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Traces `model` on `example_inputs` (a tuple, a mapping by name, or one tensor) and lowers it.
 
-    Shapes, dtypes and Python constants are those of the example. Raises UnsupportedError that lists every
-    operator which cannot be lowered, and ModelImportError when the model cannot be traced.
+    Without them an exported program is traced on those that it was exported with. Shapes, dtypes and Python constants
+    are those of the example. Raises UnsupportedError that lists every operator which cannot be lowered, and
+    ModelImportError when the model cannot be traced.
     """
+    if example_inputs is None and isinstance(model, torch.export.ExportedProgram) and model.example_inputs:
+        example_inputs, kwargs = model.example_inputs
     args, kwargs = _arguments(example_inputs, kwargs)
     call, forward = _callable(model)
     if isinstance(call, GraphModule):
@@ -140,7 +144,9 @@ def _structure(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     ordered += [(name, kwargs[name]) for name in names if name in kwargs and name not in given]
     ordered += [(name, value) for name, value in kwargs.items() if name not in names]
     left_out = [(name, value) for name, value in defaults.items() if name not in dict(ordered)]
-    arguments = tuple((name, Tree.of(value, number, name)) for name, value in ordered + left_out)
+    arguments = tuple(
+        (name, Tree.of(value, number, name, can_be_remade)) for name, value in ordered + left_out
+    )
     optional = tuple(
         name
         for name, tree in arguments

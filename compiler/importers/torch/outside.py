@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
@@ -20,11 +20,12 @@ class OutsideTensors:
     """Puts such tensors under functionalisation where a function first takes them, as arguments are.
 
     What is made of them can be written then, as what is made of arguments can. They themselves cannot be: compiled
-    code knows their values, not the memory that others may read.
+    code knows their values, not the memory that others may read. Those that containers of the model hold, by `id`, may
+    become the model's own in another trace, once all that are written are known.
     """
 
-    def __init__(self, place: Callable[[], str]):
-        self._place = place
+    def __init__(self, place: Callable[[], str], held: Container[int]):
+        self._place, self._held = place, held
         self._wrapped: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def wrap(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -43,17 +44,30 @@ class OutsideTensors:
             known = self._wrapped[id(value)] = value, _functional._to_functional_tensor(value)
         return known[1]
 
-    def refuse_written(self) -> None:
-        """Raises UnsupportedError where the model wrote to one of them, or through a view of one."""
+    def refuse_written(self, at_end: bool = False) -> None:
+        """Raises WrittenOutsideError where the model wrote to some, or through views of them; to held ones at the end only."""
+        written = []
         for value, wrapper in self._wrapped.values():
             _functional._sync(wrapper)
-            if _functional._from_functional_tensor(wrapper) is not value:
-                reason = (
-                    "the model writes to it, and it is neither an argument nor part of a module; make it a buffer of "
-                    "the model, or clone it first"
-                )
-                what = f"a tensor {list(value.shape)} from outside of the model"
-                raise UnsupportedError([UnsupportedOperator(what, reason, self._place())])
+            if _functional._from_functional_tensor(wrapper) is not value and (
+                at_end or id(value) not in self._held
+            ):
+                written.append(value)
+        if written:
+            raise WrittenOutsideError(written, self._place())
+
+
+class WrittenOutsideError(UnsupportedError):
+    """A model writes to `tensors` from outside of its arguments and modules."""
+
+    def __init__(self, tensors: list[torch.Tensor], place: str):
+        self.tensors = tensors
+        reason = (
+            "the model writes to it, and it is neither an argument nor part of a module; make it a buffer of "
+            "the model, or clone it first"
+        )
+        names = [f"a tensor {list(tensor.shape)} from outside of the model" for tensor in tensors]
+        super().__init__([UnsupportedOperator(name, reason, place) for name in names])
 
 
 def refuse_without_data(value: torch.Tensor, what: str, place: str) -> None:

@@ -49,12 +49,13 @@ def assigned_in_place(
 
 
 def refuse_changed_arguments(given: Held, place: str) -> None:
-    """Raises UnsupportedError where a model puts tensors into dictionaries or lists that it is given."""
-    for change in given.changes():
-        after = change.after if isinstance(change.after, list) else [change.after]
-        if any(isinstance(value, torch.Tensor) for value in after):
-            reason = "the model puts a tensor into it, which its caller would not see; return it"
-            raise UnsupportedError([UnsupportedOperator(f"`{change.name}`", reason, place)])
+    """Raises UnsupportedError where a model puts something into objects, dictionaries or lists that it is given."""
+    reason = "the model changes an argument where its caller would not see it; return what is new, and leave the argument"
+    changed = dict.fromkeys(change.name for change in given.changes() if change.adds())
+    if changed:
+        raise UnsupportedError(
+            [UnsupportedOperator(f"`{name}`", reason, place) for name in [*changed][:MOST_NAMED]]
+        )
 
 
 def refuse_kept(changes: Sequence[Change], place: str) -> None:
