@@ -48,7 +48,7 @@ from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import WrittenOutsideError, refuse_without_data
-from tilewright.compiler.importers.torch.own_tensors import Named, held_tensors, own_tensors
+from tilewright.compiler.importers.torch.own_tensors import Named, held_tensors, own_tensors, unwrapped
 from tilewright.compiler.importers.torch.repeated_calls import (
     assigned_in_place,
     halves_agree,
@@ -296,7 +296,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception):
                 args, kwargs = rebuild(inputs)
-                exported = torch.export.export(model, args, kwargs, strict=False)
+                exported = unwrapped(torch.export.export(model, args, kwargs, strict=False))
                 return capture(exported.module(check_guards=False), rebuild, inputs, table)
         raise ModelImportError(
             f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass, transform_subclass
 
 from tilewright.runtime.signature import Tree
 
@@ -145,6 +146,15 @@ def roots_of(model: Any) -> list[Root]:
     return found
 
 
+def inner_tensors(name: str, value: Any) -> Iterator[Root]:
+    """A tensor by itself, or those that one of a class that wraps others is made of; nothing of None."""
+    if is_traceable_wrapper_subclass(value):
+        for attribute in value.__tensor_flatten__()[0]:
+            yield from inner_tensors(f"{name}.{attribute}", getattr(value, attribute))
+    elif value is not None:
+        yield name, value
+
+
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """The tensors that a value holds, in containers and objects too."""
     if isinstance(value, torch.Tensor):
@@ -191,6 +201,10 @@ def _joined(name: str, key: Any) -> str:
 
 def _with(value: Any, new: Mapping[int, torch.Tensor]) -> Any:
     """A value in whose place, or inside of which, `new[id(tensor)]` stands for tensors; itself where none does."""
+    if is_traceable_wrapper_subclass(value):
+        if not any(id(inner) in new for _, inner in inner_tensors("", value)):
+            return value
+        return transform_subclass(value, lambda _, inner: _with(inner, new))
     if isinstance(value, torch.Tensor):
         return new.get(id(value), value)
     if type(value) is not tuple:

@@ -17,6 +17,7 @@ from tilewright.compiler.importers.torch.decompositions import decomposition_tab
 from tilewright.compiler.importers.torch.fold import fold_constants
 from tilewright.compiler.importers.torch.kept import can_be_remade
 from tilewright.compiler.importers.torch.lowering import annotate, lower_graph, second_chance
+from tilewright.compiler.importers.torch.own_tensors import unwrapped
 from tilewright.compiler.importers.torch.simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch.types import dtype_name
 from tilewright.runtime.program import TensorSpec
@@ -81,7 +82,7 @@ def _arguments(example: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[An
 def _callable(model: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """What to trace, and the function whose parameters name the arguments."""
     if isinstance(model, torch.export.ExportedProgram):
-        module = model.module(check_guards=False)
+        module = unwrapped(model).module(check_guards=False)
         return module, module.forward
     if isinstance(model, torch.nn.Module):
         return model, model.forward

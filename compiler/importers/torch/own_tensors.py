@@ -6,15 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
-from tilewright.compiler.importers.torch.kept import Held, roots_of
+from tilewright.compiler.importers.torch.kept import Held, inner_tensors, roots_of
 
 Named = list[tuple[str, torch.Tensor]]
 
 
 def own_tensors(model: Any, place: Callable[[], str]) -> Named:
-    """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once."""
+    """Parameters, buffers and tensor attributes of `model` in a fixed order, tied ones once.
+
+    Of a tensor of a class that wraps others, as quantised weights are, these.
+    """
     if not isinstance(model, torch.nn.Module):
         return []
     _refuse_scripted(model, place)
@@ -23,14 +27,21 @@ def own_tensors(model: Any, place: Callable[[], str]) -> Named:
         own = {**module._parameters, **module._buffers}
         own.update({key: value for key, value in vars(module).items() if isinstance(value, torch.Tensor)})
         for key, value in own.items():
-            if value is not None:
-                found.setdefault(id(value), (f"{prefix}.{key}" if prefix else key, value))
+            for name, tensor in inner_tensors(f"{prefix}.{key}" if prefix else key, value):
+                found.setdefault(id(tensor), (name, tensor))
     return list(found.values())
 
 
 def held_tensors(model: Any) -> dict[int, tuple[str, torch.Tensor]]:
     """The tensors that lie in containers or objects of a model, or of a function's closure, by `id`."""
     return {id(value): (name, value) for name, value in Held(roots_of(model)).tensors()}
+
+
+def unwrapped(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program on what tensors of classes that wrap others are made of, and with what these classes make of its operators."""
+    if not any(map(is_traceable_wrapper_subclass, program.state_dict.values())):
+        return program
+    return program.run_decompositions({})
 
 
 def _refuse_scripted(model: torch.nn.Module, place: Callable[[], str]) -> None:
