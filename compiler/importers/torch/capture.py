@@ -156,7 +156,8 @@ def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tens
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
         def use(results: _Results, held: Held) -> list[torch.Tensor]:
-            kept = assigned_in_place(held.changes(), held, own, results.outputs, _here())
+            is_alone = lambda number: _shares_memory(tensors, number) is None  # noqa: E731
+            kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, _here())
             outs = results.finish(values)
             record.update(
                 returns=results.returns, outputs=results.outputs, mutations=results.mutations, kept=kept
@@ -207,18 +208,22 @@ def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
         raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
 
 
+def _shares_memory(tensors: list[tuple[str, torch.Tensor]], number: int) -> str | None:
+    """The name of another of the tensors over the memory of the one of that number; None where there is none."""
+    place = Place.of(*tensors[number])
+    others = (Place.of(*tensor) for other, tensor in enumerate(tensors) if other != number)
+    return next((other.name for other in others if place.shares(other)), None)
+
+
 def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
     """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
-    if not mutated:
-        return
-    places = [Place.of(name, tensor) for name, tensor in tensors]
     for number in sorted(mutated):
-        for other, place in enumerate(places):
-            if other != number and places[number].shares(place):
-                raise ModelImportError(
-                    f"the model updates `{tensors[number][0]}` in place and holds `{place.name}` over the same memory, "
-                    "which compiled code keeps apart; make the one from the other in forward"
-                )
+        other = _shares_memory(tensors, number)
+        if other is not None:
+            raise ModelImportError(
+                f"the model updates `{tensors[number][0]}` in place and holds `{other}` over the same memory, "
+                "which compiled code keeps apart; make the one from the other in forward"
+            )
 
 
 def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:
