@@ -285,3 +285,14 @@ def test_data_dependent_models_are_refused_with_their_line(model):
 def test_what_is_no_model_is_refused():
     with pytest.raises(ModelImportError, match=r"expected an nn\.Module"):
         import_torch(3, ())
+
+
+def test_marks_for_the_profiler_compute_nothing():
+    def model(x):
+        with torch.profiler.record_function("outer"):
+            y = x + 1
+            with torch.autograd.profiler.record_function("inner"):
+                return y * 2
+
+    x = torch.randn(3)
+    torch.testing.assert_close(tilewright.compile(model, (x,))(x), model(x))
