@@ -88,7 +88,7 @@ class AbsentDevice:
     def packed_bytes(self) -> int:
         return self.package.packed_bytes
 
-    def run(self, *_: Any) -> NoReturn:
+    def run(self, *_: Any, **__: Any) -> NoReturn:
         """Raises PackageError: there is no device."""
         raise PackageError(
             f"compiled for `{self.package.target}`, which does not run here: {self.reason}; save the model and load "
