@@ -223,8 +223,7 @@ class Part:
             constant if i is None else arguments[i].detach()
             for i, constant in zip(self._weights, self._constants)
         ]
-        self._model.executable.rebind(weights)
-        self._model.weights = weights
+        self._model.rebind(weights)
 
 
 def _make_tokens(module: GraphModule, arguments: Sequence[Any]) -> None:
