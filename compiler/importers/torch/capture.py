@@ -52,7 +52,7 @@ from tilewright.compiler.importers.torch.running_averages import cumulative_aver
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
-from tilewright.compiler.importers.torch.tracing_state import tracing_state
+from tilewright.compiler.importers.torch.tracing_state import tracing_state, without_reports
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.argument_memory import Place
 from tilewright.runtime.signature import Mutation, Output, Tree
@@ -296,7 +296,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
     except Exception as direct:
         _refuse_by_words(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), without_reports():
                 args, kwargs = rebuild(inputs)
                 exported = torch.export.export(model, args, kwargs, strict=False)
                 return capture(exported.module(check_guards=False), rebuild, inputs, table)

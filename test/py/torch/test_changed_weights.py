@@ -35,7 +35,7 @@ def scale_one(model: nn.Sequential) -> None:
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("change", [load, train, scale_one])
 def test_calls_copies_and_files_follow(change, layout, tmp_path) -> None:
-    model, x = nn.Module.to(net(), memory_format=layout), torch.randn(2, 3, 6, 6)
+    model, x = net().to(memory_format=layout), torch.randn(2, 3, 6, 6)
     compiled = tilewright.compile(model, (x,))
     compiled(x)
     compiled(x.numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import logging
 
 import numpy as np
 import pytest
@@ -280,6 +281,19 @@ def test_every_unsupported_operator_is_listed_with_its_line():
 def test_data_dependent_models_are_refused_with_their_line(model):
     with pytest.raises(UnsupportedError, match=r"test_torch_calls.py:\d+ in <lambda>"):
         tilewright.compile(model, (torch.randn(3),))
+
+
+def test_what_a_model_raises_is_told_once():
+    told: list[logging.LogRecord] = []
+    handler, log = logging.Handler(), logging.getLogger("torch._subclasses.fake_tensor")
+    handler.emit = told.append
+    log.addHandler(handler)
+    try:
+        with pytest.raises(ModelImportError, match="same reduction dim"):
+            tilewright.compile(nn.Sequential(nn.Linear(8, 4)), (torch.ones(2, 9),))
+    finally:
+        log.removeHandler(handler)
+    assert not told
 
 
 def test_what_is_no_model_is_refused():
