@@ -182,6 +182,16 @@ class TestCompile:
         assert result.exit_code != 0
         assert "--to graph comes before --from schedule" in result.output
 
+    @pytest.mark.parametrize("phases", [(), ("--from", "graph"), ("--from", "dispatch", "--to", "dispatch")])
+    def test_schedules_that_earlier_phases_would_lose_are_refused(
+        self, tool, phases: tuple[str, ...]
+    ) -> None:
+        assert tool("compile", MODEL, "--to", "schedule", "-o", "s.mlir").exit_code == 0
+        assert tool("compile", "s.mlir", "--from", "schedule").exit_code == 0
+        result = tool("compile", "s.mlir", *phases)
+        assert result.exit_code == 1
+        assert "has a schedule, and phase" in " ".join(result.output.split())
+
     @pytest.mark.parametrize(("option", "value"), [("--precision", "bf16"), ("--choices", "{}.json")])
     def test_what_phases_before_obeyed_is_refused(self, tool, option: str, value: str) -> None:
         assert tool("compile", MODEL, "--to", "layout", "-o", "l.mlir").exit_code == 0
