@@ -191,6 +191,7 @@ def run_phases(
     report: Report | None = None,
 ) -> None:
     """Runs the phases from `first` to `last` on the module in place; raises TilewrightError for unknown names."""
+    _keep_schedules(module, first)
     for phase in _between(first, last):
         start = time.perf_counter()
         run_pipeline(module.operation, phase.pipeline(target), late=True)
@@ -201,6 +202,12 @@ def run_phases(
         name = f"{PHASES.index(phase)}-{phase.name}"
         debug.dump_module(name, module)
         debug.override_module(name, module)
+
+
+def _keep_schedules(module: ir.Module, first: str) -> None:
+    """Raises ScheduleError where dispatches have schedules that phases from `first` on would not obey."""
+    if first != "schedule":
+        schedule_attribute.refuse_scheduled(module, first)
 
 
 def _between(first: str, last: str) -> tuple[Phase, ...]:
@@ -236,6 +243,7 @@ def compile_module(
 
 def schedule_module(module: ir.Module, target: Target, report: Report, first: str = "graph") -> None:
     """The phases up to a constructed schedule on every dispatch, in workers, on the module in place."""
+    _keep_schedules(module, first)
     for phase in _between(first, "schedule"):
         start = time.perf_counter()
         run = run_phase_apart if phase.apart else run_phase

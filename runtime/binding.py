@@ -66,13 +66,18 @@ class AbsentDevice:
     """A package for a GPU that this machine does not have: keeps the weights for `save`, and refuses to run."""
 
     def __init__(self, package: Package, weights: Sequence[Any] = (), reason: str = ""):
-        if len(weights) != len(package.weights):
-            raise PackageError(f"expected {len(package.weights)} weights, found {len(weights)}")
         self.package, self.reason = package, reason
         self.inputs, self.outputs = package.inputs, package.outputs
+        self.rebind(weights)
+
+    def rebind(self, weights: Sequence[Any]) -> None:
+        """Keeps other weights of the same specs; raises PackageError."""
+        specs = self.package.weights
+        if len(weights) != len(specs):
+            raise PackageError(f"expected {len(specs)} weights, found {len(weights)}")
         self.weight_storages = tuple(
             arrays.weight_storage(weight.cpu() if getattr(weight, "is_cuda", False) else weight, spec)
-            for weight, spec in zip(weights, package.weights)
+            for weight, spec in zip(weights, specs)
         )
 
     @property
@@ -88,7 +93,7 @@ class AbsentDevice:
     def packed_bytes(self) -> int:
         return self.package.packed_bytes
 
-    def run(self, *_: Any) -> NoReturn:
+    def run(self, *_: Any, **__: Any) -> NoReturn:
         """Raises PackageError: there is no device."""
         raise PackageError(
             f"compiled for `{self.package.target}`, which does not run here: {self.reason}; save the model and load "
@@ -100,4 +105,4 @@ class AbsentDevice:
         """Raises as `run` does: without a device there are no outputs."""
         self.run()
 
-    __call__ = output = profile = rebind = run
+    __call__ = output = profile = run

@@ -13,7 +13,7 @@ import tilewright.runtime
 from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import SPACES, Package, Program, TensorSpec
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 """TW_ABI_VERSION of csrc/abi.h."""
 
 ERROR_MEMORY, ERROR_UNBOUND = -1, -2
@@ -100,6 +100,8 @@ def library() -> ctypes.CDLL:
     for crc in (lib.tw_crc32c, lib.tw_crc32c_portable):
         crc.restype = ctypes.c_uint32
         crc.argtypes = (pointer, u64)
+    lib.tw_fingerprint.restype = u64
+    lib.tw_fingerprint.argtypes = (pointer, pointer, u64)
     return lib
 
 

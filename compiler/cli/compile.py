@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model, read_inputs
-from tilewright.compiler.cli.output_path import OutputPath
+from tilewright.compiler.cli.options import given_options
+from tilewright.compiler.cli.output_path import OutputPath, why_no_file
 from tilewright.compiler.collector import rarely_collected
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration, quantity
@@ -79,11 +80,16 @@ def command(
     standard output; edit it, and continue with --from, and --weights MODEL for an artifact.
     """
     console = new_console(stderr=True)
+    reason = why_no_file(output) if output and not target.startswith("hip:") else None
+    if reason:
+        raise click.BadParameter(reason, param_hint="-o")
     if last or first not in (None, IMPORT):
-        if lock is not None:
-            raise click.UsageError("--lock is of a whole compilation; leave out --from and --to")
+        if given := given_options("lock", "opt"):
+            raise click.UsageError(f"{given} is of a whole compilation; leave out --from and --to")
         _phases(model, output, target, precision, first, last, weights, inputs, choices, timing, console)
         return
+    if weights:
+        raise click.UsageError("--weights goes with --from; a whole compilation takes MODEL's own")
     from tilewright.compiler import driver
 
     prepare()
@@ -163,6 +169,10 @@ def _phases(
     for option, name in (("--from", first), ("--to", last)):
         if name is not None and name not in names:
             raise click.BadParameter(f"`{name}`; the phases are {', '.join(names)}", param_hint=option)
+    if weights and (last is not None or first in (None, IMPORT)):
+        raise click.UsageError(
+            "--weights goes with --from, for an artifact; --to prints IR, which holds none"
+        )
     if output and last is None and not weights:
         raise click.UsageError(
             "IR holds no weights: -o with --from needs --weights MODEL, or --to for the IR"
@@ -181,12 +191,11 @@ def _phases(
         loaded = load_model(model)
         module = driver.import_model(loaded.model, example_inputs(loaded, inputs)).module
         first = names[1]
+    for option, phase in (("precision", "graph"), ("choices", "layout")):
+        if (given := given_options(option)) and names.index(first) > names.index(phase):
+            raise click.UsageError(f"{given} is obeyed by phase `{phase}`, and --from {first} comes after it")
     ask_precision(module, precision)
     if choices is not None:
-        if first not in names[: names.index("layout") + 1]:
-            raise click.UsageError(
-                f"--choices are obeyed from `layout` on, and --from {first} comes after it"
-            )
         ask_choices(module, Choices.of(choices).values)
     report.add(IMPORT, time.perf_counter() - start)
     if last is None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model
+from tilewright.compiler.cli.options import refuse_for_artifacts
 from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import (
@@ -67,8 +68,8 @@ def command(
             )
         print_spaces(console, model, target, precision, json_path)
         return
-    if choices and model.endswith(".twm"):
-        raise click.UsageError("--choices are of models: what an artifact holds is compiled")
+    if model.endswith(".twm"):
+        refuse_for_artifacts("choices", "opt", "precision")
     with new_console(stderr=True).status(f"compiling and measuring {model}"):
         report = measured_report(model, target, opt, repeats, precision, choices)
     console.print(report_table(report, top))

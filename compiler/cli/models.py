@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,9 +74,11 @@ class Arrays:
 def read_inputs(path: Path, as_torch: bool = False) -> Arrays:
     """Reads an .npz file; raises TilewrightError when it is none, or mixes positions and names with gaps."""
     try:
+        with zipfile.ZipFile(path):  # which an .npy file is not, though NumPy loads that as well
+            pass
         with np.load(path) as data:
             found = {name: data[name] for name in data.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise TilewrightError(f"`{path}`: expected an .npz file of arrays: {error}") from None
     numbers = sorted(int(name[4:]) for name in found if name.startswith("arr_") and name[4:].isdigit())
     if numbers != list(range(len(numbers))):

@@ -20,10 +20,18 @@ class OutputPath(click.Path):
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if self._folders and not path.suffix:
             return path
-        if path.is_dir():
-            self.fail(f"`{path}` is a folder; name a file", param, ctx)
-        if not path.parent.is_dir():
-            self.fail(f"`{path}`: there is no folder `{path.parent}`; make it first", param, ctx)
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            self.fail(f"`{path}` may not be written to; name another file", param, ctx)
+        reason = why_no_file(path)
+        if reason:
+            self.fail(reason, param, ctx)
         return path
+
+
+def why_no_file(path: Path) -> str | None:
+    """Why no file can be written there; None where one can."""
+    if path.is_dir():
+        return f"`{path}` is a folder; name a file"
+    if not path.parent.is_dir():
+        return f"`{path}`: there is no folder `{path.parent}`; make it first"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"`{path}` may not be written to; name another file"
+    return None

@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from tilewright.compiler.cli.models import load_model, named_outputs, read_inputs, seeded_inputs, write_arrays
+from tilewright.compiler.cli.options import given_options, refuse_for_artifacts
 from tilewright.compiler.cli.output_path import OutputPath
 from tilewright.compiler.dialects.precision import PRECISIONS
 from tilewright.compiler.explain.report import duration
@@ -55,9 +56,12 @@ def command(
     runs on its example inputs, an artifact on seeded normal numbers (zeros where it takes integers).
     """
     console = new_console()
+    if not check and (given := given_options("seeds")):
+        raise click.UsageError(f"{given} goes with --check")
     if model.endswith(".twm"):
         import tilewright
 
+        refuse_for_artifacts("target", "opt", "precision")
         if not Path(model).is_file():
             raise click.UsageError(f"`{model}`: there is no such file")
         compiled, arguments, keywords, source = tilewright.load(model), (), {}, None

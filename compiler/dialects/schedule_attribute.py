@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.compiler.errors import ScheduleError
-from tilewright.compiler.ir import ir
+from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, Schedule
 
 
@@ -49,6 +49,18 @@ def read(function: ir.Operation) -> Schedule | None:
         return Schedule.from_dict({named.name: as_value(named.attr) for named in attribute})
     except ValueError as error:
         raise ScheduleError(f"dispatch @{name}: {error}", function.location) from None
+
+
+def refuse_scheduled(module: ir.Module, phase: str) -> None:
+    """Raises ScheduleError where a function has a schedule that `phase`, which makes dispatches anew, would lose."""
+    for function in functions(module):
+        if ATTRIBUTE in function.attributes:
+            name = ir.StringAttr(function.attributes["sym_name"]).value
+            raise ScheduleError(
+                f"dispatch @{name} has a schedule, and phase `{phase}` comes before schedules: continue by `tilewright compile "
+                "FILE.mlir --from schedule`, or take all schedules out",
+                function.location,
+            )
 
 
 def check(function: ir.Operation, schedule: Schedule, extents: tuple[int, ...], kinds: list[str]) -> None:

@@ -65,6 +65,9 @@ def require(said: GpuTile, *names: str) -> None:
 
 def broken(asked: Schedule, made: Schedule) -> str | None:
     """The first rule that a kernel breaks of the schedule that it was asked for; None where it keeps all."""
+    for field in ("reductions", "prefetch", "stream", "unroll", "vector"):
+        if getattr(asked, field):
+            return f"{field} is of kernels for CPUs; leave it out, gpu says how this one is built"
     if any(asked.tile) and asked.tile != made.tile:
         if not any(made.tile):
             return f"tile is {list(asked.tile)}; only kernels of family fallback are cut so, others say gpu.block"

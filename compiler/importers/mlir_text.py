@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.compiler.dialects.schedule_attribute import refuse_scheduled
 from tilewright.compiler.errors import ModelImportError, PassError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import context, functions, ir, parse, run_upstream, walk
@@ -47,6 +48,7 @@ def import_mlir(model: str | Path) -> Imported:
         for dialect, pipeline in _TO_LINALG.items():
             if any(op.name.startswith(f"{dialect}.") for op in walk(module.operation)):
                 modules.run_upstream(module, pipeline, what)
+        refuse_scheduled(module, "import")
         entry = _entry(module, name)
         run_upstream(module.operation, _TIDY)
     except PassError as error:

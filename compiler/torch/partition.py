@@ -33,6 +33,7 @@ from tilewright.compiler.torch.devices import CPU, beside, device_of, strays, ta
 from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.random import drawn_after, hoist_draws, keep_order
 from tilewright.compiler.torch.saved import read_row_major
+from tilewright.compiler.torch.watched import Watched
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -203,38 +204,26 @@ class Part:
         self._inputs = [
             i for i, a in enumerate(arguments) if weights[i] is None and isinstance(a, torch.Tensor)
         ]
-        self._stamp = self._stamped(arguments)
-        self._held = self._bound(arguments)
+        self._bound = Watched(self._among(arguments))
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
-        if self._weights:
-            stamp = self._stamped(arguments)
-            if stamp is None or stamp != self._stamp:
-                self._rebind(arguments)
-                self._stamp, self._held = stamp, self._bound(arguments)
+        if self._weights and self._bound.changes(self._among(arguments)):
+            self._rebind(arguments)
         given = [arguments[i] for i in self._inputs]
         if self._device != CPU:
             given = [beside(argument, self._device) for argument in given]
         return self._model(*given)
 
-    def _bound(self, arguments: Sequence[Any]) -> list[Any]:
-        """The weights themselves: while they are held, no other tensor can have their addresses."""
+    def _among(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
+        """The weights among a call's arguments."""
         return [arguments[i] for i in self._weights if i is not None]
-
-    def _stamped(self, arguments: Sequence[Any]) -> list[tuple[int, int]] | None:
-        """Address and version of every weight; None when a weight counts no versions (inference tensors)."""
-        try:
-            return [(arguments[i].data_ptr(), arguments[i]._version) for i in self._weights if i is not None]
-        except RuntimeError:
-            return None
 
     def _rebind(self, arguments: Sequence[Any]) -> None:
         weights = [
             constant if i is None else arguments[i].detach()
             for i, constant in zip(self._weights, self._constants)
         ]
-        self._model.executable.rebind(weights)
-        self._model.weights = weights
+        self._model.rebind(weights)
 
 
 def _make_tokens(module: GraphModule, arguments: Sequence[Any]) -> None:

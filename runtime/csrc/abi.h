@@ -5,7 +5,7 @@
 #define TW_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Bumped whenever a struct or function below changes; native.py refuses a library of another version.
-#define TW_ABI_VERSION 5
+#define TW_ABI_VERSION 6
 
 extern "C" {
 

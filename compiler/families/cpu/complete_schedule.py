@@ -38,9 +38,15 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
     """The schedule with everything that the dispatch's kernel is made of on a CPU.
 
     `unroll` and `vector`, where they are not 0, become the sizes of its register tiles. Raises ScheduleError where it
-    has none, or none of these sizes, and for a tile of what cannot be cut.
+    has none, or none of these sizes, for a tile of what cannot be cut, and for what only kernels of GPUs have.
     """
     name = ir.StringAttr(function.attributes["sym_name"]).value
+    if schedule.gpu is not None:
+        raise ScheduleError(
+            f"dispatch @{name}: illegal schedule: gpu says how a kernel of a GPU is built, the target `{target.name}` is a "
+            "CPU; leave gpu out",
+            function.location,
+        )
     left = outside(function) if any(schedule.tile) else None
     if left is not None:
         raise ScheduleError(

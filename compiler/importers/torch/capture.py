@@ -59,7 +59,7 @@ from tilewright.compiler.importers.torch.running_averages import cumulative_aver
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
-from tilewright.compiler.importers.torch.tracing_state import tracing_state
+from tilewright.compiler.importers.torch.tracing_state import tracing_state, without_reports
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.argument_memory import Place
 from tilewright.runtime.signature import Mutation, Output, Tree
@@ -157,7 +157,8 @@ def _captured(
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
         def use(results: _Results, held: Held) -> list[torch.Tensor]:
-            kept = assigned_in_place(held.changes(), held, own, results.outputs, _here())
+            is_alone = lambda number: _shares_memory(tensors, number) is None  # noqa: E731
+            kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, _here())
             outs = results.finish(values)
             record.update(
                 returns=results.returns, outputs=results.outputs, mutations=results.mutations, kept=kept
@@ -208,18 +209,22 @@ def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
         raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
 
 
+def _shares_memory(tensors: list[tuple[str, torch.Tensor]], number: int) -> str | None:
+    """The name of another of the tensors over the memory of the one of that number; None where there is none."""
+    place = Place.of(*tensors[number])
+    others = (Place.of(*tensor) for other, tensor in enumerate(tensors) if other != number)
+    return next((other.name for other in others if place.shares(other)), None)
+
+
 def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
     """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
-    if not mutated:
-        return
-    places = [Place.of(name, tensor) for name, tensor in tensors]
     for number in sorted(mutated):
-        for other, place in enumerate(places):
-            if other != number and places[number].shares(place):
-                raise ModelImportError(
-                    f"the model updates `{tensors[number][0]}` in place and holds `{place.name}` over the same memory, "
-                    "which compiled code keeps apart; make the one from the other in forward"
-                )
+        other = _shares_memory(tensors, number)
+        if other is not None:
+            raise ModelImportError(
+                f"the model updates `{tensors[number][0]}` in place and holds `{other}` over the same memory, "
+                "which compiled code keeps apart; make the one from the other in forward"
+            )
 
 
 def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:
@@ -294,7 +299,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
     except Exception as direct:
         _refuse_by_words(direct)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), without_reports():
                 args, kwargs = rebuild(inputs)
                 exported = unwrapped(torch.export.export(model, args, kwargs, strict=False))
                 return capture(exported.module(check_guards=False), rebuild, inputs, table)

@@ -14,6 +14,7 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedError
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch.capture import Capture, trace
 from tilewright.compiler.importers.torch.decompositions import decomposition_table
+from tilewright.compiler.importers.torch.exported import check_examples
 from tilewright.compiler.importers.torch.fold import fold_constants
 from tilewright.compiler.importers.torch.kept import can_be_remade
 from tilewright.compiler.importers.torch.lowering import annotate, lower_graph, second_chance
@@ -38,12 +39,15 @@ def import_torch(
     are those of the example. Raises UnsupportedError that lists every operator which cannot be lowered, and
     ModelImportError when the model cannot be traced.
     """
-    if example_inputs is None and isinstance(model, torch.export.ExportedProgram) and model.example_inputs:
+    is_exported = isinstance(model, torch.export.ExportedProgram)
+    if is_exported and example_inputs is None and kwargs is None and model.example_inputs is not None:
         example_inputs, kwargs = model.example_inputs
     args, kwargs = _arguments(example_inputs, kwargs)
     call, forward = _callable(model)
     if isinstance(call, GraphModule):
         args, kwargs = _as_exported(call, args, kwargs)
+    if is_exported:
+        check_examples(model, args, kwargs)
     arguments = _structure(forward, args, kwargs)
     inputs = [tensor for _, tensor in arguments.inputs]
 

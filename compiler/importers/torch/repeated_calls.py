@@ -7,7 +7,7 @@ differ, as those of a table that is looked up once and sliced again do, by their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +21,17 @@ MOST_NAMED = 3
 
 
 def assigned_in_place(
-    changes: Iterable[Change], held: Held, own: Sequence[torch.Tensor], outputs: Sequence[Output], place: str
+    changes: Iterable[Change],
+    held: Held,
+    own: Sequence[torch.Tensor],
+    is_alone: Callable[[int], bool],
+    outputs: Sequence[Output],
+    place: str,
 ) -> list[Change]:
     """Writes what was assigned in place of one of the model's `own` tensors, and is like it, into that; the other changes.
 
-    Raises UnsupportedError where a result is, or is a view of, what was there before.
+    Among these are those of tensors that are not alone in their memory, where others would change too. Raises UnsupportedError
+    where a result is, or is a view of, what was there before.
     """
     left = []
     for change in changes:
@@ -36,6 +42,7 @@ def assigned_in_place(
             and isinstance(new, torch.Tensor)
             and (new.shape, new.dtype) == (old.shape, old.dtype)
             and held.holders(old) == 1
+            and is_alone(number)
         )
         if not is_state:
             left.append(change)

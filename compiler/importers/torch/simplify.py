@@ -110,13 +110,25 @@ def _empty(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.numel() == 0
 
 
+_MARKS = {
+    torch.ops.profiler._record_function_enter.default,
+    torch.ops.profiler._record_function_enter_new.default,
+    torch.ops.profiler._record_function_exit.default,
+    torch.ops.profiler._record_function_exit._RecordFunction,
+}
+"""What `torch.profiler.record_function` leaves in a graph: names of its parts, for eager PyTorch's profiler."""
+
+
 def simplify(module: GraphModule) -> None:
-    """Computes nothing on tensors without elements, and lets writes by index count from the front only.
+    """Drops the profiler's marks, computes nothing on tensors without elements, and lets writes by index count from the front only.
 
     The values of empty tensors are known, and lowerings trip over them; a scatter at row -1 would write before
     its target. Negative dimensions are counted from the front too: some lowerings end the process on them.
     """
     graph = module.graph
+    for node in reversed(graph.nodes):
+        if node.target in _MARKS:
+            graph.erase_node(node)
     for node in list(graph.nodes):
         if isinstance(node.target, OpOverload):
             _count_dimensions_from_the_front(node)

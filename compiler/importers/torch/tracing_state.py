@@ -16,7 +16,7 @@ def tracing_state() -> Iterator[None]:
 
     What they compile with `torch.compile`, as PyTorch itself does with functions that its operators are given, runs as it is.
     """
-    with _without_collections(), _without_reports(), _exporting(), torch.compiler.set_stance("force_eager"):
+    with _without_collections(), without_reports(), _exporting(), torch.compiler.set_stance("force_eager"):
         yield
 
 
@@ -50,7 +50,7 @@ def _without_collections() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_reports() -> Iterator[None]:
+def without_reports() -> Iterator[None]:
     """PyTorch logs what its tensors without data raise, with a traceback, beside the error that says the same."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
 

@@ -150,6 +150,11 @@ class TestCompile:
             ((MODEL, "--to", "bake"), "the phases are import, graph"),
             ((MODEL, "--from", "schedule"), "--from schedule continues from IR: expected an .mlir file"),
             ((MODEL, "--opt", "O9"), "'O9' is not one of 'O0'"),
+            ((MODEL, "--weights", MODEL), "--weights goes with --from"),
+            ((MODEL, "--to", "graph", "--weights", MODEL), "--weights goes with --from"),
+            ((MODEL, "--to", "schedule", "--opt", "O1"), "--opt is of a whole compilation"),
+            ((MODEL, "-o", "."), "`.` is a folder; name a file"),
+            ((MODEL, "-o", "missing/file"), "there is no folder `missing`; make it first"),
         ],
     )
     def test_refusals(self, tool, arguments: tuple[str, ...], message: str) -> None:
@@ -176,6 +181,23 @@ class TestCompile:
         result = tool("compile", "g.mlir", "--from", "schedule", "--to", "graph")
         assert result.exit_code != 0
         assert "--to graph comes before --from schedule" in result.output
+
+    @pytest.mark.parametrize("phases", [(), ("--from", "graph"), ("--from", "dispatch", "--to", "dispatch")])
+    def test_schedules_that_earlier_phases_would_lose_are_refused(
+        self, tool, phases: tuple[str, ...]
+    ) -> None:
+        assert tool("compile", MODEL, "--to", "schedule", "-o", "s.mlir").exit_code == 0
+        assert tool("compile", "s.mlir", "--from", "schedule").exit_code == 0
+        result = tool("compile", "s.mlir", *phases)
+        assert result.exit_code == 1
+        assert "has a schedule, and phase" in " ".join(result.output.split())
+
+    @pytest.mark.parametrize(("option", "value"), [("--precision", "bf16"), ("--choices", "{}.json")])
+    def test_what_phases_before_obeyed_is_refused(self, tool, option: str, value: str) -> None:
+        assert tool("compile", MODEL, "--to", "layout", "-o", "l.mlir").exit_code == 0
+        result = tool("compile", "l.mlir", "--from", "packing", option, value)
+        assert result.exit_code == 2
+        assert f"{option} is obeyed by phase" in " ".join(result.output.split())
 
     def test_a_file_that_is_no_program(self, tool, folder: Path) -> None:
         (folder / "bad.pt2").write_bytes(b"not a program")
@@ -228,8 +250,21 @@ class TestRun:
         assert result.exit_code == 2
         assert "in.npz: argument" in result.output and "is missing" in result.output
 
-    def test_a_file_without_arrays_is_refused(self, tool, folder: Path) -> None:
-        (folder / "in.npz").write_text("nothing")
+    @pytest.mark.parametrize(
+        "option", [("--target", "x86-64-v3"), ("--opt", "O1"), ("--precision", "bf16"), ("--seeds", "2")]
+    )
+    def test_what_an_artifact_cannot_obey_is_refused(self, tool, option: tuple[str, str]) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        result = tool("run", "tiny.twm", *option)
+        assert result.exit_code == 2
+        assert option[0] in result.output
+
+    @pytest.mark.parametrize("content", ["nothing", "", "array"])
+    def test_a_file_without_arrays_is_refused(self, tool, folder: Path, content: str) -> None:
+        (folder / "in.npz").write_text(content)
+        if content == "array":
+            with (folder / "in.npz").open("wb") as file:
+                np.save(file, np.ones(3))
         result = tool("run", MODEL, "in.npz")
         assert result.exit_code == 1
         assert "expected an .npz file of arrays" in result.output
@@ -252,6 +287,16 @@ class TestExplain:
         assert sum(d["share"] for d in report["dispatches"]) == pytest.approx(1)
         page = (folder / "page.html").read_text()
         assert all(d["operator"] in page for d in report["dispatches"])
+
+    def test_what_an_artifact_cannot_obey_is_refused(self, tool) -> None:
+        assert tool("compile", MODEL, "-o", "tiny.twm").exit_code == 0
+        assert "--precision is of models" in tool("explain", "tiny.twm", "--precision", "bf16").output
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="wants a machine without a GPU")
+    def test_kernels_of_a_gpu_that_is_not_here_are_not_measured(self, tool) -> None:
+        result = tool("explain", MODEL, "--target", "cuda:sm_80")
+        assert result.exit_code == 1
+        assert "which does not run here" in " ".join(result.output.split())
 
     def test_only_the_slowest_are_listed(self, tool) -> None:
         result = tool("explain", MODEL, "--top", 1, "--repeats", 1)

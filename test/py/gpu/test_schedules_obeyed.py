@@ -15,7 +15,7 @@ from tilewright.compiler.dialects.kernel_form import kernel_of
 from tilewright.compiler.errors import PassError, ScheduleError
 from tilewright.compiler.families.gpu import families
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.schedule import GpuTile, Schedule
+from tilewright.compiler.nouns.schedule import GpuTile, Reduction, Schedule
 from tilewright.compiler.targets.target import resolve
 
 
@@ -114,6 +114,23 @@ def test_every_field_is_obeyed_or_refused(case: str) -> None:
                 continue
             found = schedule_of(kernel).gpu
             assert found is not None and getattr(found, field.name) == value
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"reductions": (Reduction("products", (4, 16)),)},
+        {"prefetch": 4096},
+        {"stream": True},
+        {"unroll": 4},
+        {"vector": 4},
+    ],
+)
+def test_fields_of_cpus_are_refused(said: dict) -> None:
+    _module, function = dispatch("simt")
+    asked = replace(Schedule(gpu=asked_of(function)), **said)
+    with pytest.raises(ScheduleError, match=f"{next(iter(said))} is of kernels for CPUs; leave it out"):
+        emitted(function, asked, CASES["simt"][2])
 
 
 def neighbours(value: object) -> list:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,20 @@ class Distances(nn.Module):
         return x + self.table
 
 
-@pytest.mark.parametrize("model", (Averages, Counting, Distances))
+class Scaled(nn.Module):
+    """Makes a weight of a parameter at every call, as spectral norm does, and begins with a view of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.original = nn.Parameter(torch.randn(3))
+        self.weight = self.original.data
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.weight = self.original / self.original.norm()
+        return x * self.weight
+
+
+@pytest.mark.parametrize("model", (Averages, Counting, Distances, Scaled))
 def test_what_a_model_assigns_is_state_or_matters_to_no_other_call(model: type[nn.Module]) -> None:
     ours, eager, x = model(), model(), torch.randn(3)
     ours.load_state_dict(eager.state_dict())
@@ -127,6 +141,17 @@ def test_what_a_model_assigns_is_state_or_matters_to_no_other_call(model: type[n
     for _ in range(3):
         torch.testing.assert_close(compiled(x), eager(x))
     torch.testing.assert_close(ours.state_dict(), eager.state_dict())
+
+
+def test_spectral_norm_updates_its_vectors() -> None:
+    net = nn.Sequential(
+        nn.utils.spectral_norm(nn.Linear(4, 5)), nn.ReLU(), nn.utils.spectral_norm(nn.Linear(5, 2))
+    )
+    eager, x = copy.deepcopy(net), torch.randn(3, 4)
+    compiled = tilewright.compile(net, (x,))
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), eager(x))
+    torch.testing.assert_close(net.state_dict(), eager.state_dict())
 
 
 class Cache:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import logging
 
 import numpy as np
 import pytest
@@ -284,6 +285,30 @@ def test_data_dependent_models_are_refused_with_their_line(model):
         tilewright.compile(model, (torch.randn(3),))
 
 
+def test_what_a_model_raises_is_told_once():
+    told: list[logging.LogRecord] = []
+    handler, log = logging.Handler(), logging.getLogger("torch._subclasses.fake_tensor")
+    handler.emit = told.append
+    log.addHandler(handler)
+    try:
+        with pytest.raises(ModelImportError, match="same reduction dim"):
+            tilewright.compile(nn.Sequential(nn.Linear(8, 4)), (torch.ones(2, 9),))
+    finally:
+        log.removeHandler(handler)
+    assert not told
+
+
 def test_what_is_no_model_is_refused():
     with pytest.raises(ModelImportError, match=r"expected an nn\.Module"):
         import_torch(3, ())
+
+
+def test_marks_for_the_profiler_compute_nothing():
+    def model(x):
+        with torch.profiler.record_function("outer"):
+            y = x + 1
+            with torch.autograd.profiler.record_function("inner"):
+                return y * 2
+
+    x = torch.randn(3)
+    torch.testing.assert_close(tilewright.compile(model, (x,))(x), model(x))
