@@ -23,6 +23,7 @@ from tilewright.compiler.importers.torch.lowering import (
     is_random,
     location,
     operator_name,
+    other_layout,
     refusal,
     second_chance,
     unsupported,
@@ -89,7 +90,8 @@ def _build(module: GraphModule, options: Options, parameters: Parameters, argume
     simplify(module)
     module.recompile()
     device = device_of(module.graph, arguments)
-    is_whole = not any(is_random(node) for node in module.graph.nodes) and not strays(module.graph, device)
+    apart = any(is_random(node) or other_layout(node) for node in module.graph.nodes)
+    is_whole = not apart and not strays(module.graph, device)
     if is_whole:
         try:
             return Part(copy.deepcopy(module), options, parameters, arguments)

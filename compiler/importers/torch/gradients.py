@@ -25,6 +25,9 @@ def convolution_backward(
     grad, x, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask
 ):
     """Each gradient is a convolution again, of the output's gradient or with it as the kernel."""
+    if 0 in grad.shape:  # convolutions of nothing lose extents of their kernels
+        made = zip(mask, (torch.zeros_like(x), torch.zeros_like(weight), grad.new_zeros(grad.shape[1])))
+        return tuple(zeros if wanted else None for wanted, zeros in made)
     rank = x.dim() - 2
     stride, padding, dilation = _all(stride, rank), _all(padding, rank), _all(dilation, rank)
     grad_x = grad_weight = grad_bias = None
@@ -38,6 +41,13 @@ def convolution_backward(
     if mask[2]:
         grad_bias = torch.sum(grad, [d for d in range(grad.dim()) if d != 1])
     return grad_x, grad_weight, grad_bias
+
+
+def zero_tangent(primal, tangent, *, self_num_batch_dims=0):
+    """The tangent of what no input moves, in forward mode: batches are the tensor's own, all else is the other's."""
+    if not self_num_batch_dims:
+        return torch.zeros_like(tangent)
+    return tangent.new_zeros([*primal.shape[:self_num_batch_dims], *tangent.shape])
 
 
 def _input_gradient(grad, x, weight, stride, padding, dilation, transposed, groups):
@@ -249,6 +259,7 @@ TABLE: dict[Any, Any] = {
     aten.unfold_backward.default: unfold_backward,
     aten._efficientzerotensor.default: zeros,
     aten.convolution_backward.default: convolution_backward,
+    aten._new_zeros_with_same_feature_meta.default: zero_tangent,
     aten.avg_pool2d_backward.default: avg_pool_backward,
     aten.avg_pool3d_backward.default: avg_pool_backward,
     aten.max_pool2d_with_indices_backward.default: window_pool_backward,

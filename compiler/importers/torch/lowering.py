@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -136,6 +136,9 @@ def _known_refusal(node: Node) -> str | None:
         indices: Any = node.args[1]
         if any(isinstance(index, Node) and index.meta["val"].dtype in MASKS for index in indices):
             return MASKED
+    layout = other_layout(node)
+    if layout is not None:
+        return f"it reads or makes a tensor of layout {layout}; compiled code knows dense tensors only"
     unknown = _unknown_type(node)
     if unknown is not None:
         return f"{NO_TYPE} (it reads or makes {unknown})"
@@ -145,12 +148,21 @@ def _known_refusal(node: Node) -> str | None:
     return TOO_LARGE if node.target in DETERMINANTS else None
 
 
+def other_layout(node: Node) -> torch.layout | None:
+    """A layout among the node's operands and results that is none with strides."""
+    return next((value.layout for value in _tensors(node) if value.layout is not torch.strided), None)
+
+
 def _unknown_type(node: Node) -> torch.dtype | None:
     """A dtype among the node's operands and results that compiled code has no tensors of: LLVM knows no arithmetic of it."""
+    return next((value.dtype for value in _tensors(node) if not has_name(value.dtype)), None)
+
+
+def _tensors(node: Node) -> Iterator[torch.Tensor]:
+    """The node's operands and results."""
     for value in pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)]):
-        if isinstance(value, torch.Tensor) and not has_name(value.dtype):
-            return value.dtype
-    return None
+        if isinstance(value, torch.Tensor):
+            yield value
 
 
 def _computes_unsigned(node: Node) -> bool:

@@ -88,3 +88,14 @@ def test_effects_that_autograd_orders(shape):
     x = torch.zeros(shape, requires_grad=True)
     result = torch.compile(lambda x: torch.linalg.cholesky(x), backend="tilewright")(x)
     assert torch.autograd.grad(result.sum(), x)[0].shape == x.shape
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Conv2d(4, 6, 3, groups=2), torch.nn.ConvTranspose2d(4, 6, 2)])
+def test_a_batch_of_nothing_has_gradients_of_zeros(layer):
+    x = torch.randn(0, 4, 8, 8, requires_grad=True)
+    torch._dynamo.reset()
+    fallbacks = tilewright.fallback_count()
+    torch.compile(layer, backend="tilewright")(x).sum().backward()
+    for tensor in (x, layer.weight, layer.bias):
+        torch.testing.assert_close(tensor.grad, torch.zeros_like(tensor))
+    assert tilewright.fallback_count() == fallbacks

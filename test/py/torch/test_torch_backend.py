@@ -351,3 +351,20 @@ def test_constants_stay_in_graphs_that_are_traced_again():
     x, y = torch.ones(2, 0, dtype=torch.bfloat16), torch.ones(0, 3, dtype=torch.bfloat16)
     arguments = x, y, torch.randn(4, 7, 7), torch.tensor([3, 0, 6])
     torch.testing.assert_close(compiled(model, **STRICT)(*arguments), model(*arguments))
+
+
+def test_only_what_makes_a_sparse_gradient_runs_eagerly():
+    table = nn.Embedding(10, 4, sparse=True)
+    twin, i = copy.deepcopy(table), torch.tensor([1, 3, 3])
+    before = tilewright.fallback_count()
+    with pytest.warns(FallbackWarning, match=r"layout torch.sparse_coo") as seen:
+        compiled(lambda i: table(i).square().sum())(i).backward()
+    twin(i).square().sum().backward()
+    torch.testing.assert_close(table.weight.grad, twin.weight.grad)
+    assert len(seen) == 1 and tilewright.fallback_count() == before + 1
+
+
+def test_forward_mode_compiles_whole():
+    w, x = torch.randn(3, 4), torch.randn(4)
+    jacobian = torch.func.jacfwd(lambda x: (w @ x).tanh())
+    torch.testing.assert_close(compiled(jacobian, **STRICT)(x), jacobian(x))
