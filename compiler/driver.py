@@ -68,8 +68,12 @@ def compile(
 @rarely_collected()
 def import_model(model: Any, example_inputs: Any = None) -> Imported:
     """Brings any supported kind of model in as a module of linalg on tensors."""
+    if isinstance(model, CompiledModel):
+        raise TilewrightError("the model is compiled already: call it, or compile what it was made of")
     if isinstance(model, (str, Path)):
         suffix = Path(model).suffix
+        if suffix == ".twm":
+            raise TilewrightError(f"`{model}` is compiled already: take it by `tilewright.load`")
         if suffix == ".mlir" or (isinstance(model, str) and "func.func" in model):
             from tilewright.compiler.importers.mlir_text import import_mlir
 

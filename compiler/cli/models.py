@@ -31,6 +31,8 @@ def load_model(text: str) -> Loaded:
     if path.suffix == ".mlir" or (path.suffix != ".pt2" and is_onnx_file(path)):
         _must_exist(path)
         return Loaded(path.stem, path)
+    if path.suffix == ".twm":
+        raise ModelImportError(f"`{text}` is compiled already: call it by `tilewright run`")
     if path.suffix == ".pt2":
         _must_exist(path)
         try:

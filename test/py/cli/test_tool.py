@@ -142,6 +142,7 @@ class TestCompile:
         [
             (("nope",), "unknown model `nope`; expected module:function or one of: resnet18"),
             (("nope.onnx",), "`nope.onnx`: there is no such file"),
+            (("some.twm",), "`some.twm` is compiled already: call it by `tilewright run`"),
             (("no_such_module:f",), "No module named 'no_such_module'; run where `no_such_module` lies"),
             (("tiny_models:missing",), "module `tiny_models` has no `missing`"),
             (("tiny_models:torch",), "`tiny_models:torch` is module; expected a function that returns"),

@@ -216,6 +216,13 @@ def test_exported_program_by_keyword_with_a_mutated_buffer():
         torch.testing.assert_close(f(x=ones, scale=2 * ones), 4 * ones)
 
 
+def test_what_is_compiled_is_not_compiled_again():
+    compiled = tilewright.compile(lambda x: x + 1, (torch.ones(3),))
+    for model, advice in ((compiled, "call it"), ("model.twm", "take it by `tilewright.load`")):
+        with pytest.raises(tilewright.TilewrightError, match=f"is compiled already: {advice}"):
+            tilewright.compile(model, (torch.ones(3),))
+
+
 def test_saved_model_runs_on_numpy(tmp_path):
     net = Net().eval()
     x = torch.randn(2, 4)
