@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import tilewright
-from tilewright.compiler.errors import ModelImportError, UnsupportedError
+from tilewright.compiler.errors import ModelImportError, TilewrightError, UnsupportedError
 from tilewright.compiler.importers.torch.model import import_torch
 from tilewright.runtime.errors import ArgumentError
 from tilewright.runtime.signature import Output, Signature, Tree
@@ -219,7 +219,7 @@ def test_exported_program_by_keyword_with_a_mutated_buffer():
 def test_what_is_compiled_is_not_compiled_again():
     compiled = tilewright.compile(lambda x: x + 1, (torch.ones(3),))
     for model, advice in ((compiled, "call it"), ("model.twm", "take it by `tilewright.load`")):
-        with pytest.raises(tilewright.TilewrightError, match=f"is compiled already: {advice}"):
+        with pytest.raises(TilewrightError, match=f"is compiled already: {advice}"):
             tilewright.compile(model, (torch.ones(3),))
 
 
