@@ -125,22 +125,23 @@ def _tensor_type(name: str, type_: onnx.TypeProto, example: np.ndarray | None) -
         raise Refused(f"input `{name}` holds strings")
     if dtype not in DTYPES and dtype not in CARRIERS:
         raise Refused(f"input `{name}` holds {type_name(dtype)}, which no kernel computes on")
+    # PaddlePaddle's exporter writes -1 for an open extent, which ONNX Runtime takes as one, too.
+    dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim]
     if example is None:
-        if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        if not tensor.HasField("shape") or None in dims:
             raise OpenShapeError(
                 f"input `{name}` has a shape that is open; pass example inputs that give its extents"
             )
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        shape = tuple(d for d in dims if d is not None)
         checked_shape(shape, f"input `{name}`")
         return dtype, shape
     wanted = helper.tensor_dtype_to_np_dtype(dtype)
     if example.dtype != wanted:
         raise ModelImportError(f"input `{name}` holds {wanted}, the example given for it {example.dtype}")
-    if tensor.HasField("shape"):
-        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-        if len(dims) != example.ndim or any(d not in (None, e) for d, e in zip(dims, example.shape)):
-            text = "x".join("?" if d is None else str(d) for d in dims)
-            raise ModelImportError(f"input `{name}` has shape {text}, the example {example.shape}")
+    fits = len(dims) == example.ndim and all(d in (None, e) for d, e in zip(dims, example.shape))
+    if tensor.HasField("shape") and not fits:
+        text = "x".join("?" if d is None else str(d) for d in dims)
+        raise ModelImportError(f"input `{name}` has shape {text}, the example {example.shape}")
     return dtype, tuple(example.shape)
 
 

@@ -85,6 +85,17 @@ def test_dynamic_dimensions_are_bound_by_examples():
         import_onnx(made)
 
 
+def test_extents_below_zero_are_open():
+    made = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", [-1, 3])], [info("y", [-1, 3])])
+    x = random(2, 3)
+    (result,) = tilewright.compile(made, (x,))(x)
+    np.testing.assert_array_equal(result, np.maximum(x, 0))
+    with pytest.raises(OpenShapeError, match="input `x` has a shape that is open"):
+        import_onnx(made)
+    with pytest.raises(ModelImportError, match="has shape \\?x3, the example \\(2, 4\\)"):
+        import_onnx(made, (random(2, 4),))
+
+
 def test_examples_by_name_and_their_errors():
     made = conv_model()
     assert import_onnx(made, {"x": random(2, 3, 8, 8)}).signature.inputs[0].shape == (2, 3, 8, 8)
