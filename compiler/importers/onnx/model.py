@@ -14,6 +14,7 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedError, Unsup
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.onnx import algebra as onnx_algebra
 from tilewright.compiler.importers.onnx import arithmetic as onnx_arithmetic
+from tilewright.compiler.importers.onnx import classical as onnx_classical
 from tilewright.compiler.importers.onnx import contrib as onnx_contrib
 from tilewright.compiler.importers.onnx import contrib_attention as onnx_contrib_attention
 from tilewright.compiler.importers.onnx import contrib_quantize as onnx_contrib_quantize
@@ -28,6 +29,7 @@ from tilewright.compiler.importers.onnx import resize as onnx_resize
 from tilewright.compiler.importers.onnx import rewrites as onnx_rewrites
 from tilewright.compiler.importers.onnx import sampling as onnx_sampling
 from tilewright.compiler.importers.onnx import signal as onnx_signal
+from tilewright.compiler.importers.onnx import trees as onnx_trees
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import array_of, checked_shape, load, type_name
 from tilewright.compiler.importers.onnx.rules import LOWERED, RULES
@@ -47,6 +49,7 @@ from tilewright.runtime.signature import Signature, Tree
 RULE_FILES = (
     onnx_algebra,
     onnx_arithmetic,
+    onnx_classical,
     onnx_control,
     onnx_contrib,
     onnx_contrib_attention,
@@ -60,6 +63,7 @@ RULE_FILES = (
     onnx_rewrites,
     onnx_sampling,
     onnx_signal,
+    onnx_trees,
 )
 """Importing these registers their rules."""
 
