@@ -275,6 +275,30 @@ def test_control_flow_on_data():
         np.testing.assert_array_equal(compiled(x)[0], sign * x)
 
 
+def branches_on_rate(otherwise: onnx.NodeProto) -> onnx.ModelProto:
+    """`x + x` where a rate is 16,000, and another node from `x` to `e` where it is not."""
+    then = helper.make_graph([helper.make_node("Add", ["x", "x"], ["t"])], "then", [], [info("t", None)])
+    other = helper.make_graph([otherwise], "else", [], [info("e", None)])
+    nodes = [
+        helper.make_node("Equal", ["rate", "wide"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    weights = {"wide": np.array(16000), "w": random(1, 3, 2), "r": random(1, 3, 1)}
+    return model(nodes, [info("x", [3]), info("rate", [], TensorProto.INT64)], [info("y", None)], weights)
+
+
+@pytest.mark.parametrize(("op", "operands"), [("GRU", ["x", "w", "r"]), ("NonZero", ["x"])])
+def test_a_branch_that_these_inputs_do_not_fit_is_not_taken(op, operands):
+    made = branches_on_rate(helper.make_node(op, operands, ["e"]))
+    x = random(3)
+    compiled = tilewright.compile(made, (x, np.array(16000)))
+    np.testing.assert_array_equal(compiled(x, np.array(16000))[0], x + x)
+    with pytest.raises(ValueError, match="rate"):
+        compiled(x, np.array(8000))
+    with pytest.raises((ModelImportError, UnsupportedError), match=op):
+        tilewright.compile(made, (x, np.array(8000)))
+
+
 def test_mlir_of_onnx_operators(tmp_path):
     path = tmp_path / "relu.mlir"
     path.write_text(
