@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
+from tilewright.compiler.importers.onnx import emit
 from tilewright.compiler.importers.onnx.model import OpenShapeError, import_onnx
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, parse
 
 
 def arguments(imported) -> list[tuple[str, str]]:
@@ -325,3 +326,24 @@ def test_repeated_initializers_stay_weights():
     nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
     imported = import_onnx(model(nodes, [info("x", [40])], [info("y", [40])], {"w": zeros}))
     assert arguments(imported)[1] == ("weight", "w")
+
+
+def test_shapes_are_refined_only_where_one_is_open(monkeypatch):
+    """torch-mlir inlines a function for the shape of each operator, which takes longer than all else of an import."""
+    ran = []
+    upstream = emit.modules.run_upstream
+    monkeypatch.setattr(
+        emit.modules,
+        "run_upstream",
+        lambda m, pipeline, *rest: ran.append(pipeline) or upstream(m, pipeline, *rest),
+    )
+    import_onnx(conv_model(), (random(1, 3, 8, 8),))
+    assert ran == [emit.TO_TORCH, emit.WITHOUT_REFINING, emit.TO_LINALG]
+
+    def is_refined(type_: str) -> bool:
+        text = f"func.func @f(%x: {type_}) {{\n  %0 = torch.aten.relu %x : {type_} -> {type_}\n  return\n}}"
+        return emit.is_refined(parse(text))
+
+    assert is_refined("!torch.vtensor<[2,3],f32>") and is_refined("!torch.vtensor<[],si64>")
+    assert not is_refined("!torch.vtensor<[2,?],f32>") and not is_refined("!torch.vtensor<[2,3],unk>")
+    assert not is_refined("!torch.vtensor<*,f32>") and not is_refined("!torch.vtensor")
