@@ -38,9 +38,10 @@ class NarrowIntegers(Pass):
         %c = linalg.generic ins(%d, %s) { %d - za * %s }
 
     VNNI multiplies unsigned bytes by signed ones: signed activations and unsigned weights are moved by 128 (their
-    topmost bit turned), and their zero points with them, so weights quantised as unsigned around 128 qualify too. Sums
-    are exact: what could leave 32 bits (33,026 products and more) is left alone, as are weights around another zero,
-    padded activations with a zero point that is only known when the model runs, and products of two activations.
+    topmost bit turned), and their zero points with them, so weights quantised as unsigned around 128 qualify too. Around
+    another zero point, `zw` times the sums of the activations' rows are taken off as well, where those are rows and not
+    windows. Sums are exact: what could leave 32 bits (33,026 products and more) is left alone, as are padded activations
+    with a zero point that is only known when the model runs, and products of two activations.
 
     Source: B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR'18, §2.3.
@@ -105,7 +106,10 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
     op = contraction.op
     rows = _bytes(op.operands[loops.row], False)
     columns = _bytes(op.operands[loops.column], True)
-    if rows is None or columns is None or not isinstance(columns.zero, int) or columns.zero:
+    if rows is None or columns is None:
+        return
+    row_map = contraction.maps[loops.row]
+    if columns.zero != 0 and not all(isinstance(e, ir.AffineDimExpr) for e in row_map.results):
         return
     i32 = ir.IntegerType.get_signless(32)
     type_ = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, i32)
@@ -126,9 +130,13 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
             row = arith.extui(i32, block.arguments[loops.row])
             column = arith.extsi(i32, block.arguments[loops.column])
             linalg.YieldOp([arith.addi(block.arguments[2], arith.muli(row, column))])
-        result = dots.results[0]
+        result, output = dots.results[0], [expr.position for expr in contraction.result_map.results]
+        weights = op.operands[loops.column]
         if rows.zero != 0:
-            result = _corrected(contraction, loops, result, rows.zero, empty)
+            totals = _totals(weights, contraction.maps[loops.column], output)
+            result = _less(result, *totals, rows.zero, empty)
+        if columns.zero != 0:
+            result = _less(result, *_totals(rows.value, row_map, output), columns.zero, empty)
         if str(ir.RankedTensorType(op.results[0].type).element_type) == "i64":
             wide = ir.RankedTensorType(op.results[0].type)
             identity = ir.AffineMap.get_identity(wide.rank)
@@ -139,17 +147,12 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
     op.erase()
 
 
-def _corrected(
-    contraction: Structured, loops: DotLoops, sums: ir.Value, zero: int | ir.Value, empty: ir.Value
-) -> ir.Value:
-    """`sums` less `zero` times the sum of each column."""
-    i32 = ir.IntegerType.get_signless(32)
-    weights = contraction.op.operands[loops.column]
-    map_ = contraction.maps[loops.column]
-    output = [expr.position for expr in contraction.result_map.results]
+def _totals(value: ir.Value, map_: ir.AffineMap, output: list[int]) -> tuple[ir.Value, ir.AffineMap]:
+    """A tensor's sums over the loops that `output` lacks, and their map over those loops; bytes are unsigned."""
+    i32, type_ = ir.IntegerType.get_signless(32), ir.RankedTensorType(value.type)
     stored = [expr.position for expr in map_.results]
     kept = [i for i, loop in enumerate(stored) if loop in output]
-    shape = [ir.RankedTensorType(weights.type).shape[i] for i in kept]
+    shape = [type_.shape[i] for i in kept]
     rank = len(stored)
     d = ir.AffineExpr.get_dim
     maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [d(i) for i in kept])]
@@ -161,7 +164,7 @@ def _corrected(
     reduction = ir.Operation.create(
         "linalg.generic",
         results=[ir.RankedTensorType.get(shape, i32)],
-        operands=[weights, start],
+        operands=[value, start],
         attributes={
             "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
             "iterator_types": ir.ArrayAttr.get(kinds),
@@ -169,25 +172,33 @@ def _corrected(
         },
         regions=1,
     )
-    block = ir.Block.create_at_start(reduction.regions[0], [i32, i32])
+    block = ir.Block.create_at_start(reduction.regions[0], [type_.element_type, i32])
     with ir.InsertionPoint(block):
-        linalg.YieldOp([arith.addi(block.arguments[0], block.arguments[1])])
-    type_ = ir.RankedTensorType(sums.type)
+        term = block.arguments[0] if type_.element_type == i32 else arith.extui(i32, block.arguments[0])
+        linalg.YieldOp([arith.addi(block.arguments[1], term)])
+    broadcast = ir.AffineMap.get(len(output), 0, [d(output.index(stored[i])) for i in kept])
+    return reduction.results[0], broadcast
+
+
+def _less(
+    sums: ir.Value, totals: ir.Value, broadcast: ir.AffineMap, zero: int | ir.Value, empty: ir.Value
+) -> ir.Value:
+    """`sums` less `zero` times the totals."""
+    i32, type_ = ir.IntegerType.get_signless(32), ir.RankedTensorType(sums.type)
     identity = ir.AffineMap.get_identity(type_.rank)
-    columns = ir.AffineMap.get(type_.rank, 0, [d(output.index(stored[i])) for i in kept])
     if isinstance(zero, int):
         return elementwise(
             type_,
-            [sums, reduction.results[0]],
-            [identity, columns],
-            lambda s, c: arith.subi(s, arith.muli(c, arith.constant(i32, zero))),
+            [sums, totals],
+            [identity, broadcast],
+            lambda s, t: arith.subi(s, arith.muli(t, arith.constant(i32, zero))),
             empty,
         ).results[0]
     return elementwise(
         type_,
-        [sums, reduction.results[0], zero],
-        [identity, columns, ir.AffineMap.get(type_.rank, 0, [])],
-        lambda s, c, z: arith.subi(s, arith.muli(c, z)),
+        [sums, totals, zero],
+        [identity, broadcast, ir.AffineMap.get(type_.rank, 0, [])],
+        lambda s, t, z: arith.subi(s, arith.muli(t, z)),
         empty,
     ).results[0]
 
