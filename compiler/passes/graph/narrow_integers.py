@@ -10,11 +10,14 @@ from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.families.cpu.dot_product import DotLoops, dot_types
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
+from tilewright.compiler.nouns.register_tiles import block_widths
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import body, elementwise, indexing_maps, is_copy, terminator
 from tilewright.compiler.targets.target import Target
 
 _VIEWS = frozenset({"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"})
+_LITTLE = 8
+"""Columns are added where there are at least this many times as many."""
 _LARGEST = 255 * 255
 """The largest product of two bytes less their zero points."""
 
@@ -49,11 +52,13 @@ class NarrowIntegers(Pass):
 
     anchor: ClassVar[str] = "builtin.module"
     enabled: bool = True
+    lanes: int = 16
+    registers: int = 32
 
     @classmethod
     def for_target(cls, target: Target) -> NarrowIntegers:
-        """Enabled where the target multiplies bytes."""
-        return cls(enabled=dot_types(target)[1])
+        """Enabled where the target multiplies bytes, with its vectors of sums."""
+        return cls(dot_types(target)[1], target.vector_bits // 32, target.registers_per_thread)
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview) if self.enabled else ():
@@ -67,7 +72,9 @@ class NarrowIntegers(Pass):
             for contraction in found:
                 loops = DotLoops.of(contraction.maps)
                 if loops is not None and contraction.op.operands[loops.column] in static:
-                    _narrow(contraction, loops)
+                    columns = contraction.extents[loops.vector]
+                    blocks = block_widths(columns, self.lanes, self.registers)
+                    _narrow(contraction, loops, 0 if blocks else -columns % (4 * self.lanes))
 
 
 def _integer_contraction(op: ir.Operation) -> Structured | None:
@@ -102,7 +109,8 @@ class _Bytes:
     zero: int | ir.Value
 
 
-def _narrow(contraction: Structured, loops: DotLoops) -> None:
+def _narrow(contraction: Structured, loops: DotLoops, beyond: int) -> None:
+    """Rewrites one, with `beyond` columns more where that is little, so that the weights have blocks."""
     op = contraction.op
     rows = _bytes(op.operands[loops.row], False)
     columns = _bytes(op.operands[loops.column], True)
@@ -112,11 +120,16 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
     if columns.zero != 0 and not all(isinstance(e, ir.AffineDimExpr) for e in row_map.results):
         return
     i32 = ir.IntegerType.get_signless(32)
-    type_ = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, i32)
+    shape = list(ir.RankedTensorType(op.results[0].type).shape)
+    column_map = contraction.maps[loops.column]
+    place = [i for i, e in enumerate(column_map.results) if e == ir.AffineExpr.get_dim(loops.vector)]
+    if beyond * _LITTLE > shape[-1] or len(place) != 1 or shape[-1] != contraction.extents[loops.vector]:
+        beyond = 0
+    type_ = ir.RankedTensorType.get([*shape[:-1], shape[-1] + beyond], i32)
     with op.location, ir.InsertionPoint(op):
-        empty = tensor.empty(type_.shape, i32)
-        start = linalg.fill(arith.constant(i32, 0), outs=[empty])
-        operands = [rows.value, columns.value] if loops.row == 0 else [columns.value, rows.value]
+        start = linalg.fill(arith.constant(i32, 0), outs=[tensor.empty(type_.shape, i32)])
+        stored = _widened_by(columns.value, place[0], beyond) if beyond else columns.value
+        operands = [rows.value, stored] if loops.row == 0 else [stored, rows.value]
         dots = ir.Operation.create(
             "linalg.generic",
             results=[type_],
@@ -131,9 +144,15 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
             column = arith.extsi(i32, block.arguments[loops.column])
             linalg.YieldOp([arith.addi(block.arguments[2], arith.muli(row, column))])
         result, output = dots.results[0], [expr.position for expr in contraction.result_map.results]
+        if beyond:
+            origin, steps = [0] * len(shape), [1] * len(shape)
+            result = tensor.extract_slice(
+                ir.RankedTensorType.get(shape, i32), result, [], [], [], origin, shape, steps
+            )
+        empty = tensor.empty(shape, i32)
         weights = op.operands[loops.column]
         if rows.zero != 0:
-            totals = _totals(weights, contraction.maps[loops.column], output)
+            totals = _totals(weights, column_map, output)
             result = _less(result, *totals, rows.zero, empty)
         if columns.zero != 0:
             result = _less(result, *_totals(rows.value, row_map, output), columns.zero, empty)
@@ -145,6 +164,20 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
             ).results[0]
     op.results[0].replace_all_uses_with(result)
     op.erase()
+
+
+def _widened_by(value: ir.Value, axis: int, beyond: int) -> ir.Value:
+    """Bytes with zeros beyond the end of an axis."""
+    type_ = ir.RankedTensorType(value.type)
+    none = [0] * type_.rank
+    high = [beyond if i == axis else 0 for i in range(type_.rank)]
+    wide = ir.RankedTensorType.get([e + h for e, h in zip(type_.shape, high)], type_.element_type)
+    padded = tensor.PadOp(wide, value, [], [], none, high)
+    index = ir.IndexType.get()
+    block = ir.Block.create_at_start(padded.regions[0], [index] * type_.rank)
+    with ir.InsertionPoint(block):
+        tensor.yield_(arith.constant(type_.element_type, 0))
+    return padded.result
 
 
 def _totals(value: ir.Value, map_: ir.AffineMap, output: list[int]) -> tuple[ir.Value, ir.AffineMap]:

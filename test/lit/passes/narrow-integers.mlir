@@ -139,6 +139,37 @@ func.func @weights_around_another_zero(%a: tensor<5x8xi8> {tilewright.role = "in
   return %c : tensor<5x16xi32>
 }
 
+// No block divides 521 columns: there are 55 of zeros more, whose sums nobody reads.
+// CHECK-LABEL: func.func @columns_that_no_block_divides
+// CHECK: %[[W:.+]] = tensor.pad %arg1 low[0, 0] high[0, 55]
+// CHECK: %[[D:.+]] = linalg.generic {{.*}} ins(%arg0, %[[W]] : tensor<5x8xi8>, tensor<8x576xi8>)
+// CHECK: tensor.extract_slice %[[D]][0, 0] [5, 521] [1, 1]
+func.func @columns_that_no_block_divides(%a: tensor<5x8xi8> {tilewright.role = "input"}, %w: tensor<8x521xi8> {tilewright.role = "weight"}) -> tensor<5x521xi32> {
+  %zero = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<5x8xi32>
+  %e1 = tensor.empty() : tensor<8x521xi32>
+  %e2 = tensor.empty() : tensor<5x521xi32>
+  %f = linalg.fill ins(%zero : i32) outs(%e2 : tensor<5x521xi32>) -> tensor<5x521xi32>
+  %a1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<5x8xi8>) outs(%e : tensor<5x8xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extui %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<5x8xi32>
+  %w1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<8x521xi8>) outs(%e1 : tensor<8x521xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extsi %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<8x521xi32>
+  %c = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a1, %w1 : tensor<5x8xi32>, tensor<8x521xi32>) outs(%f : tensor<5x521xi32>) {
+  ^bb0(%i: i32, %j: i32, %o: i32):
+    %m = arith.muli %i, %j : i32
+    %s = arith.addi %o, %m : i32
+    linalg.yield %s : i32
+  } -> tensor<5x521xi32>
+  return %c : tensor<5x521xi32>
+}
+
 // 32-bit numbers that were never bytes.
 // CHECK-LABEL: func.func @dont_narrow_words
 // CHECK-NOT: i8
