@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from tilewright.compiler.errors import ModelImportError
 from tilewright.compiler.importers.onnx import forms
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.guards import taken_where
@@ -30,16 +31,30 @@ def _select(b: Builder, condition: Value, then: Value, otherwise: Value) -> Valu
 
 @rule("If")
 def branch(b: Builder, node: Node):
-    """A known condition takes one branch; otherwise both are computed and selected from: ONNX has no effects."""
+    """A known condition takes one branch; otherwise both are computed and selected from: ONNX has no effects.
+
+    Where one cannot be, the condition is asked for: a branch for another sampling rate need not fit this input's shape.
+    """
     condition = node.operand(0)
     if condition.array is not None:
         taken = node.attrs["then_branch" if bool(condition.array.reshape(-1)[0]) else "else_branch"]
         return b.subgraph(taken, node, [])
     condition = forms.reshape(b, condition, ())
-    with taken_where(b, condition):
-        then = b.subgraph(node.attrs["then_branch"], node, [])
-    with taken_where(b, b.op("Not", condition)):
-        otherwise = b.subgraph(node.attrs["else_branch"], node, [])
+    listed = [len(b.refused)]
+    try:
+        with taken_where(b, condition):
+            then = b.subgraph(node.attrs["then_branch"], node, [])
+        listed.append(len(b.refused))
+        with taken_where(b, b.op("Not", condition)):
+            otherwise = b.subgraph(node.attrs["else_branch"], node, [])
+    except ModelImportError:
+        if b.can_bind(condition.sources):
+            condition.known("cond")
+        raise
+    listed.append(len(b.refused))
+    one_alone = (listed[0] == listed[1]) != (listed[1] == listed[2])
+    if one_alone and b.can_bind(condition.sources):
+        condition.known("cond")
     return [_select(b, condition, x, y) for x, y in zip(then, otherwise)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,8 +21,20 @@ from tilewright.runtime.signature import Output
 CONSTANT_ELEMENTS = 16
 """A known integer or bool tensor of at most this many elements stays in the IR; see docs/onnx.md."""
 
-TO_TORCH = "builtin.module(torch-onnx-to-torch-backend-pipeline)"
+TO_TORCH = (
+    "builtin.module(func.func(convert-torch-onnx-to-torch{allow-non-finites=true},"
+    "torch-decompose-complex-ops,canonicalize))"
+)
+REFINE = "builtin.module(torch-onnx-to-torch-backend-pipeline)"
+WITHOUT_REFINING = (
+    "builtin.module(func.func(cse,torch-scalarize-shapes),torch-refine-public-return,"
+    "func.func(canonicalize,torch-decompose-complex-ops,canonicalize))"
+)
+"""What `REFINE` does beside inlining a function for the shape of every operator, twice, and folding it."""
+
 TO_LINALG = "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline)"
+
+_REFINED = re.compile(r"!torch\.vtensor<\[[\d,]*\],(?!unk)[^>]+>")
 
 
 @dataclass(frozen=True)
@@ -283,9 +296,25 @@ def _define(module: ir.Module, definitions: list[str]) -> None:
     run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
 
 
+def is_refined(module: ir.Module) -> bool:
+    """Whether every tensor's shape and element type are known."""
+    known = True
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        nonlocal known
+        types = {str(result.type) for result in op.results}
+        known = all(_REFINED.fullmatch(t) for t in types if t.startswith("!torch.vtensor"))
+        return ir.WalkResult.ADVANCE if known else ir.WalkResult.INTERRUPT
+
+    module.operation.walk(visit)
+    return known
+
+
 def _lower(model: onnx.ModelProto, what: str, is_kept: bool = False) -> ir.Module:
     module, definitions = torch_module(model)
     modules.run_upstream(module, TO_TORCH, what, is_kept)
+    # The rebuilt graph is static: refining finds nothing but where a decomposition left a shape open.
+    modules.run_upstream(module, WITHOUT_REFINING if is_refined(module) else REFINE, what, is_kept)
     _define(module, definitions)
     modules.run_upstream(module, TO_LINALG, what, is_kept)
     return module

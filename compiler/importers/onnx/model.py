@@ -14,6 +14,7 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedError, Unsup
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.onnx import algebra as onnx_algebra
 from tilewright.compiler.importers.onnx import arithmetic as onnx_arithmetic
+from tilewright.compiler.importers.onnx import classical as onnx_classical
 from tilewright.compiler.importers.onnx import contrib as onnx_contrib
 from tilewright.compiler.importers.onnx import contrib_attention as onnx_contrib_attention
 from tilewright.compiler.importers.onnx import contrib_quantize as onnx_contrib_quantize
@@ -28,6 +29,7 @@ from tilewright.compiler.importers.onnx import resize as onnx_resize
 from tilewright.compiler.importers.onnx import rewrites as onnx_rewrites
 from tilewright.compiler.importers.onnx import sampling as onnx_sampling
 from tilewright.compiler.importers.onnx import signal as onnx_signal
+from tilewright.compiler.importers.onnx import trees as onnx_trees
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import array_of, checked_shape, load, type_name
 from tilewright.compiler.importers.onnx.rules import LOWERED, RULES
@@ -47,6 +49,7 @@ from tilewright.runtime.signature import Signature, Tree
 RULE_FILES = (
     onnx_algebra,
     onnx_arithmetic,
+    onnx_classical,
     onnx_control,
     onnx_contrib,
     onnx_contrib_attention,
@@ -60,6 +63,7 @@ RULE_FILES = (
     onnx_rewrites,
     onnx_sampling,
     onnx_signal,
+    onnx_trees,
 )
 """Importing these registers their rules."""
 
@@ -125,22 +129,23 @@ def _tensor_type(name: str, type_: onnx.TypeProto, example: np.ndarray | None) -
         raise Refused(f"input `{name}` holds strings")
     if dtype not in DTYPES and dtype not in CARRIERS:
         raise Refused(f"input `{name}` holds {type_name(dtype)}, which no kernel computes on")
+    # PaddlePaddle's exporter writes -1 for an open extent, which ONNX Runtime takes as one, too.
+    dims = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None for d in tensor.shape.dim]
     if example is None:
-        if not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+        if not tensor.HasField("shape") or None in dims:
             raise OpenShapeError(
                 f"input `{name}` has a shape that is open; pass example inputs that give its extents"
             )
-        shape = tuple(d.dim_value for d in tensor.shape.dim)
+        shape = tuple(d for d in dims if d is not None)
         checked_shape(shape, f"input `{name}`")
         return dtype, shape
     wanted = helper.tensor_dtype_to_np_dtype(dtype)
     if example.dtype != wanted:
         raise ModelImportError(f"input `{name}` holds {wanted}, the example given for it {example.dtype}")
-    if tensor.HasField("shape"):
-        dims = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]
-        if len(dims) != example.ndim or any(d not in (None, e) for d, e in zip(dims, example.shape)):
-            text = "x".join("?" if d is None else str(d) for d in dims)
-            raise ModelImportError(f"input `{name}` has shape {text}, the example {example.shape}")
+    fits = len(dims) == example.ndim and all(d in (None, e) for d, e in zip(dims, example.shape))
+    if tensor.HasField("shape") and not fits:
+        text = "x".join("?" if d is None else str(d) for d in dims)
+        raise ModelImportError(f"input `{name}` has shape {text}, the example {example.shape}")
     return dtype, tuple(example.shape)
 
 

@@ -10,11 +10,14 @@ from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.families.cpu.dot_product import DotLoops, dot_types
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
+from tilewright.compiler.nouns.register_tiles import block_widths
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import body, elementwise, indexing_maps, is_copy, terminator
 from tilewright.compiler.targets.target import Target
 
 _VIEWS = frozenset({"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"})
+_LITTLE = 8
+"""Columns are added where there are at least this many times as many."""
 _LARGEST = 255 * 255
 """The largest product of two bytes less their zero points."""
 
@@ -38,9 +41,10 @@ class NarrowIntegers(Pass):
         %c = linalg.generic ins(%d, %s) { %d - za * %s }
 
     VNNI multiplies unsigned bytes by signed ones: signed activations and unsigned weights are moved by 128 (their
-    topmost bit turned), and their zero points with them, so weights quantised as unsigned around 128 qualify too. Sums
-    are exact: what could leave 32 bits (33,026 products and more) is left alone, as are weights around another zero,
-    padded activations with a zero point that is only known when the model runs, and products of two activations.
+    topmost bit turned), and their zero points with them, so weights quantised as unsigned around 128 qualify too. Around
+    another zero point, `zw` times the sums of the activations' rows are taken off as well, where those are rows and not
+    windows. Sums are exact: what could leave 32 bits (33,026 products and more) is left alone, as are padded activations
+    with a zero point that is only known when the model runs, and products of two activations.
 
     Source: B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
     Inference", CVPR'18, §2.3.
@@ -48,11 +52,13 @@ class NarrowIntegers(Pass):
 
     anchor: ClassVar[str] = "builtin.module"
     enabled: bool = True
+    lanes: int = 16
+    registers: int = 32
 
     @classmethod
     def for_target(cls, target: Target) -> NarrowIntegers:
-        """Enabled where the target multiplies bytes."""
-        return cls(enabled=dot_types(target)[1])
+        """Enabled where the target multiplies bytes, with its vectors of sums."""
+        return cls(dot_types(target)[1], target.vector_bits // 32, target.registers_per_thread)
 
     def run(self, op: ir.Operation) -> None:
         for function in functions(op.opview) if self.enabled else ():
@@ -66,7 +72,9 @@ class NarrowIntegers(Pass):
             for contraction in found:
                 loops = DotLoops.of(contraction.maps)
                 if loops is not None and contraction.op.operands[loops.column] in static:
-                    _narrow(contraction, loops)
+                    columns = contraction.extents[loops.vector]
+                    blocks = block_widths(columns, self.lanes, self.registers)
+                    _narrow(contraction, loops, 0 if blocks else -columns % (4 * self.lanes))
 
 
 def _integer_contraction(op: ir.Operation) -> Structured | None:
@@ -101,18 +109,27 @@ class _Bytes:
     zero: int | ir.Value
 
 
-def _narrow(contraction: Structured, loops: DotLoops) -> None:
+def _narrow(contraction: Structured, loops: DotLoops, beyond: int) -> None:
+    """Rewrites one, with `beyond` columns more where that is little, so that the weights have blocks."""
     op = contraction.op
     rows = _bytes(op.operands[loops.row], False)
     columns = _bytes(op.operands[loops.column], True)
-    if rows is None or columns is None or not isinstance(columns.zero, int) or columns.zero:
+    if rows is None or columns is None:
+        return
+    row_map = contraction.maps[loops.row]
+    if columns.zero != 0 and not all(isinstance(e, ir.AffineDimExpr) for e in row_map.results):
         return
     i32 = ir.IntegerType.get_signless(32)
-    type_ = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, i32)
+    shape = list(ir.RankedTensorType(op.results[0].type).shape)
+    column_map = contraction.maps[loops.column]
+    place = [i for i, e in enumerate(column_map.results) if e == ir.AffineExpr.get_dim(loops.vector)]
+    if beyond * _LITTLE > shape[-1] or len(place) != 1 or shape[-1] != contraction.extents[loops.vector]:
+        beyond = 0
+    type_ = ir.RankedTensorType.get([*shape[:-1], shape[-1] + beyond], i32)
     with op.location, ir.InsertionPoint(op):
-        empty = tensor.empty(type_.shape, i32)
-        start = linalg.fill(arith.constant(i32, 0), outs=[empty])
-        operands = [rows.value, columns.value] if loops.row == 0 else [columns.value, rows.value]
+        start = linalg.fill(arith.constant(i32, 0), outs=[tensor.empty(type_.shape, i32)])
+        stored = _widened_by(columns.value, place[0], beyond) if beyond else columns.value
+        operands = [rows.value, stored] if loops.row == 0 else [stored, rows.value]
         dots = ir.Operation.create(
             "linalg.generic",
             results=[type_],
@@ -126,9 +143,19 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
             row = arith.extui(i32, block.arguments[loops.row])
             column = arith.extsi(i32, block.arguments[loops.column])
             linalg.YieldOp([arith.addi(block.arguments[2], arith.muli(row, column))])
-        result = dots.results[0]
+        result, output = dots.results[0], [expr.position for expr in contraction.result_map.results]
+        if beyond:
+            origin, steps = [0] * len(shape), [1] * len(shape)
+            result = tensor.extract_slice(
+                ir.RankedTensorType.get(shape, i32), result, [], [], [], origin, shape, steps
+            )
+        empty = tensor.empty(shape, i32)
+        weights = op.operands[loops.column]
         if rows.zero != 0:
-            result = _corrected(contraction, loops, result, rows.zero, empty)
+            totals = _totals(weights, column_map, output)
+            result = _less(result, *totals, rows.zero, empty)
+        if columns.zero != 0:
+            result = _less(result, *_totals(rows.value, row_map, output), columns.zero, empty)
         if str(ir.RankedTensorType(op.results[0].type).element_type) == "i64":
             wide = ir.RankedTensorType(op.results[0].type)
             identity = ir.AffineMap.get_identity(wide.rank)
@@ -139,17 +166,26 @@ def _narrow(contraction: Structured, loops: DotLoops) -> None:
     op.erase()
 
 
-def _corrected(
-    contraction: Structured, loops: DotLoops, sums: ir.Value, zero: int | ir.Value, empty: ir.Value
-) -> ir.Value:
-    """`sums` less `zero` times the sum of each column."""
-    i32 = ir.IntegerType.get_signless(32)
-    weights = contraction.op.operands[loops.column]
-    map_ = contraction.maps[loops.column]
-    output = [expr.position for expr in contraction.result_map.results]
+def _widened_by(value: ir.Value, axis: int, beyond: int) -> ir.Value:
+    """Bytes with zeros beyond the end of an axis."""
+    type_ = ir.RankedTensorType(value.type)
+    none = [0] * type_.rank
+    high = [beyond if i == axis else 0 for i in range(type_.rank)]
+    wide = ir.RankedTensorType.get([e + h for e, h in zip(type_.shape, high)], type_.element_type)
+    padded = tensor.PadOp(wide, value, [], [], none, high)
+    index = ir.IndexType.get()
+    block = ir.Block.create_at_start(padded.regions[0], [index] * type_.rank)
+    with ir.InsertionPoint(block):
+        tensor.yield_(arith.constant(type_.element_type, 0))
+    return padded.result
+
+
+def _totals(value: ir.Value, map_: ir.AffineMap, output: list[int]) -> tuple[ir.Value, ir.AffineMap]:
+    """A tensor's sums over the loops that `output` lacks, and their map over those loops; bytes are unsigned."""
+    i32, type_ = ir.IntegerType.get_signless(32), ir.RankedTensorType(value.type)
     stored = [expr.position for expr in map_.results]
     kept = [i for i, loop in enumerate(stored) if loop in output]
-    shape = [ir.RankedTensorType(weights.type).shape[i] for i in kept]
+    shape = [type_.shape[i] for i in kept]
     rank = len(stored)
     d = ir.AffineExpr.get_dim
     maps = [ir.AffineMap.get_identity(rank), ir.AffineMap.get(rank, 0, [d(i) for i in kept])]
@@ -161,7 +197,7 @@ def _corrected(
     reduction = ir.Operation.create(
         "linalg.generic",
         results=[ir.RankedTensorType.get(shape, i32)],
-        operands=[weights, start],
+        operands=[value, start],
         attributes={
             "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
             "iterator_types": ir.ArrayAttr.get(kinds),
@@ -169,25 +205,33 @@ def _corrected(
         },
         regions=1,
     )
-    block = ir.Block.create_at_start(reduction.regions[0], [i32, i32])
+    block = ir.Block.create_at_start(reduction.regions[0], [type_.element_type, i32])
     with ir.InsertionPoint(block):
-        linalg.YieldOp([arith.addi(block.arguments[0], block.arguments[1])])
-    type_ = ir.RankedTensorType(sums.type)
+        term = block.arguments[0] if type_.element_type == i32 else arith.extui(i32, block.arguments[0])
+        linalg.YieldOp([arith.addi(block.arguments[1], term)])
+    broadcast = ir.AffineMap.get(len(output), 0, [d(output.index(stored[i])) for i in kept])
+    return reduction.results[0], broadcast
+
+
+def _less(
+    sums: ir.Value, totals: ir.Value, broadcast: ir.AffineMap, zero: int | ir.Value, empty: ir.Value
+) -> ir.Value:
+    """`sums` less `zero` times the totals."""
+    i32, type_ = ir.IntegerType.get_signless(32), ir.RankedTensorType(sums.type)
     identity = ir.AffineMap.get_identity(type_.rank)
-    columns = ir.AffineMap.get(type_.rank, 0, [d(output.index(stored[i])) for i in kept])
     if isinstance(zero, int):
         return elementwise(
             type_,
-            [sums, reduction.results[0]],
-            [identity, columns],
-            lambda s, c: arith.subi(s, arith.muli(c, arith.constant(i32, zero))),
+            [sums, totals],
+            [identity, broadcast],
+            lambda s, t: arith.subi(s, arith.muli(t, arith.constant(i32, zero))),
             empty,
         ).results[0]
     return elementwise(
         type_,
-        [sums, reduction.results[0], zero],
-        [identity, columns, ir.AffineMap.get(type_.rank, 0, [])],
-        lambda s, c, z: arith.subi(s, arith.muli(c, z)),
+        [sums, totals, zero],
+        [identity, broadcast, ir.AffineMap.get(type_.rank, 0, [])],
+        lambda s, t, z: arith.subi(s, arith.muli(t, z)),
         empty,
     ).results[0]
 

@@ -99,6 +99,77 @@ func.func @signed_rows(%a: tensor<5x8xi8> {tilewright.role = "input"}, %w: tenso
   return %c : tensor<5x16xi32>
 }
 
+// Unsigned weights around 119 are signed ones around -9: minus nine times the sum of each row is taken off.
+// CHECK-LABEL: func.func @weights_around_another_zero
+// CHECK: %[[W:.+]] = linalg.generic {{.*}} ins(%arg1 : tensor<8x16xi8>) outs({{.*}} : tensor<8x16xi8>)
+// CHECK: %[[D:.+]] = linalg.generic {{.*}} ins(%arg0, %[[W]] : tensor<5x8xi8>, tensor<8x16xi8>)
+// CHECK: %[[S:.+]] = linalg.generic {{.*}}["parallel", "reduction"]} ins(%arg0 : tensor<5x8xi8>) outs({{.*}} : tensor<5xi32>)
+// CHECK: arith.extui
+// CHECK: linalg.generic {{.*}} ins(%[[D]], %[[S]] : tensor<5x16xi32>, tensor<5xi32>)
+// CHECK: arith.muli %{{.+}}, %c-9_i32
+func.func @weights_around_another_zero(%a: tensor<5x8xi8> {tilewright.role = "input"}, %w: tensor<8x16xi8> {tilewright.role = "weight"}) -> tensor<5x16xi32> {
+  %zero = arith.constant 0 : i32
+  %middle = arith.constant dense<119> : tensor<i32>
+  %e = tensor.empty() : tensor<5x8xi32>
+  %e1 = tensor.empty() : tensor<8x16xi32>
+  %e2 = tensor.empty() : tensor<5x16xi32>
+  %f = linalg.fill ins(%zero : i32) outs(%e2 : tensor<5x16xi32>) -> tensor<5x16xi32>
+  %a1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<5x8xi8>) outs(%e : tensor<5x8xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extui %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<5x8xi32>
+  %w1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<8x16xi8>) outs(%e1 : tensor<8x16xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extui %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<8x16xi32>
+  %w2 = linalg.generic {indexing_maps = [#two, #none, #two], iterator_types = ["parallel", "parallel"]} ins(%w1, %middle : tensor<8x16xi32>, tensor<i32>) outs(%e1 : tensor<8x16xi32>) {
+  ^bb0(%i: i32, %j: i32, %o: i32):
+    %v = arith.subi %i, %j : i32
+    linalg.yield %v : i32
+  } -> tensor<8x16xi32>
+  %c = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a1, %w2 : tensor<5x8xi32>, tensor<8x16xi32>) outs(%f : tensor<5x16xi32>) {
+  ^bb0(%i: i32, %j: i32, %o: i32):
+    %m = arith.muli %i, %j : i32
+    %s = arith.addi %o, %m : i32
+    linalg.yield %s : i32
+  } -> tensor<5x16xi32>
+  return %c : tensor<5x16xi32>
+}
+
+// No block divides 521 columns: there are 55 of zeros more, whose sums nobody reads.
+// CHECK-LABEL: func.func @columns_that_no_block_divides
+// CHECK: %[[W:.+]] = tensor.pad %arg1 low[0, 0] high[0, 55]
+// CHECK: %[[D:.+]] = linalg.generic {{.*}} ins(%arg0, %[[W]] : tensor<5x8xi8>, tensor<8x576xi8>)
+// CHECK: tensor.extract_slice %[[D]][0, 0] [5, 521] [1, 1]
+func.func @columns_that_no_block_divides(%a: tensor<5x8xi8> {tilewright.role = "input"}, %w: tensor<8x521xi8> {tilewright.role = "weight"}) -> tensor<5x521xi32> {
+  %zero = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<5x8xi32>
+  %e1 = tensor.empty() : tensor<8x521xi32>
+  %e2 = tensor.empty() : tensor<5x521xi32>
+  %f = linalg.fill ins(%zero : i32) outs(%e2 : tensor<5x521xi32>) -> tensor<5x521xi32>
+  %a1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<5x8xi8>) outs(%e : tensor<5x8xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extui %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<5x8xi32>
+  %w1 = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<8x521xi8>) outs(%e1 : tensor<8x521xi32>) {
+  ^bb0(%i: i8, %o: i32):
+    %v = arith.extsi %i : i8 to i32
+    linalg.yield %v : i32
+  } -> tensor<8x521xi32>
+  %c = linalg.generic {indexing_maps = [#left, #right, #out], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%a1, %w1 : tensor<5x8xi32>, tensor<8x521xi32>) outs(%f : tensor<5x521xi32>) {
+  ^bb0(%i: i32, %j: i32, %o: i32):
+    %m = arith.muli %i, %j : i32
+    %s = arith.addi %o, %m : i32
+    linalg.yield %s : i32
+  } -> tensor<5x521xi32>
+  return %c : tensor<5x521xi32>
+}
+
 // 32-bit numbers that were never bytes.
 // CHECK-LABEL: func.func @dont_narrow_words
 // CHECK-NOT: i8

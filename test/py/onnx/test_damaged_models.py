@@ -134,9 +134,8 @@ def test_the_checker_sees_past_outputs_without_shapes():
         import_onnx(absent)
 
 
-@pytest.mark.parametrize("extents", [[-3], [1 << 62, 4]])
-def test_inputs_of_shapes_that_no_tensor_has(extents):
-    made = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", extents)], [info("y", None)])
+def test_inputs_of_shapes_that_no_tensor_has():
+    made = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", [1 << 62, 4])], [info("y", None)])
     with pytest.raises(ModelImportError, match="input `x` has a shape that no tensor has"):
         import_onnx(made)
 

@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from tilewright.compiler.errors import ModelImportError, UnsupportedError
+from tilewright.compiler.importers.onnx import emit
 from tilewright.compiler.importers.onnx.model import OpenShapeError, import_onnx
-from tilewright.compiler.ir import functions, ir
+from tilewright.compiler.ir import functions, ir, parse
 
 
 def arguments(imported) -> list[tuple[str, str]]:
@@ -83,6 +84,17 @@ def test_dynamic_dimensions_are_bound_by_examples():
     np.testing.assert_allclose(result, reference(made, x)[0], rtol=1e-4, atol=1e-5)
     with pytest.raises(OpenShapeError, match="input `x` has a shape that is open"):
         import_onnx(made)
+
+
+def test_extents_below_zero_are_open():
+    made = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", [-1, 3])], [info("y", [-1, 3])])
+    x = random(2, 3)
+    (result,) = tilewright.compile(made, (x,))(x)
+    np.testing.assert_array_equal(result, np.maximum(x, 0))
+    with pytest.raises(OpenShapeError, match="input `x` has a shape that is open"):
+        import_onnx(made)
+    with pytest.raises(ModelImportError, match="has shape \\?x3, the example \\(2, 4\\)"):
+        import_onnx(made, (random(2, 4),))
 
 
 def test_examples_by_name_and_their_errors():
@@ -264,6 +276,30 @@ def test_control_flow_on_data():
         np.testing.assert_array_equal(compiled(x)[0], sign * x)
 
 
+def branches_on_rate(otherwise: onnx.NodeProto) -> onnx.ModelProto:
+    """`x + x` where a rate is 16,000, and another node from `x` to `e` where it is not."""
+    then = helper.make_graph([helper.make_node("Add", ["x", "x"], ["t"])], "then", [], [info("t", None)])
+    other = helper.make_graph([otherwise], "else", [], [info("e", None)])
+    nodes = [
+        helper.make_node("Equal", ["rate", "wide"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    weights = {"wide": np.array(16000), "w": random(1, 3, 2), "r": random(1, 3, 1)}
+    return model(nodes, [info("x", [3]), info("rate", [], TensorProto.INT64)], [info("y", None)], weights)
+
+
+@pytest.mark.parametrize(("op", "operands"), [("GRU", ["x", "w", "r"]), ("NonZero", ["x"])])
+def test_a_branch_that_these_inputs_do_not_fit_is_not_taken(op, operands):
+    made = branches_on_rate(helper.make_node(op, operands, ["e"]))
+    x = random(3)
+    compiled = tilewright.compile(made, (x, np.array(16000)))
+    np.testing.assert_array_equal(compiled(x, np.array(16000))[0], x + x)
+    with pytest.raises(ValueError, match="rate"):
+        compiled(x, np.array(8000))
+    with pytest.raises((ModelImportError, UnsupportedError), match=op):
+        tilewright.compile(made, (x, np.array(8000)))
+
+
 def test_mlir_of_onnx_operators(tmp_path):
     path = tmp_path / "relu.mlir"
     path.write_text(
@@ -290,3 +326,24 @@ def test_repeated_initializers_stay_weights():
     nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
     imported = import_onnx(model(nodes, [info("x", [40])], [info("y", [40])], {"w": zeros}))
     assert arguments(imported)[1] == ("weight", "w")
+
+
+def test_shapes_are_refined_only_where_one_is_open(monkeypatch):
+    """torch-mlir inlines a function for the shape of each operator, which takes longer than all else of an import."""
+    ran = []
+    upstream = emit.modules.run_upstream
+    monkeypatch.setattr(
+        emit.modules,
+        "run_upstream",
+        lambda m, pipeline, *rest: ran.append(pipeline) or upstream(m, pipeline, *rest),
+    )
+    import_onnx(conv_model(), (random(1, 3, 8, 8),))
+    assert ran == [emit.TO_TORCH, emit.WITHOUT_REFINING, emit.TO_LINALG]
+
+    def is_refined(type_: str) -> bool:
+        text = f"func.func @f(%x: {type_}) {{\n  %0 = torch.aten.relu %x : {type_} -> {type_}\n  return\n}}"
+        return emit.is_refined(parse(text))
+
+    assert is_refined("!torch.vtensor<[2,3],f32>") and is_refined("!torch.vtensor<[],si64>")
+    assert not is_refined("!torch.vtensor<[2,?],f32>") and not is_refined("!torch.vtensor<[2,3],unk>")
+    assert not is_refined("!torch.vtensor<*,f32>") and not is_refined("!torch.vtensor")

@@ -18,7 +18,7 @@ from tilewright.compiler.importers.onnx.rules import RULES
 
 REFUSED = {
     "Adagrad", "Adam", "Momentum", "Bernoulli", "ImageDecoder", "LabelEncoder", "NonMaxSuppression", "NonZero",
-    "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "TreeEnsemble", "Unique",
+    "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique",
 }  # fmt: skip
 """Strings, training, random numbers, image files, and results whose shape depends on data."""
 
@@ -26,12 +26,15 @@ SAMPLE = {
     "Dropout": "test_dropout_default",
     "BatchNormalization": "test_batchnorm_epsilon",
     "Scan": "test_scan9_sum",
+    "TreeEnsemble": "test_ai_onnx_ml_tree_ensemble_single_tree",
 }
 """Where the first test of an operator is one that is refused."""
 
 WITHOUT_NODE_TEST = {"ConcatFromSequence", "GlobalLpPool", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
-                     "SequenceErase", "SequenceLength", "SimplifiedLayerNormalization"}  # fmt: skip
-"""Rules that no single-node test reaches; tested in test_rules.py, and those of ONNX Runtime in test_contrib.py."""
+                     "SequenceErase", "SequenceLength", "SimplifiedLayerNormalization", "Imputer", "LinearClassifier",
+                     "LinearRegressor", "Normalizer", "Scaler", "TreeEnsembleClassifier", "TreeEnsembleRegressor"}  # fmt: skip
+"""Rules that no single-node test reaches; tested in test_rules.py, those of ONNX Runtime in test_contrib.py, and of
+classical machine learning in test_classical.py."""
 
 
 @cache

@@ -101,15 +101,22 @@ def test_the_largest_sums_are_exact(largest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x_sign", "w_sign", "w_zero", "taken"),
-    [("u8", "s8", 0, True), ("s8", "u8", 128, True), ("s8", "s8", 0, True), ("u8", "s8", 3, False)],
+    ("x_sign", "w_sign", "w_zero", "columns"),
+    [
+        ("u8", "s8", 0, 32),
+        ("s8", "u8", 128, 32),
+        ("s8", "s8", 0, 32),
+        ("u8", "s8", 3, 32),
+        ("u8", "u8", 119, 521),
+    ],
 )
-def test_which_products_are_of_bytes(x_sign: str, w_sign: str, w_zero: int, taken: bool) -> None:
+def test_products_with_weights_are_of_bytes(x_sign: str, w_sign: str, w_zero: int, columns: int) -> None:
     target = resolve("cpu")
     if not {"avx512vnni", "avxvnni"} & set(target.cpu_features):
         pytest.skip("this CPU does not multiply bytes in groups")
-    x, w = array(1, x_sign, 8, 24), array(2, w_sign, 24, 32)
+    x, w = array(1, x_sign, 8, 24), array(2, w_sign, 24, columns)
     imported = import_model(model("MatMulInteger", x, w, 5, w_zero), (x,))
     phases.run_phases(imported.module, target, "graph", "layout")
-    text = str(imported.module)
-    assert ("d2 floordiv 4" in text) == taken
+    assert "d2 floordiv 4" in str(imported.module)
+    expected = (x.astype(np.int64) - 5) @ (w.astype(np.int64) - w_zero)
+    np.testing.assert_array_equal(run(model("MatMulInteger", x, w, 5, w_zero), x), expected)
