@@ -260,18 +260,18 @@ def take(x, index):
 
 
 def cdist_forward(x, y, p, compute_mode=None):
-    """Distances between all rows in the p-norm."""
+    """Distances between all rows in the p-norm; eager PyTorch's largest difference is that of those which are numbers."""
     difference = torch.abs(x.unsqueeze(-2) - y.unsqueeze(-3))
     if difference.numel() > LARGEST_SQUARE:
         return NotImplemented
     if p == 2:
         return torch.sqrt(torch.sum(difference * difference, -1))
     if p == math.inf:
-        return torch.amax(difference, -1)
+        return torch.amax(torch.where(torch.isnan(difference), 0, difference), -1)
     if p == 1:
         return torch.sum(difference, -1)
     if p == 0:
-        return torch.sum((difference != 0).to(x.dtype), -1)
+        return torch.sum(torch.where(torch.isnan(difference), difference, (difference != 0).to(x.dtype)), -1)
     return torch.sum(difference**p, -1) ** (1 / p)
 
 

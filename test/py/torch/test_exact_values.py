@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -53,3 +55,11 @@ def test_the_last_of_a_rows_short_elements_leaves_the_next_row(columns, dtype):
     compiled = tilewright.compile(reduced, (x,))
     for given in (x, y):
         assert all(map(torch.equal, compiled(given), reduced(given)))
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0, 2.0, 3.0, inf])
+def test_distances_of_what_is_no_number(p: float) -> None:
+    x = torch.tensor([[nan, 1.0], [nan, nan], [inf, 2.0], [0.0, 3.0]])
+    y = torch.tensor([[inf, 0.5], [1.0, nan], [-1.0, 4.0]])
+    found = tilewright.compile(lambda x, y: torch.cdist(x, y, p=p), (x, y))(x, y)
+    torch.testing.assert_close(found, torch.cdist(x, y, p=p), equal_nan=True)
