@@ -115,7 +115,7 @@ def parse(view: memoryview, path: str | os.PathLike[str]) -> Container:
     if not isinstance(metadata, dict):
         raise ArtifactError(f"{path}: damaged: its header has no metadata")
     body = view[8 + length :]
-    tensors = {}
+    tensors, used = {}, 0
     for key, fields in header.items():
         begin, end = _offsets(path, key, fields)
         if end > len(body):
@@ -123,6 +123,9 @@ def parse(view: memoryview, path: str | os.PathLike[str]) -> Container:
                 f"{path}: truncated: `{key}` ends at byte {8 + length + end}, the file has {size} B"
             )
         tensors[key] = body[begin:end]
+        used = max(used, end)
+    if used < len(body):
+        raise ArtifactError(f"{path}: damaged: {len(body) - used} B follow its last tensor")
     return Container(metadata, tensors)
 
 

@@ -312,6 +312,7 @@ def foreign_safetensors() -> bytes:
         (b"PK\x03\x04" + b"\0" * 100, "not an artifact"),
         (b"\x7fELF" + b"\0" * 100, "not an artifact"),
         (foreign_safetensors(), "a safetensors file, but not one that tilewright wrote"),
+        (foreign_safetensors() + b"yz", "damaged: 2 B follow its last tensor"),
         (struct.pack("<Q", 1000) + b"{}", "truncated: a header of 1000 B"),
         (struct.pack("<Q", 3) + b"{a}", "its header is no JSON"),
         (struct.pack("<Q", 4) + b"{\xff\xff}", "its header is no JSON"),
