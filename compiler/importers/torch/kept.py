@@ -172,7 +172,7 @@ def holds_tensors(value: Any) -> bool:
 
 def can_be_remade(value: Any) -> bool:
     """Whether a value is an object that holds tensors, and another of its class with the same attributes can be made."""
-    if not holds_tensors(value):
+    if not holds_tensors(value) or any(getattr(kind, "__slots__", ()) for kind in type(value).__mro__):
         return False
     tensors: list[torch.Tensor] = []
 

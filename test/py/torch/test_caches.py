@@ -120,3 +120,22 @@ def test_attributes_of_arguments_are_not_assigned(function: Callable[..., Any], 
     ):
         tilewright.compile(function, (torch.randn(1, WIDTH), cache))
     assert cache.keys.shape == (1, WIDTH) and cache.steps == 0
+
+
+class Slotted:
+    __slots__ = ("width",)
+
+
+class Scale(Slotted):
+    """An object that attributes alone do not make again: its tensors are known values."""
+
+    def __init__(self, factor: float) -> None:
+        self.width, self.factor = WIDTH, torch.tensor(factor)
+
+
+def test_objects_that_cannot_be_made_again_are_constants() -> None:
+    x, scale = torch.randn(WIDTH), Scale(3.0)
+    compiled = tilewright.compile(lambda x, scale: x * scale.factor + scale.width, (x, scale))
+    torch.testing.assert_close(compiled(x, scale), x * 3 + WIDTH)
+    with pytest.raises(ArgumentError, match="`scale` was compiled as the constant"):
+        compiled(x, Scale(4.0))
