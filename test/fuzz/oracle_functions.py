@@ -35,18 +35,25 @@ def _weighted_after(norm: Any) -> Any:
 
 
 def _with_poles(function: Any) -> Any:
-    """`polygamma`, infinite at whole numbers up to 0: there eager's trigamma divides by a sine that is only rounding.
-
-    What lies as near to one as roundings are made at random counts as one.
-    """
+    """`polygamma`, infinite at its poles: there eager's trigamma divides by a sine that is only rounding."""
 
     def derivative(*args: Any) -> torch.Tensor:
         n, x = args[::-1] if isinstance(args[0], torch.Tensor) else args
         found = function(*args)
-        near = (x - torch.round(x)).abs() <= 4 * torch.finfo(torch.float32).eps * x.abs()
-        return torch.where((torch.round(x) <= 0) & near, torch.inf, found) if n == 1 else found
+        return torch.where(_is_pole(x), torch.inf, found) if n == 1 else found
 
     return derivative
+
+
+def _infinite_at_poles(function: Any) -> Any:
+    """`lgamma`, of which no run in float64 would be at a pole that a rounded operand lies on."""
+    return lambda x: torch.where(_is_pole(x), torch.inf, function(x))
+
+
+def _is_pole(x: torch.Tensor) -> torch.Tensor:
+    """Where numbers are as near to a whole one up to 0 as roundings are made at random."""
+    whole = torch.round(x)
+    return (whole <= 0) & ((x - whole).abs() <= 4 * torch.finfo(torch.float32).eps * x.abs())
 
 
 def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -65,6 +72,7 @@ def _dense_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any
 _OTHERWISE = {
     **{norm: _weighted_after(norm) for norm in (F.batch_norm, F.instance_norm)},
     **{f: _with_poles(f) for f in (torch.polygamma, torch.special.polygamma, torch.Tensor.polygamma)},
+    **{f: _infinite_at_poles(f) for f in (torch.lgamma, torch.special.gammaln, torch.Tensor.lgamma)},
     F.scaled_dot_product_attention: _attention,
 }
 """Functions with another formula that is as right where numbers are not finite, for every other run."""

@@ -204,6 +204,11 @@ class TestBounds:
         assert (whole < 0).any() and bound[whole < 0].isnan().all()
         assert bound[whole > 0].isfinite().all() and value.shape == whole.shape
 
+    def test_rounded_operands_may_lie_on_poles(self) -> None:
+        made = program("v0 = (x0 * 0 - 8388608.577).lgamma()", x0=of("x0"))
+        value, bound = bound_of(made)
+        assert bound.isnan().all() and value.shape == (3, 4)
+
     def test_what_depends_on_order_may_be_large_and_finite(self) -> None:
         """Of sums that overflow or not, by their order, numbers are left that limits of infinities do not reach."""
         lines = ("x0.sign() * 1.7e308", "v0.sum(-1)", "v1.nan_to_num(0, 9, -9).clamp(-99, 99)")
