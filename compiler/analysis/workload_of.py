@@ -323,8 +323,12 @@ class _Reader:
                 name = numbers.get((value, index)) or text.name(value)
                 read.append(f"{name}[{_written(index)}]" if name.startswith("%") else name)
             results = dict.fromkeys(_written(_index_map(map_, names)) for map_ in s.maps[s.num_inputs :])
-            summed = {names[loop] for loop, kind in enumerate(s.kinds) if kind == "reduction"} - {None}
-            where = "; ".join(results) + "".join(f", +a{axis}" for axis in sorted(summed))  # type: ignore[type-var]
+            summed = {names[loop] for loop, kind in enumerate(s.kinds) if kind == "reduction"}
+            axes = sorted(axis for axis in summed if axis is not None)
+            where = "; ".join(results) + "".join(f", +a{axis}" for axis in axes)
+            where += (
+                ", +0" if summed and not axes else ""
+            )  # over one element: a reduction to a schedule still
             text.add(s.op, where, read)
         return "\n".join(text.lines)
 

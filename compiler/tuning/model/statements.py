@@ -16,6 +16,7 @@ from tilewright.compiler.nouns.workload import BITS, Operand, Workload
 
 _HEAD = re.compile(r"%(\d+)\[(.*)\]")
 _TERM = re.compile(r"a(\d+)(?: floordiv (\d+))?(?: mod (\d+))?(?: \* (-?\d+))?")
+_OF_ONE = "+0"
 _TENSOR = re.compile(r"tensor<((?:\d+x)*)([\w<>]+)>")
 RESULT = "out"
 """What the tensor that the workload writes is called; those that it reads are `in0`, `in1`, ... by their numbers."""
@@ -39,7 +40,8 @@ class Statement:
     `reads` and `result` are tensors with their index maps: `in0` of the workload by number, `%1` of another statement.
     `gathers` are the reads of which every point takes an element from anywhere. `arithmetic` are the operations on
     one point, in order; `label` names an operation that is no loop nest over scalars. `is_part` is a statement that computes
-    the part of a padded tensor which its reader's windows slide over: its index map is how that reads it.
+    the part of a padded tensor which its reader's windows slide over: its index map is how that reads it. `is_of_one` is a
+    reduction over loops of one step, which the workload has no axes of.
     """
 
     loops: tuple[int, ...]
@@ -52,6 +54,7 @@ class Statement:
     places: tuple[str, ...] = ()
     text: str = ""
     is_part: bool = False
+    is_of_one: bool = False
 
     @cached_property
     def parallel(self) -> tuple[int, ...]:
@@ -77,7 +80,7 @@ class Statement:
     @property
     def reduces(self) -> bool:
         """Whether a schedule has an entry of `reductions` for it."""
-        return bool(self.reduction) or self.label == "attention"
+        return bool(self.reduction) or self.is_of_one or self.label == "attention"
 
 
 def axes_of(operand: Operand) -> tuple[int, ...]:
@@ -128,13 +131,16 @@ def _statement(line: str, workload: Workload, before: list[Statement]) -> Statem
     reads += [o for n, o in enumerate(workload.operands) if f"in{n}" in gathers - known and not o.output]
     shape, dtype = _tensor(types)
     result = Operand(f"%{where[1]}", shape, dtype, index if len(index) == len(shape) else ())
-    reduction = tuple(int(part[2:]) for part in summed)
+    reduction = tuple(int(part[2:]) for part in summed if part != _OF_ONE)
     named = [*axes_of(result), *(a for o in reads for a in axes_of(o))]
     own = [axis for axis in named if axis not in reduction and workload.axes[axis].kind == "parallel"]
     loops = (*dict.fromkeys(own), *reduction)
     places = tuple(part.partition("[")[0] for part in operands)
     arithmetic = tuple(_operations(region))
-    return Statement(loops, reduction, tuple(reads), result, arithmetic, label, gathers, places, line)
+    is_of_one = _OF_ONE in summed
+    return Statement(
+        loops, reduction, tuple(reads), result, arithmetic, label, gathers, places, line, is_of_one=is_of_one
+    )
 
 
 def operand_shapes(statement: Statement, workload: Workload) -> list[tuple[str, tuple[int, ...]]]:

@@ -11,8 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.analysis.structure import Structured
-from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload
+from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
+from tilewright.compiler.families.cpu.complete_schedule import complete
 from tilewright.compiler.ir import parse
+from tilewright.compiler.nouns.schedule import Schedule
+from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.tuning.model.statements import read_statements
 
 _ALIVE: list = []
 
@@ -315,3 +319,19 @@ def test_axes_of_a_sink_are_its_loops_in_order(loops: str) -> None:
     assert found.loops == tuple(range(len(loops)))
     assert found.workload.extents == shape
     assert [axis.kind[0] for axis in found.workload.axes] == list(loops)
+
+
+def test_reductions_of_one_step_are_reductions_to_a_schedule() -> None:
+    """They have an entry of `reductions`, though the workload has no axis for them."""
+    largest = generic(
+        "%p",
+        "ppr",
+        ["d0, d1, d2", "d0, d1"],
+        [("%a0", (5, 1, 4))],
+        (5, 1),
+        "%v = arith.maximumf %y, %x0 : f32",
+    )
+    once = generic("%r", "pr", ["d0, d1", "d0"], [("%p", (5, 1))], (5,), ADD)
+    function = dispatch(f"{largest}\n{once}", [(5, 1, 4)], (5,))
+    statements = [statement for statement in read_statements(workload_of(function)) if statement.reduces]
+    assert len(complete(function, Schedule(), resolve("x86-64-v4")).reductions) == len(statements) == 2
