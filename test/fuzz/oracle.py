@@ -27,6 +27,8 @@ _REST = re.compile(r"%|fmod|remainder")
 """What division leaves: eager PyTorch has NaN where the quotient overflows, and the number itself is as right."""
 _CANCELS = re.compile(r"logaddexp|logit")
 """A sum of the larger operand and of a number up to ln 2, and a difference of logarithms, which may cancel."""
+_EXTREME = re.compile(r"max|min")
+"""Of zeros of both signs either is the largest: eager PyTorch's poolings keep the first."""
 _CAST = re.compile(r"dtype=")
 """A reduction of integers that are rounded before they are added."""
 _PRODUCT = re.compile(r"prod\b")
@@ -98,7 +100,7 @@ class WideRun(Run):
         """Carries out a statement; `before` and `after` are eager's variables."""
         if statement.rounding == "once" and _CANCELS.search(statement.source):
             statement = replace(statement, rounding="inside")
-        if statement.rounding == "bits":
+        if _reads_bits(statement):
             self._read_bits(statement, before)
             return
         names, kept = self.names, {}
@@ -124,7 +126,8 @@ class WideRun(Run):
                 kept[name].copy_(value)
         names.update(kept)
         changed = statement.targets or statement.uses()[:1]
-        if statement.rounding != "exact" or not self.computed.isdisjoint(statement.uses()):
+        is_open = statement.rounding != "exact" or _EXTREME.search(statement.source)
+        if is_open or not self.computed.isdisjoint(statement.uses()):
             self.computed.update(changed)
         for name in changed:
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
@@ -292,6 +295,11 @@ class WideRun(Run):
         return torch.where(denormal, value + draw * step, value * (1 + draw * info.eps))
 
 
+def _reads_bits(statement: Statement) -> bool:
+    """Whether the sign of a zero decides."""
+    return statement.rounding == "bits" or "signbit" in statement.source
+
+
 def follow(
     runs: list[WideRun], statement: Statement, before: dict[str, torch.Tensor], after: dict[str, Any]
 ) -> list[WideRun]:
@@ -378,7 +386,7 @@ def expected(program: Program, build: Any) -> list[Expected]:
         runs = [WideRun(program, tensors, None)]
         runs += [WideRun(program, tensors, number) for number in range(ROUNDINGS)]
         for statement in program.statements:
-            reads_bits = statement.rounding == "bits"
+            reads_bits = _reads_bits(statement)
             before = {n: eager.names[n] for n in statement.uses()}
             if reads_bits:
                 before = {n: value.clone() for n, value in before.items()}

@@ -204,6 +204,11 @@ class TestBounds:
         assert (whole < 0).any() and bound[whole < 0].isnan().all()
         assert bound[whole > 0].isfinite().all() and value.shape == whole.shape
 
+    def test_either_zero_is_the_largest(self) -> None:
+        lines = ("v0 = F.max_pool2d(x0 * 0, 2)", "v1 = torch.signbit(v0)")
+        _, bound = bound_of(program(*lines, rounding="exact", x0=of("x0", (1, 4, 4))))
+        assert bound.isnan().all()
+
     def test_rounded_operands_may_lie_on_poles(self) -> None:
         made = program("v0 = (x0 * 0 - 8388608.577).lgamma()", x0=of("x0"))
         value, bound = bound_of(made)
