@@ -35,13 +35,16 @@ class CompiledModel:
         self.state = list(state)
         self.weights = list(executable.weights if weights is None else weights)
         self._versions = _versions(self.weights)
+        self.follows_weights = True
+        """Whether calls look for weights that were changed; False where their caller does."""
         self._flat = len(signature.inputs) if signature.is_flat else -1
         self._torch: Any = None
         self._numpy: Any = None
         self._default: Any = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        self._follow_weights()
+        if self.follows_weights:
+            self._follow_weights()
         if len(args) == self._flat and not kwargs:
             tensors: Sequence[Any] = args
         else:

@@ -207,6 +207,7 @@ class Part:
             i for i, a in enumerate(arguments) if weights[i] is None and isinstance(a, torch.Tensor)
         ]
         self._bound = Watched(self._among(arguments))
+        self._model.follows_weights = False
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
         if self._weights and self._bound.changes(self._among(arguments)):

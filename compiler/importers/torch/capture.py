@@ -13,6 +13,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,7 +49,14 @@ from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import WrittenOutsideError, refuse_without_data
-from tilewright.compiler.importers.torch.own_tensors import Named, held_tensors, own_tensors, unwrapped
+from tilewright.compiler.importers.torch.own_tensors import (
+    Named,
+    held_tensors,
+    is_alone_in_memory,
+    own_tensors,
+    refuse_shared_state,
+    unwrapped,
+)
 from tilewright.compiler.importers.torch.repeated_calls import (
     assigned_in_place,
     halves_agree,
@@ -61,7 +69,6 @@ from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.tracing_state import tracing_state, without_reports
 from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
-from tilewright.runtime.argument_memory import Place
 from tilewright.runtime.signature import Mutation, Output, Tree
 from tilewright.runtime.views import is_injective
 
@@ -157,7 +164,7 @@ def _captured(
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
         def use(results: _Results, held: Held) -> list[torch.Tensor]:
-            is_alone = lambda number: _shares_memory(tensors, number) is None  # noqa: E731
+            is_alone = partial(is_alone_in_memory, tensors)
             kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, _here())
             outs = results.finish(values)
             record.update(
@@ -191,7 +198,7 @@ def _captured(
         refuse_kept(kept, _here())
     in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
     traced.graph.eliminate_dead_code()
-    _refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
+    refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
     return Capture(traced, tensors, **record, in_memory=in_memory)
 
 
@@ -207,24 +214,6 @@ def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
     if tensor.layout is not torch.strided:
         reason = "compiled code knows dense tensors only; convert it by to_dense()"
         raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
-
-
-def _shares_memory(tensors: list[tuple[str, torch.Tensor]], number: int) -> str | None:
-    """The name of another of the tensors over the memory of the one of that number; None where there is none."""
-    place = Place.of(*tensors[number])
-    others = (Place.of(*tensor) for other, tensor in enumerate(tensors) if other != number)
-    return next((other.name for other in others if place.shares(other)), None)
-
-
-def _refuse_shared_state(tensors: list[tuple[str, torch.Tensor]], mutated: set[int]) -> None:
-    """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
-    for number in sorted(mutated):
-        other = _shares_memory(tensors, number)
-        if other is not None:
-            raise ModelImportError(
-                f"the model updates `{tensors[number][0]}` in place and holds `{other}` over the same memory, "
-                "which compiled code keeps apart; make the one from the other in forward"
-            )
 
 
 def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:

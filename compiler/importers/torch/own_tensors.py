@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
+from tilewright.compiler.errors import ModelImportError, UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch.kept import Held, inner_tensors, roots_of
+from tilewright.runtime.argument_memory import Place
 
 Named = list[tuple[str, torch.Tensor]]
 
@@ -42,6 +43,33 @@ def unwrapped(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
     if not any(map(is_traceable_wrapper_subclass, program.state_dict.values())):
         return program
     return program.run_decompositions({})
+
+
+def _places(tensors: Named) -> list[Place]:
+    return [Place.of(name, tensor) for name, tensor in tensors]
+
+
+def _over_same_memory(places: list[Place], number: int) -> Place | None:
+    """Another of the places that shares memory with the one of that number; None where there is none."""
+    others = (place for other, place in enumerate(places) if other != number)
+    return next((place for place in others if places[number].shares(place)), None)
+
+
+def is_alone_in_memory(tensors: Named, number: int) -> bool:
+    """Whether none of the other tensors lies over the memory of the one of that number."""
+    return _over_same_memory(_places(tensors), number) is None
+
+
+def refuse_shared_state(tensors: Named, mutated: set[int]) -> None:
+    """Raises ModelImportError where what the model updates is memory of another of its tensors too."""
+    places = _places(tensors) if mutated else []
+    for number in sorted(mutated):
+        other = _over_same_memory(places, number)
+        if other is not None:
+            raise ModelImportError(
+                f"the model updates `{tensors[number][0]}` in place and holds `{other.name}` over the same memory, "
+                "which compiled code keeps apart; make the one from the other in forward"
+            )
 
 
 def _refuse_scripted(model: torch.nn.Module, place: Callable[[], str]) -> None:
