@@ -31,10 +31,13 @@ _EXTREME = re.compile(r"max|min")
 """Of zeros of both signs either is the largest: eager PyTorch's poolings keep the first."""
 _CAST = re.compile(r"dtype=")
 """A reduction of integers that are rounded before they are added."""
+_CASTS = re.compile(r"\.to\(|\.type_as\(|dtype=")
 _PRODUCT = re.compile(r"prod\b")
 _MODE = re.compile(r"\bmode\(")
 _LOG_SUM = re.compile(r"log_softmax|logsumexp|logcumsumexp|cross_entropy")
 """Logarithms of sums whose largest term is 1: as far off as the sum, whatever they are."""
+_ROUNDED_FIRST = re.compile(r"softmax\(.*dtype=")
+"""PyTorch's exporter of ONNX computes them in the operand's type, and converts the result."""
 _OF_LARGEST = re.compile(r"linspace|fft\b|fft[2n]\b|stft")
 """Steps are added to the ends, by a rounded product or none; Fourier transforms add up all elements for each result."""
 
@@ -131,9 +134,18 @@ class WideRun(Run):
             self.computed.update(changed)
         for name in changed:
             if isinstance(names[name], torch.Tensor) and isinstance(after[name], torch.Tensor):
-                self._rounded(statement, name, after[name])
+                self._rounded(statement, name, self._by_exporters(statement, before, after[name]))
                 if open_ended and after[name].is_floating_point() and not repeats(self.names[name]):
                     self.names[name] = self._anything(self.names[name], after[name].dtype)
+
+    def _by_exporters(
+        self, statement: Statement, before: dict[str, torch.Tensor], result: torch.Tensor
+    ) -> torch.Tensor:
+        """A result in the type that PyTorch's exporter has it computed in, on that path."""
+        if self.program.path != "onnx" or not _ROUNDED_FIRST.search(statement.source):
+            return result
+        operand = before[statement.uses()[0]].dtype
+        return result.to(operand) if operand.is_floating_point else result
 
     def _wide(self, statement: Statement, after: dict[str, Any]) -> Wide:
         made = [after[name] for name in statement.targets if isinstance(after[name], torch.Tensor)]
@@ -193,7 +205,7 @@ class WideRun(Run):
         """Brings a result into the range of its type, and disturbs what was rounded."""
         value = self.names[name]
         if not value.is_floating_point():
-            if statement.source.find(".to(") >= 0 or ".type_as(" in statement.source:
+            if _CASTS.search(statement.source):
                 self._arbitrary_casts(statement, name)
             return
         if statement.targets and statement.rounding == "exact":
@@ -224,18 +236,15 @@ class WideRun(Run):
         """What a float outside of an integer's range is cast to is not defined: any number is as good."""
         source = self.names.get(next(iter(statement.uses()), ""))
         value = self.names[name]
-        if (
-            source is None
-            or not source.is_floating_point()
-            or source.shape != value.shape
-            or self.noise is None
-        ):
+        if source is None or not source.is_floating_point() or self.noise is None:
             return
         if value.dtype == torch.bool:
             return
         info = torch.iinfo(value.dtype)
         low, high = float(info.min), float(info.max)
         undefined = ~((source > low - 1) & (source < high + (1 if info.bits < 64 else 0)))
+        if source.shape != value.shape:  # of a reduction, which casts first
+            undefined = undefined.any()
         if undefined.any():
             other = torch.randint(0, 100, value.shape, generator=self.noise).to(value.dtype)
             self.names[name] = torch.where(undefined, other, value)

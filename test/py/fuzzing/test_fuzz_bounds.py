@@ -120,6 +120,22 @@ class TestBounds:
         value, bound = bound_of(made)
         assert value.isnan().all() and bound.isnan().all()
 
+    def test_reductions_of_what_no_integer_is_are_open(self) -> None:
+        """Eager PyTorch's product of infinities as bytes is 0 here and 255 there."""
+        for factor, is_open in (("inf", True), ("0", False)):
+            lines = (f"v0 = x0.abs() * {factor}", "v1 = v0.prod(0, dtype=torch.uint8)")
+            _, bound = bound_of(program(*lines, rounding="exact", x0=of("x0", (3, 4))))
+            assert bound.isnan().all() if is_open else not bound.any()
+
+    def test_exporters_compute_softmax_in_the_type_of_the_operand(self) -> None:
+        line = "v0 = F.softmax(x0 * 0, -1, dtype=torch.float32)"
+        made = program(line, rounding="sum", x0=of("x0", dtype="float16"))
+        value, exact = bound_of(made)
+        _, exported = bound_of(replace(made, path="onnx"))
+        assert value.dtype == torch.float32
+        assert (exact < 1e-5 * value).all()
+        assert ((exported > 2e-4 * value) & (exported < 3e-2 * value)).all()
+
     def test_terms_that_cancel_in_place_bound_what_is_left(self) -> None:
         made = program("v0 = x0 / x0", "v1 = v0 / 2", rounding="exact", x0=of("x0"))
         write = Statement((), "v0.addcmul_(v1, v1, value=-4)", "sum")
