@@ -205,6 +205,8 @@ class WideRun(Run):
         """Brings a result into the range of its type, and disturbs what was rounded."""
         value = self.names[name]
         if not value.is_floating_point():
+            if "gcd" in statement.source and self.noise is not None:
+                self._signed_divisors(statement, name)
             if _CASTS.search(statement.source):
                 self._arbitrary_casts(statement, name)
             return
@@ -248,6 +250,16 @@ class WideRun(Run):
         if undefined.any():
             other = torch.randint(0, 100, value.shape, generator=self.noise).to(value.dtype)
             self.names[name] = torch.where(undefined, other, value)
+
+    def _signed_divisors(self, statement: Statement, name: str) -> None:
+        """Of either sign where an operand is the smallest number of its type, whose magnitude that type has not."""
+        value = self.names[name]
+        if value.dtype in (torch.bool, torch.uint8):
+            return
+        smallest = torch.iinfo(value.dtype).min
+        operands = [self.names[n] for n in statement.uses() if isinstance(self.names.get(n), torch.Tensor)]
+        if any(bool((operand == smallest).any()) for operand in operands) and self.number % 2:
+            self.names[name] = -value
 
     def _rest(self, value: torch.Tensor, operand: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
         """0 in every other run where the operand's own error is as large: there is such a number of its type."""

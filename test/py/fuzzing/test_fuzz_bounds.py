@@ -127,6 +127,13 @@ class TestBounds:
             _, bound = bound_of(program(*lines, rounding="exact", x0=of("x0", (3, 4))))
             assert bound.isnan().all() if is_open else not bound.any()
 
+    def test_divisors_of_the_smallest_number_have_either_sign(self) -> None:
+        """It has no magnitude in its own type: eager PyTorch has -2 for -128 and 6."""
+        for number, is_open in ((-128, True), (-127, False)):
+            lines = (f"v0 = x0 * 0 + ({number})", "v1 = v0.to(torch.int8)", "v2 = torch.gcd(v1, v1 * 0 + 6)")
+            _, bound = bound_of(program(*lines, rounding="exact", x0=of("x0")))
+            assert bound.isnan().all() if is_open else not bound.any()
+
     def test_exporters_compute_softmax_in_the_type_of_the_operand(self) -> None:
         line = "v0 = F.softmax(x0 * 0, -1, dtype=torch.float32)"
         made = program(line, rounding="sum", x0=of("x0", dtype="float16"))
