@@ -141,6 +141,7 @@ def _dispatch(target: Target) -> list[str]:
     return [
         OutlineDispatches.for_target(target).spec(),
         "place-inserts",
+        *(("update-in-place",) if target.kind == "cpu" else ()),
         OrderDispatches.for_target(target).spec(),
         "share-borders",
         # Inside of dispatches only: before, it would pull element-wise producers into contractions.
@@ -317,6 +318,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     inputs, weights = _arguments(public["main"])
     if "prepack" in public and _arguments(public["prepack"])[1] != weights:
         raise PassError("@prepack and @main must take the same weights in the same order")
+    updates = plan.updates(public["main"])
     results = public["main"].attributes["function_type"].value.results
     report.add("package", time.perf_counter() - start)
     notes = [
@@ -340,6 +342,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
         main=main,
         prepack=prepack,
         packed_bytes=packed_bytes,
+        updates=updates,
         notes={
             "dispatches": notes,
             "phases_s": dict(report.phases_s),

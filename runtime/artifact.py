@@ -28,7 +28,7 @@ from tilewright.runtime.signature_rules import broken_rule
 
 FORMAT = "tilewright artifact"
 PACKAGE_FORMAT = "tilewright package"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Raised by changes that older readers would misread."""
 
 

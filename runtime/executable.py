@@ -93,7 +93,8 @@ class Executable(HostCalls):
     def run(self, input_pointers: Sequence[int], output_pointers: Sequence[int]) -> None:
         """Runs on dense row-major memory at the given addresses, unchecked; raises KernelAssertError.
 
-        The GIL is released meanwhile. Outputs must not overlap inputs or each other.
+        The GIL is released meanwhile. Outputs must not overlap inputs or each other, except that one of `package.updates` may lie
+        where its input does.
         """
         inputs, outputs = self._pointers
         if len(input_pointers) != len(self.inputs) or len(output_pointers) != len(self.outputs):

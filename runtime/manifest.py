@@ -24,6 +24,7 @@ from tilewright.runtime.program import (
     Step,
     TensorMap,
     TensorSpec,
+    Update,
 )
 
 
@@ -64,6 +65,7 @@ def package_to_json(package: Package, tensors: dict[str, Entry]) -> dict[str, An
         "prepack": _program_to_json("prepack", package.prepack, tensors),
         "packed_bytes": package.packed_bytes,
         "denormals": package.denormals,
+        "updates": [asdict(update) for update in package.updates],
         # Seconds differ from run to run, artifacts must not.
         "notes": {key: note for key, note in package.notes.items() if key != "phases_s"},
     }
@@ -178,6 +180,11 @@ def package_from_json(manifest: Reader, tensors: Mapping[str, memoryview]) -> Pa
         )
         for entry in manifest["kernels"].items()
     )
+    updates = tuple(
+        Update(entry["output"].size(), entry["input"].size()) for entry in manifest["updates"].items()
+    )
+    if updates and any(kernel.launch for kernel in kernels):
+        raise manifest["updates"].fail("none of a program for a GPU")
     return Package(
         target=manifest["target"].text(),
         features=manifest["features"].texts(),
@@ -194,6 +201,7 @@ def package_from_json(manifest: Reader, tensors: Mapping[str, memoryview]) -> Pa
         packed_bytes=manifest["packed_bytes"].size(),
         notes=manifest["notes"].object(),
         denormals=_denormals(manifest["denormals"]),
+        updates=updates,
     )
 
 

@@ -13,7 +13,7 @@ import tilewright.runtime
 from tilewright.runtime.errors import PackageError
 from tilewright.runtime.program import SPACES, Package, Program, TensorSpec
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 """TW_ABI_VERSION of csrc/abi.h."""
 
 ERROR_MEMORY, ERROR_UNBOUND = -1, -2
@@ -50,6 +50,10 @@ class _Program(ctypes.Structure):
     )
 
 
+class _Update(ctypes.Structure):
+    _fields_ = (("output", i64), ("input", i64))
+
+
 class _Package(ctypes.Structure):
     _fields_ = (
         ("objects", ctypes.POINTER(_Object)),
@@ -67,6 +71,8 @@ class _Package(ctypes.Structure):
         ("main", _Program),
         ("prepack", _Program),
         ("flush_denormals", i64),
+        ("updates", ctypes.POINTER(_Update)),
+        ("update_count", i64),
     )
 
 
@@ -162,6 +168,10 @@ def _flatten(package: Package) -> _Package:
         main=_flatten_program(package.main),
         prepack=_flatten_program(package.prepack),
         flush_denormals=int(package.denormals == "flush"),
+        updates=(_Update * len(package.updates))(
+            *((_fits(update.output), _fits(update.input)) for update in package.updates)
+        ),
+        update_count=len(package.updates),
     )
 
 

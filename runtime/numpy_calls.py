@@ -29,7 +29,11 @@ class NumpyCalls:
         self._memory = MemoryRules.of(signature, weights)
         viewed = any(output.source == "input" for output in signature.outputs)
         self._is_memory_seen = viewed or self._memory is not None
-        self._results = [(spec.nbytes, numpy_dtype(spec.dtype), spec.shape) for spec in signature.results]
+        updated = {update.output: update.input for update in executable.package.updates}
+        self._results = [
+            (spec.nbytes, numpy_dtype(spec.dtype), spec.shape, updated.get(number))
+            for number, spec in enumerate(signature.results)
+        ]
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         signature = self._signature
@@ -38,11 +42,15 @@ class NumpyCalls:
             arrays = self._own_arrays(arrays, dense)
         dense += [np.ascontiguousarray(array) for array in self._state]
         take = self._executable.pool.take
-        results = [np.ndarray(shape, dtype, take(nbytes)) for nbytes, dtype, shape in self._results]
+        results = [
+            np.ndarray(shape, dtype, take(nbytes)) if updated is None else dense[updated]
+            for nbytes, dtype, shape, updated in self._results
+        ]
         self._executable.run([a.ctypes.data for a in dense], [r.ctypes.data for r in results])
         for mutation in signature.mutations:
             target = (self._state if mutation.target == "state" else arrays)[mutation.index]
-            target[...] = results[mutation.result].view(target.dtype)  # bf16 may be kept as whole numbers
+            if results[mutation.result] is not target:
+                target[...] = results[mutation.result].view(target.dtype)  # bf16 may be kept as whole numbers
         return signature.returns.build([self._output(o, arrays, results) for o in signature.outputs])
 
     def _own_arrays(self, arrays: Sequence[Any], dense: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -181,12 +181,23 @@ DENORMALS = ("keep", "flush")
 
 
 @dataclass(frozen=True)
+class Update:
+    """Output number `output` is input number `input` with some elements written over: `main` reads and writes the output's memory.
+
+    It is given the input's memory for both, or another place for the output, where the input is copied to first.
+    """
+
+    output: int
+    input: int
+
+
+@dataclass(frozen=True)
 class Package:
     """A compiled model without its weights.
 
     `target` names what the kernels were compiled for; `features` the CPU features they need, as
     /proc/cpuinfo-independent LLVM names (`avx512f`), or a GPU's architecture (`sm_90a`); `notes` is free JSON data
-    for `explain`; `denormals` one of DENORMALS.
+    for `explain`; `denormals` one of DENORMALS. Only packages for CPUs have `updates`.
     """
 
     target: str
@@ -201,3 +212,4 @@ class Package:
     packed_bytes: int = 0
     notes: dict = field(default_factory=dict)
     denormals: str = "keep"
+    updates: tuple[Update, ...] = ()

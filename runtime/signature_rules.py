@@ -55,6 +55,13 @@ def _broken(signature: Signature, package: Package) -> Iterator[str]:
         changed, result = target[mutation.index], signature.results[mutation.result]
         if (changed.shape, changed.nbytes) != (result.shape, result.nbytes):
             yield f"mutations: expected a result like {changed}, found {result}"
+    changed_by = {
+        (m.result, m.index + (len(signature.inputs) if m.target == "state" else 0))
+        for m in signature.mutations
+    }
+    for update in package.updates:
+        if (update.output, update.input) not in changed_by:
+            yield f"mutations: expected one for every update of the program, found none for {update}"
     if not all(_within(number, signature.inputs) for number in signature.in_memory):
         yield f"in_memory: expected numbers of inputs, found {signature.in_memory}"
 

@@ -32,9 +32,15 @@ class TorchCalls:
         self._inputs = [(DTYPES[spec.dtype], torch.Size(spec.shape)) for spec in signature.inputs]
         self._state = [state_tensor(array, spec) for array, spec in zip(state, signature.state)]
         self._weights = list(weights)
-        self._results: list[tuple[int, tuple[int, ...], Any, Any]] = [
-            (spec.nbytes, spec.shape, *(_NOT_IN_NUMPY.get(spec.dtype) or (numpy_dtype(spec.dtype), None)))
-            for spec in signature.results
+        updated = {update.output: update.input for update in executable.package.updates}
+        self._results: list[tuple[int, tuple[int, ...], Any, Any, int | None]] = [
+            (
+                spec.nbytes,
+                spec.shape,
+                *(_NOT_IN_NUMPY.get(spec.dtype) or (numpy_dtype(spec.dtype), None)),
+                updated.get(number),
+            )
+            for number, spec in enumerate(signature.results)
         ]
         self._memory = MemoryRules.of(signature, weights)
         self._mutations = [(m.result, m.target == "state", m.index) for m in signature.mutations]
@@ -45,7 +51,7 @@ class TorchCalls:
         ] == [("result", i, None, 0, spec.shape) for i, spec in enumerate(signature.results)]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        pointers, kept = [], []
+        pointers, dense = [], []
         for tensor, (dtype, shape) in zip(tensors, self._inputs):
             try:
                 fits = tensor.dtype is dtype and tensor.shape == shape and tensor.is_cpu
@@ -56,20 +62,24 @@ class TorchCalls:
                 self._refuse(tensors)
             if not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
                 tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-                kept.append(tensor)
             pointer = tensor.data_ptr()
             if not pointer and tensor.numel():
                 self._refuse_without_memory(len(pointers))
             pointers.append(pointer)
+            dense.append(tensor)
         if self._memory is not None:
             self._memory.check(tensors, self._state)
         for tensor in self._state:
             if not tensor.is_contiguous():
                 tensor = tensor.contiguous()
-                kept.append(tensor)
             pointers.append(tensor.data_ptr())
+            dense.append(tensor)
         results, addresses = [], []
-        for nbytes, shape, stored, viewed in self._results:
+        for nbytes, shape, stored, viewed, updated in self._results:
+            if updated is not None:
+                addresses.append(pointers[updated])
+                results.append(dense[updated])
+                continue
             lease = self._take(nbytes)
             addresses.append(lease.address)
             # From numpy is four times as fast as torch.frombuffer and a view.
@@ -86,7 +96,10 @@ class TorchCalls:
             return self._returns.build(results)
         for result, of_state, index in self._mutations:
             target = state[index] if of_state else tensors[index]
-            target.detach().copy_(results[result])
+            if results[result] is target:
+                torch.autograd.graph.increment_version(target)
+            else:
+                target.detach().copy_(results[result])
         outputs = [self._output(output, tensors, state, results) for output in self._signature.outputs]
         return self._returns.build(outputs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.placement import Place, own, places, shape_of
+from tilewright.compiler.analysis.placement import OVERWRITES, Place, own, places, shape_of
 from tilewright.compiler.analysis.views import element_count, is_view
 from tilewright.compiler.ir import element_bytes, functions, ir, walk
 from tilewright.compiler.nouns.accesses import Accesses, Memory, Region
@@ -28,6 +28,8 @@ class Calls:
 
 def read_calls(function: ir.Operation, can_fail: Container[str] = ()) -> Calls:
     """Reads a function of one block; `can_fail` names the dispatches with run-time checks.
+
+    Calls of these keep their order, and so do calls that write over arguments: what failed first has changed nothing.
 
     Raises PassError where a tensor would have to lie in two places.
     """
@@ -54,7 +56,8 @@ def read_calls(function: ir.Operation, can_fail: Container[str] = ()) -> Calls:
         callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
         reads = dict.fromkeys(region(value) for value in op.operands)
         writes = dict.fromkeys(region(value) for value in op.results)
-        steps.append(Accesses(tuple(reads), tuple(writes), callee in can_fail))
+        is_fixed = callee in can_fail or OVERWRITES in op.attributes
+        steps.append(Accesses(tuple(reads), tuple(writes), is_fixed))
     return Calls(calls.ops, tuple(steps), tuple(memories), tuple(numbers), calls.placed)
 
 

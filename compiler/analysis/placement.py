@@ -6,6 +6,8 @@ result is its destination's memory, and its source was written into a box of tha
     %e = tensor.empty() : tensor<8x5xf32>
     %1 = tensor.insert_slice %a into %e[0, 0] [8, 2] [1, 1] {tilewright.in_place}     // %a at 0 of %2, strides [5, 1]
     %2 = tensor.insert_slice %b into %1[0, 2] [8, 3] [1, 1] {tilewright.in_place}     // %b at 2 of %2, strides [5, 1]
+
+The result of a call marked `tilewright.overwrites` lies where the operand of that number does.
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ IN_PLACE = "tilewright.in_place"
 
 STRIDES = "tilewright.strides"
 """On an argument or result of a dispatch: its strides in elements, where its memory is not dense."""
+
+OVERWRITES = "tilewright.overwrites"
+"""On a call of @main and on its dispatch: the operand in whose memory the result is written, the rest of it being kept."""
+
+UPDATED_BY = "tilewright.updated_by"
+"""On an argument of @main: the number of the result that is its value after the call."""
 
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
@@ -198,9 +206,17 @@ def places(ops: Sequence[ir.Operation], is_view) -> dict[ir.Value, Place]:
                 if place is None:
                     raise PassError(f"{op.location}: a reshape reads memory that is not dense; copy it first")
                 known[result] = place
+            elif OVERWRITES in op.attributes:
+                written = op.operands[overwritten(op)]
+                known[result] = known.setdefault(written, own(written))
             else:
                 known[result] = own(result)
     return known
+
+
+def overwritten(op: ir.Operation) -> int:
+    """The operand that a call, or a dispatch, marked `tilewright.overwrites` writes over."""
+    return ir.IntegerAttr(op.attributes[OVERWRITES]).value
 
 
 def buffer_types(function: ir.Operation) -> list[ir.MemRefType]:

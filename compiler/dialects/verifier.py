@@ -4,8 +4,10 @@
 | --- | --- | --- |
 | `tilewright.role`, `.name` | arguments | "weight", "input" or "packed"; the name that a caller uses |
 | `tilewright.parameter` | inputs | nothing: it is a parameter of the model that is given at every call |
+| `tilewright.updated_by` | inputs | the number of the result that a call leaves in its place |
 | `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
+| `tilewright.overwrites` | dispatches, and calls of them | the argument in whose memory the result is written |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
 | `tilewright.predicted`, `.proposer`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; who proposed it; why there is none |
 | `tilewright.choice` | operations of a graph | what is chosen of them before dispatches, see `choice_attribute`, which checks it |
@@ -62,11 +64,13 @@ _FUNCTION: dict[str, _Check] = {
     "asserts": _TEXTS,
     "tasks": _COUNT,
     "scratch_bytes": _COUNT,
+    "overwrites": _COUNT,
 }
 _ARGUMENT: dict[str, _Check] = {
     "role": (_is_role, f"one of {', '.join(_ROLES)}"),
     "name": _TEXT,
     "parameter": (lambda attribute: isinstance(attribute, ir.UnitAttr), "a unit attribute"),
+    "updated_by": _COUNT,
     "index": _COUNT,
     "offset": _COUNT,
 }

@@ -76,22 +76,25 @@ class Region:
 
 @dataclass(frozen=True)
 class Accesses:
-    """What one step reads and writes; `can_fail` where a run-time check of it may end the program."""
+    """What one step reads and writes; `is_fixed` where it keeps its place among others that are.
+
+    Those are steps with a run-time check, which may end the program, and steps that change what callers keep.
+    """
 
     reads: tuple[Region, ...]
     writes: tuple[Region, ...]
-    can_fail: bool = False
+    is_fixed: bool = False
 
 
 def dependences(steps: Sequence[Accesses]) -> list[list[int]]:
     """For every step, earlier ones that it must follow, rising; those that follow from others may be left out.
 
-    Steps that can fail keep their order too: of several failures, the same one is reported.
+    Steps with a fixed place keep their order too: of several failures, the same one is reported.
     """
     written = {region.memory for step in steps for region in step.writes}
     since: dict[int, list[tuple[int, Region, bool]]] = {memory: [] for memory in written}
     found: list[list[int]] = []
-    failing: int | None = None
+    fixed: int | None = None
     for number, step in enumerate(steps):
         before: set[int] = set()
         touched = [(region, False) for region in step.reads] + [(region, True) for region in step.writes]
@@ -105,10 +108,10 @@ def dependences(steps: Sequence[Accesses]) -> list[list[int]]:
                 since[region.memory] = [entry for entry in since[region.memory] if entry[1] != region]
             if region.memory in written:
                 since[region.memory].append((number, region, writes))
-        if step.can_fail:
-            if failing is not None:
-                before.add(failing)
-            failing = number
+        if step.is_fixed:
+            if fixed is not None:
+                before.add(fixed)
+            fixed = number
         before.discard(number)
         found.append(sorted(before))
     return found

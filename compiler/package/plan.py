@@ -24,6 +24,7 @@ from tilewright.runtime.program import (
     Program,
     Step,
     TensorSpec,
+    Update,
 )
 
 
@@ -199,6 +200,19 @@ def location_text(location: ir.Location) -> str:
     file, line = (own or places)[0]
     installed = re.split(r"/(?:site|dist)-packages/", file)[-1]
     return f"{installed if installed != file else '/'.join(file.split('/')[-_FOLDERS:])}:{line}"
+
+
+def updates(function: ir.Operation) -> tuple[Update, ...]:
+    """The results of @main that are written where an input lies."""
+    block = function.regions[0].blocks[0]
+    *_, terminator = (view.operation for view in block.operations)
+    calls = read_calls(function)
+    roles = [ir.StringAttr(entry["tilewright.role"]).value for entry in function.attributes["arg_attrs"]]
+    inputs = {
+        block.arguments[number]: i for i, number in enumerate(n for n, r in enumerate(roles) if r == "input")
+    }
+    roots = [calls.place(value).root for value in terminator.operands]
+    return tuple(Update(i, inputs[root]) for i, root in enumerate(roots) if root in inputs)
 
 
 def program(steps: list[CallStep], arena_bytes: int, kernels: Mapping[str, tuple[int, int]]) -> Program:

@@ -57,6 +57,8 @@ def tilewright_backend(
         inference_compiler=lambda gm, inputs: _compiled(gm, settings, _parameters(kept=True)),
         decompositions=decomposition_table(),
         partition_fn=_partition,
+        # Where gradients may be asked for, AOTAutograd writes itself: what is written may have been saved for them.
+        keep_inference_input_mutations=not torch.is_grad_enabled(),
     )
     try:
         return compiled(graph_module, example_inputs)

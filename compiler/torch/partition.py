@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.random import drawn_after, hoist_draws, keep_order
 from tilewright.compiler.torch.saved import read_row_major
 from tilewright.compiler.torch.watched import Watched
+from tilewright.compiler.torch.writes import Run, take_writes, writing
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -54,8 +55,6 @@ _VIEWS = {
     ]
 }
 """Operators that move no data: on their own they are left to eager PyTorch, and not counted."""
-
-Run = Callable[[list[Any]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -79,12 +78,21 @@ def build(module: GraphModule, options: Options, parameters: Parameters, argumen
 
     In strict mode raises what cannot be compiled.
     """
+    written = take_writes(module)
+    parameters = Parameters(parameters.numbers - set(written), parameters.kept)
     draws = hoist_draws(module)
-    run = _build(module, options, parameters, [*arguments, *(draw.example() for draw in draws)])
-    return (lambda given: run([*given, *(draw() for draw in draws)])) if draws else run
+    run = _build(module, options, parameters, [*arguments, *(draw.example() for draw in draws)], written)
+    drawing = (lambda given: run([*given, *(draw() for draw in draws)])) if draws else run
+    return writing(drawing, written) if written else drawing
 
 
-def _build(module: GraphModule, options: Options, parameters: Parameters, arguments: Sequence[Any]) -> Run:
+def _build(
+    module: GraphModule,
+    options: Options,
+    parameters: Parameters,
+    arguments: Sequence[Any],
+    written: Sequence[int],
+) -> Run:
     if not any(node.op == "call_function" for node in module.graph.nodes):
         return lambda given: run_graph(module, given)
     simplify(module)
@@ -94,7 +102,7 @@ def _build(module: GraphModule, options: Options, parameters: Parameters, argume
     is_whole = not apart and not strays(module.graph, device)
     if is_whole:
         try:
-            return Part(copy.deepcopy(module), options, parameters, arguments)
+            return Part(copy.deepcopy(module), options, parameters, arguments, written)
         except UnsupportedError as error:  # the operators are found again below, and cut out of the graph
             debug.log(1, f"the graph is split: {error}")
         except Exception as error:  # whatever is wrong inside, the user's model runs
@@ -181,10 +189,18 @@ def _decomposed(module: GraphModule, extra: dict[Any, Any], arguments: Sequence[
 
 
 class Part:
-    """A compiled graph with its weights: bound once, and again when one of them changed."""
+    """A compiled graph with its weights: bound once, and again when one of them changed.
+
+    Its last results are the new values of the arguments numbered in `written`, some of them in these arguments' memory.
+    """
 
     def __init__(
-        self, module: GraphModule, options: Options, parameters: Parameters, arguments: Sequence[Any]
+        self,
+        module: GraphModule,
+        options: Options,
+        parameters: Parameters,
+        arguments: Sequence[Any],
+        written: Sequence[int] = (),
     ):
         from tilewright.compiler.driver import compile_imported
 
@@ -196,7 +212,7 @@ class Part:
         self._device = device_of(module.graph, arguments)
         target = target_of(options.target, self._device)
         _make_tokens(module, arguments)
-        imported = import_graph(module, weights, parameters.numbers)
+        imported = import_graph(module, weights, parameters.numbers, written)
         on = self._device if self._device.type == "cuda" else None
         self._model = compile_imported(imported, target, dict(options.compiler), on)
         used = {id(weight) for weight in imported.weights}
@@ -253,9 +269,10 @@ class _Compiled(torch.nn.Module):
         self.single = not isinstance(_result(module), (list, tuple))
 
     def forward(self, *arguments: Any) -> Any:
-        if self.run is None:
-            self.run = self._build(arguments)
-        found = self.run(list(arguments))
+        run = self.run
+        if run is None:
+            run = self.run = self._build(arguments)
+        found = run(list(arguments))
         return found[0] if self.single else found
 
     def _build(self, arguments: Sequence[Any]) -> Run:

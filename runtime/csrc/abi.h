@@ -5,7 +5,7 @@
 #define TW_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Bumped whenever a struct or function below changes; native.py refuses a library of another version.
-#define TW_ABI_VERSION 6
+#define TW_ABI_VERSION 7
 
 extern "C" {
 
@@ -44,6 +44,12 @@ struct tw_program {
   int64_t arena_bytes;
 };
 
+// An output that is an input with some elements written over: main uses the output's memory for both.
+struct tw_update {
+  int64_t output;
+  int64_t input;
+};
+
 struct tw_package {
   const tw_object *objects;
   int64_t object_count;
@@ -61,6 +67,8 @@ struct tw_package {
   tw_program prepack;
   // Whether main reads and writes denormal numbers as zeros, on every thread it runs on.
   int64_t flush_denormals;
+  const tw_update *updates;
+  int64_t update_count;
 };
 
 // What a run returns: 0, or (step + 1) << 32 | kernel status, or a negative TW_ERROR.

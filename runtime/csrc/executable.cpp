@@ -90,6 +90,7 @@ class Executable {
   Block packed_, arena_;
   int64_t packed_bytes_;
   Program main_, prepack_;
+  std::vector<tw_update> updates_;
   bool is_bound_ = false;
   const uint32_t mxcsr_bits_;
 };
@@ -109,6 +110,8 @@ Executable::Executable(const tw_package &package)
   sizes_.of[TW_PACKED] = {package.packed_bytes};
   read(main_, package.main, package, false);
   read(prepack_, package.prepack, package, true);
+  updates_.assign(package.updates, package.updates + package.update_count);
+  check_updates(updates_, sizes_);
   for (int64_t i = 0; i < package.constant_count; ++i) {
     Block block(std::max<int64_t>(package.constant_bytes[i], 1));
     if (!block.data()) throw std::bad_alloc();
@@ -175,6 +178,11 @@ int64_t Executable::run(void *const *inputs, void *const *outputs, int threads, 
   lock_.lock();
   int64_t status = TW_ERROR_UNBOUND;
   if (is_bound_) {
+    for (const tw_update &update : updates_) {
+      void *whole = outputs[update.output];
+      const void *before = inputs[update.input];
+      if (whole != before) std::memcpy(whole, before, sizes_.of[TW_INPUT][update.input]);
+    }
     for (const Patch &p : main_.inputs) main_.pointers[p.slot] = static_cast<char *>(inputs[p.index]) + p.offset;
     for (const Patch &p : main_.outputs) main_.pointers[p.slot] = static_cast<char *>(outputs[p.index]) + p.offset;
     ScopedMxcsr mode(mxcsr_bits_);

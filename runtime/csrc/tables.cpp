@@ -41,4 +41,19 @@ void check_program(const tw_program &table, const char *name, bool is_prepack, i
     if (!used[b]) throw TableError(std::string(name) + ": buffer " + std::to_string(b) + " belongs to no step");
 }
 
+void check_updates(const std::vector<tw_update> &updates, const BufferSizes &sizes) {
+  const std::vector<int64_t> &outputs = sizes.of[TW_OUTPUT], &inputs = sizes.of[TW_INPUT];
+  std::vector<bool> is_updated(outputs.size(), false), is_taken(inputs.size(), false);
+  for (const tw_update &u : updates) {
+    const std::string which = "update of output " + std::to_string(u.output) + " from input " + std::to_string(u.input);
+    if (u.output < 0 || size_t(u.output) >= outputs.size() || u.input < 0 || size_t(u.input) >= inputs.size())
+      throw TableError(which + ": there are " + std::to_string(outputs.size()) + " and " + std::to_string(inputs.size()));
+    if (outputs[u.output] != inputs[u.input])
+      throw TableError(which + ": they have " + std::to_string(outputs[u.output]) + " and " +
+                       std::to_string(inputs[u.input]) + " B");
+    if (is_updated[u.output] || is_taken[u.input]) throw TableError(which + ": one of them has another one");
+    is_updated[u.output] = is_taken[u.input] = true;
+  }
+}
+
 }  // namespace tw

@@ -21,4 +21,7 @@ struct BufferSizes {
 void check_program(const tw_program &table, const char *name, bool is_prepack, int64_t kernel_count,
                    const BufferSizes &sizes);
 
+// Throws TableError unless every update is of an output and an input that are as long, and none has two.
+void check_updates(const std::vector<tw_update> &updates, const BufferSizes &sizes);
+
 }  // namespace tw

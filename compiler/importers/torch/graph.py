@@ -21,10 +21,12 @@ def import_graph(
     module: GraphModule,
     weights: Sequence[torch.Tensor | None],
     parameters: Collection[int] = (),
+    written: Sequence[int] = (),
 ) -> Imported:
     """Lowers `module`, whose placeholder i is a weight when `weights[i]` is a tensor, else an input.
 
-    Inputs that are `parameters` of a model, given at every call, are marked as such.
+    Inputs that are `parameters` of a model, given at every call, are marked as such. The last outputs are what placeholders
+    number `written` are after the call: code may compute them in place and return the input itself, where that is dense.
 
     The signature takes the tensors among the inputs in order and returns a list as long as the graph's
     outputs. The graph is rewritten. Raises UnsupportedError.
@@ -36,6 +38,7 @@ def import_graph(
     inputs = [node for node, weight in zip(placeholders, weights) if weight is None]
     tensors = [node for node in inputs if isinstance(node.meta.get("val"), torch.Tensor)]
     outputs, leaves, results = _outputs(module, output, tensors, placeholders, weights)
+    updates = _updates(output, [placeholders[i] for i in written], tensors, outputs, leaves)
     output.args = (tuple(results),)
     simplify(module)
     constants = lift_constants(module)
@@ -63,6 +66,7 @@ def import_graph(
         lowered,
         [("weight", node.name) for node, _ in bound] + [("input", node.name) for node in tensors],
         marked,
+        {len(bound) + number: result for number, result in updates.items()},
     )
     results = list(output.args[0])
     signature = Signature(
@@ -77,6 +81,27 @@ def import_graph(
         returns=Tree("list", tuple(leaves)),
     )
     return Imported(lowered, signature, [tensor for _, tensor in bound])
+
+
+def _updates(
+    output: Node,
+    written: Sequence[Node],
+    tensors: list[Node],
+    outputs: Sequence[Output],
+    leaves: Sequence[Tree],
+) -> dict[int, int]:
+    """The results, by number of input, that are inputs' new values and nothing else, and as dense as these are."""
+    items = list(output.args[0])  # type: ignore[arg-type]
+    first = len(items) - len(written)
+    updates = {}
+    for node, item, leaf in zip(written, items[first:], leaves[first:]):
+        if node not in tensors or leaf.kind != "tensor" or items.count(item) > 1:
+            continue
+        found, value = outputs[leaf.index], node.meta["val"]
+        is_dense = found.source == "result" and found.strides is None and value.is_contiguous()
+        if is_dense and (found.dtype, found.shape) == (dtype_name(value.dtype), tuple(value.shape)):
+            updates[tensors.index(node)] = found.index
+    return updates
 
 
 def _outputs(

@@ -298,6 +298,8 @@ def index_put(x, indices, values, accumulate=False):
         return aten.index_put(x, wide, values, accumulate)
     if not found:
         return NotImplemented
+    if len(found) == 1 and 0 < found[0] < x.dim() - 1 and indices[found[0]].dim() and x.is_contiguous():
+        return _put_rows(x, found[0], indices[found[0]], values, accumulate)
     places = range(found[0], found[0] + len(found))
     if found != list(places):
         # Numbers of dimensions apart have their places in front in `values`: so do these dimensions in what is written.
@@ -313,6 +315,17 @@ def index_put(x, indices, values, accumulate=False):
     if values.dim() > behind:
         values = values.unsqueeze(values.dim() - behind)
     return aten.index_put(x, lists, values, accumulate)
+
+
+def _put_rows(x, dim: int, index, values, accumulate: bool):
+    """`index_put` along an inner dimension, by whole rows behind it: torch-mlir would number every element of them."""
+    outer, shape = math.prod(x.shape[:dim]), index.shape
+    if values.dim():
+        values = values.expand([*x.shape[:dim], *shape, *x.shape[dim + 1 :]])
+        values = values.reshape([outer, *shape, *x.shape[dim + 1 :]])
+    images = torch.arange(outer, device=x.device).reshape([outer, *[1] * len(shape)])
+    rows = aten.index_put(x.flatten(0, dim - 1), [images, index.unsqueeze(0)], values, accumulate)
+    return rows.reshape(x.shape)
 
 
 def _assigned(x, first: int, mask, values, accumulate: bool):

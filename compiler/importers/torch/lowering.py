@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from tilewright.compiler.analysis.placement import UPDATED_BY
 from tilewright.compiler.analysis.weight_flow import PARAMETER
 from tilewright.compiler.errors import (
     CompilerCrashError,
@@ -297,18 +298,26 @@ def _graph_of(node: Node) -> Graph:
     return graph
 
 
-def annotate(module: ir.Module, arguments: list[tuple[str, str]], parameters: Collection[str] = ()) -> None:
+def annotate(
+    module: ir.Module,
+    arguments: list[tuple[str, str]],
+    parameters: Collection[str] = (),
+    updates: Mapping[int, int] | None = None,
+) -> None:
     """Sets `tilewright.role` and `tilewright.name` on the arguments of `@main`: (role, name) in order.
 
-    Inputs named in `parameters` get `tilewright.parameter` too.
+    Inputs named in `parameters` get `tilewright.parameter` too, and arguments numbered in `updates` the result that is their
+    value after a call.
     """
     function = next(op for op in module.body.operations if op.operation.name == "func.func")
     with context():
         entries = []
-        for role, name in arguments:
+        for number, (role, name) in enumerate(arguments):
             entry = {"tilewright.role": ir.StringAttr.get(role), "tilewright.name": ir.StringAttr.get(name)}
             if role == "input" and name in parameters:
                 entry[PARAMETER] = ir.UnitAttr.get()
+            if updates and number in updates:
+                entry[UPDATED_BY] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), updates[number])
             entries.append(ir.DictAttr.get(entry))
         function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
 

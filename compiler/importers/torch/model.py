@@ -206,8 +206,17 @@ class Program:
         """The lowered module with its signature, weights and state."""
         own, inputs = self.captured.tensors, arguments.inputs
         state = [own[number] for number in self.state]
+        mutations = tuple(
+            dataclasses.replace(m, target="state", index=self.state.index(m.index))
+            if m.target == "tensor"
+            else m
+            for m in self.captured.mutations
+        )
+        first = {"input": len(self.weights), "state": len(self.weights) + len(inputs)}
         annotate(
-            module, [("weight", name) for name, _ in self.weights] + [("input", n) for n, _ in inputs + state]
+            module,
+            [("weight", name) for name, _ in self.weights] + [("input", n) for n, _ in inputs + state],
+            updates={first[m.target] + m.index: m.result for m in mutations},
         )
         output = next(node for node in self.graph_module.graph.nodes if node.op == "output")
         results = [node.meta["val"] for node in output.args[0]]
@@ -221,12 +230,7 @@ class Program:
             outputs=tuple(self._resolved(output) for output in self.captured.outputs),
             returns=self.captured.returns,
             state=tuple(_spec(name, tensor) for name, tensor in state),
-            mutations=tuple(
-                dataclasses.replace(m, target="state", index=self.state.index(m.index))
-                if m.target == "tensor"
-                else m
-                for m in self.captured.mutations
-            ),
+            mutations=mutations,
         )
         return Imported(module, signature, [t for _, t in self.weights], [t for _, t in state])
 

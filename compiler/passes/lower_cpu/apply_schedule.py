@@ -20,7 +20,9 @@ from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim
 from tilewright.compiler.analysis.chosen_parts import chosen_parts, walked_loops
+from tilewright.compiler.analysis.placement import OVERWRITES, overwritten
 from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
+from tilewright.compiler.analysis.written_over import kept_argument
 from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.panels import fetched_panels
@@ -53,6 +55,11 @@ class ApplySchedule(Pass):
     def run(self, op: ir.Operation) -> None:
         module = op
         for function in list(functions(module.opview)):
+            if OVERWRITES in function.attributes and overwritten(function) != kept_argument(function):
+                expected = "the argument that a scatter or an insertion makes the result of"
+                raise self.refusal(
+                    function, f"`{OVERWRITES}`: expected {expected}, found {overwritten(function)}"
+                )
             schedule = schedule_attribute.read(function)
             if schedule is None:
                 continue

@@ -6,13 +6,15 @@
 
 Every buffer argument is `llvm.noalias`: the plan never lets a dispatch write what it reads. A tensor with
 `tilewright.strides` lies inside of a larger one and becomes a strided memref; the caller passes where it starts.
+
+A dispatch that is `tilewright.overwrites` reads that argument where its result is written: the caller passes one place twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.placement import buffer_types
+from tilewright.compiler.analysis.placement import OVERWRITES, buffer_types, overwritten
 from tilewright.compiler.ir import bufferization, func, functions, ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 
@@ -40,6 +42,11 @@ class FormKernels(Pass):
             )
         for call in walk(function, "func.call"):
             raise self.refusal(call, "expected a dispatch, found a call; form kernels of single dispatches")
+        if OVERWRITES in function.attributes:
+            number, inputs = overwritten(function), list(type_.inputs)
+            if number >= len(inputs) or list(type_.results) != [inputs[number]]:
+                expected = "the number of an argument of the type of the only result"
+                raise self.refusal(function, f"`{OVERWRITES}`: expected {expected}, found {number}")
 
 
 def _form(function: ir.Operation) -> None:
@@ -56,9 +63,11 @@ def _form(function: ir.Operation) -> None:
     for type_ in types:
         block.add_argument(type_, function.location)
     added = list(block.arguments)[len(tensors) :]
+    kept = overwritten(function) if OVERWRITES in function.attributes else None
     with ir.InsertionPoint.at_block_begin(block), function.location:
-        for tensor, buffer in zip(tensors, added[1:]):
-            value = bufferization.to_tensor(tensor.type, buffer, restrict=True)
+        for number, (tensor, buffer) in enumerate(zip(tensors, added[1:])):
+            place = added[1 + len(inputs)] if number == kept else buffer
+            value = bufferization.to_tensor(tensor.type, place, restrict=True, writable=number == kept)
             tensor.replace_all_uses_with(value)
     with ir.InsertionPoint(terminator), function.location:
         for result, buffer in zip(terminator.operation.operands, added[1 + len(inputs) :]):

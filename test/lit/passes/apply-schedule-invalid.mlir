@@ -164,3 +164,13 @@ func.func private @rows(%a: tensor<8x16xf32>, %b: tensor<16x32xf32>) -> tensor<8
   } -> tensor<8x32xf32>
   return %r : tensor<8x32xf32>
 }
+
+// -----
+
+// Every element of the result is another one: it cannot be written over what is read.
+// expected-error @below {{`apply-schedule`: `tilewright.overwrites`: expected the argument that a scatter or an insertion makes the result of, found 0}}
+func.func private @negated(%a: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.overwrites = 0 : i64} {
+  %e = tensor.empty() : tensor<8xf32>
+  %r = linalg.negf ins(%a : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}

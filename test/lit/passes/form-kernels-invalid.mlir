@@ -31,3 +31,10 @@ func.func @calls(%x: tensor<4xf32>) -> tensor<4xf32> {
 func.func private @dispatch(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %x : tensor<4xf32>
 }
+
+// -----
+
+// expected-error @below {{`form-kernels`: `tilewright.overwrites`: expected the number of an argument of the type of the only result, found 0}}
+func.func private @overwrites(%at: tensor<1xi64>, %x: tensor<4xf32>) -> tensor<4xf32> attributes {tilewright.overwrites = 0 : i64} {
+  return %x : tensor<4xf32>
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.runtime.program import BufferRef, Constant, Kernel, Package, Program, Step, TensorSpec
+from tilewright.runtime.program import BufferRef, Constant, Kernel, Package, Program, Step, TensorSpec, Update
 
 
 def kernel(compiled: bytes, symbol: str = "kernel", **fields) -> Kernel:
@@ -43,6 +43,7 @@ def package(
     packed_bytes: int = 0,
     prepack_arena_bytes: int = 0,
     features: Iterable[str] = (),
+    updates: Iterable[Update] = (),
 ) -> Package:
     return Package(
         target="cpu",
@@ -55,4 +56,5 @@ def package(
         main=Program(tuple(main), arena_bytes),
         prepack=Program(tuple(prepack), prepack_arena_bytes),
         packed_bytes=packed_bytes,
+        updates=tuple(updates),
     )

@@ -22,7 +22,7 @@ from tilewright.runtime.container import Entry
 from tilewright.runtime.errors import ArtifactError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
-from tilewright.runtime.program import ITEM_BYTES, Constant
+from tilewright.runtime.program import ITEM_BYTES, Constant, Update
 from tilewright.runtime.signature import Mutation, Signature
 from tilewright.runtime.signature_rules import broken_rule
 
@@ -172,7 +172,7 @@ def put(value, *keys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (put(1, "format_version"), "format version 1, written by tilewright 0.*reads version 4"),
+        (put(1, "format_version"), "format version 1, written by tilewright 0.*reads version 5"),
         (
             put(["avx512f", "amx-nonsense", "-sse2"], "features"),
             "lacks the CPU features .*amx-nonsense; comp",
@@ -198,6 +198,9 @@ def put(value, *keys):
         (put({}, "signature"), "manifest.signature: KeyError"),
         (put({"weights/w0": 1}, "crc32c"), "expected an object with `"),
         (lambda m: m.pop("prepack"), "manifest: expected an object with `prepack`"),
+        (lambda m: m.pop("updates"), "manifest: expected an object with `updates`"),
+        (put([{"output": 0}], "updates"), r"updates\[0\]: expected an object with `input`"),
+        (put([{"output": 0, "input": 4}], "updates"), "mutations: expected one for every update"),
         (lambda m: m.clear(), "manifest: expected an object with `format_version`"),
     ],
 )
@@ -250,6 +253,26 @@ def test_what_is_changed_is_like_the_result(result, is_like):
     signature = dataclasses.replace(signature, mutations=(Mutation(0, "input", 0),))
     broken = broken_rule(signature, built)
     assert broken is None if is_like else "mutations: expected a result like" in broken
+
+
+def test_what_is_updated_is_said_to_be_changed():
+    built = package([], [], inputs=("f32[2]",) * 2, outputs=("f32[2]",), updates=[Update(0, 1)])
+    signature = Signature.flat(built.inputs, built.outputs)
+    for changed, is_right in (
+        ((), False),
+        ((Mutation(0, "input", 0),), False),
+        ((Mutation(0, "input", 1),), True),
+    ):
+        broken = broken_rule(dataclasses.replace(signature, mutations=changed), built)
+        assert broken is None if is_right else "mutations: expected one for every update" in broken
+    state = dataclasses.replace(
+        signature,
+        inputs=built.inputs[:1],
+        state=built.inputs[1:],
+        mutations=(Mutation(0, "state", 0),),
+        arguments=signature.arguments[:1],
+    )
+    assert broken_rule(state, built) is None
 
 
 @pytest.mark.parametrize(

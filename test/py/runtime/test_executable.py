@@ -12,7 +12,7 @@ from package_builder import kernel, package, specs, step
 
 from tilewright.runtime.errors import ArgumentError, KernelAssertError, PackageError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.program import Constant
+from tilewright.runtime.program import Constant, Update
 
 ADD_ONE = """
 KERNEL(kernel) {
@@ -339,3 +339,45 @@ def test_empty_program_and_empty_tensors():
     run = Executable(package([], [], inputs=("f32[0]",), outputs=("f32[0,3]",)))
     (y,) = run(np.zeros(0, np.float32))
     assert y.shape == (0, 3)
+
+
+class TestUpdates:
+    """Outputs that are inputs with some elements written over."""
+
+    @pytest.fixture
+    def run(self, compile_c) -> Executable:
+        """The first two of four elements counted up, where the output is read and written."""
+        one = kernel(compile_c("KERNEL(kernel) { float *y = b[0]; y[first] += 1.0f; return y[first] < 0; }"))
+        steps = [step(0, 1, "output"), step(0, 1, "output+4")]
+        return Executable(package([one], steps, ("f32[4]",), ("f32[4]",), updates=[Update(0, 0)]))
+
+    def test_arrays_stay_as_they_are(self, run: Executable) -> None:
+        x = f32([1, 2, 3, 4])
+        np.testing.assert_array_equal(run(x)[0], [2, 3, 3, 4])
+        np.testing.assert_array_equal(x, [1, 2, 3, 4])
+
+    def test_memory_that_is_given_for_both_is_written(self, run: Executable) -> None:
+        x = f32([1, 2, 3, 4])
+        for _ in range(2):
+            run.run([x.ctypes.data], [x.ctypes.data])
+        np.testing.assert_array_equal(x, [3, 4, 3, 4])
+
+    def test_measuring_takes_memory_of_its_own(self, run: Executable) -> None:
+        x = f32([1, 2, 3, 4])
+        assert len(run.profile(x)) == 2
+        np.testing.assert_array_equal(x, [1, 2, 3, 4])
+
+    @pytest.mark.parametrize(
+        ("updates", "message"),
+        [
+            ([Update(2, 0)], "update of output 2 from input 0: there are 2 and 2"),
+            ([Update(0, -1)], "update of output 0 from input -1: there are 2 and 2"),
+            ([Update(1, 0)], "update of output 1 from input 0: they have 8 and 16 B"),
+            ([Update(0, 0), Update(0, 1)], "update of output 0 from input 1: one of them has another one"),
+            ([Update(0, 1 << 70)], "a value that does not fit"),
+        ],
+    )
+    def test_tables_hold_together(self, updates: list[Update], message: str) -> None:
+        built = package([], [], ("f32[4]", "f32[4]"), ("f32[4]", "f32[2]"), updates=updates)
+        with pytest.raises(PackageError, match=message):
+            Executable(built)

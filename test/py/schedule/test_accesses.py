@@ -86,7 +86,7 @@ def test_only_what_is_written_orders(program):
                 for y in (*b.reads, *b.writes)
                 if (x in a.writes or y in b.writes) and x.meets(y)
             ]
-            assert meeting or (a.can_fail and b.can_fail)
+            assert meeting or (a.is_fixed and b.is_fixed)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class LoopExecutable:
         self.pool = OutputPool()
         self.inputs = [*imported.signature.inputs, *imported.signature.state]
         self.outputs = imported.signature.results
-        self.package = SimpleNamespace(inputs=self.inputs, outputs=self.outputs)
+        self.package = SimpleNamespace(inputs=self.inputs, outputs=self.outputs, updates=())
         module = imported.module
         function = next(op for op in module.body.operations if op.operation.name == "func.func")
         with context():

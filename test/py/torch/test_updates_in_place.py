@@ -1,0 +1,267 @@
+"""Arguments of which a program writes a part: the part is written where they lie, and nothing else is copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import tilewright
+from tilewright.runtime.errors import KernelAssertError
+from tilewright.runtime.program import Update
+
+HEADS, LENGTH, WIDTH = 2, 9, 8
+
+Inputs = list[torch.Tensor]
+
+
+class Decoder(nn.Module):
+    """One step of attention with caches of a fixed length, as transformers' models are with a `StaticCache`."""
+
+    def __init__(self, layers: int = 2) -> None:
+        super().__init__()
+        self.project = nn.ModuleList(nn.Linear(HEADS * WIDTH, 3 * HEADS * WIDTH) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor, *caches: torch.Tensor) -> torch.Tensor:
+        mask = (torch.arange(LENGTH) <= at[:, None])[None, None]
+        for number, project in enumerate(self.project):
+            parts = project(x).view(1, -1, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4)
+            keys, values = caches[2 * number : 2 * number + 2]
+            keys.index_copy_(2, at, parts[1])
+            values[:, :, at] = parts[2]
+            found = nn.functional.scaled_dot_product_attention(parts[0], keys, values, attn_mask=mask)
+            x = x + found.transpose(1, 2).reshape(x.shape)
+        return x
+
+
+def inputs(at: list[int], layers: int = 2) -> Inputs:
+    caches = [torch.randn(1, HEADS, LENGTH, WIDTH) for _ in range(2 * layers)]
+    return [torch.randn(1, len(at), HEADS * WIDTH), torch.tensor(at), *caches]
+
+
+def copied(given: Inputs) -> Inputs:
+    return [tensor.clone() for tensor in given]
+
+
+def updates(compiled: Any) -> list[Update]:
+    return list(compiled.executable.package.updates)
+
+
+def check(called: Callable[..., Any], model: Callable[..., Any], given: Inputs) -> None:
+    """Compares results, and what the arguments are afterwards."""
+    wanted = copied(given)
+    with torch.no_grad():
+        found, expected = called(*given), model(*wanted)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(given, wanted)
+
+
+@pytest.mark.parametrize("at", [[4], [0, 1, 2]], ids=["one", "several"])
+def test_caches_are_written_where_they_lie(at: list[int], tmp_path: Path) -> None:
+    model = Decoder().eval()
+    compiled = tilewright.compile(model, tuple(inputs(at)))
+    compiled.save(tmp_path / "decoder.twm")
+    loaded = tilewright.load(tmp_path / "decoder.twm")
+    for called in (compiled, loaded):
+        assert [update.input for update in updates(called)] == [2, 3, 4, 5]
+        given = inputs(at)
+        for position in (at, [LENGTH - 1 - p for p in at]):
+            given[1].copy_(torch.tensor(position))
+            check(called, model, given)
+    arrays = inputs(at)
+    check(lambda *a: torch.from_numpy(loaded(*(t.numpy() for t in a))), model, arrays)
+
+
+def test_changes_are_counted_once() -> None:
+    compiled = tilewright.compile(Decoder().eval(), tuple(inputs([4])))
+    given = inputs([4])
+    before = [tensor._version for tensor in given]
+    compiled(*given)
+    assert [tensor._version - old for tensor, old in zip(given, before)] == [0, 0, 1, 1, 1, 1]
+
+
+def test_arguments_of_other_strides_are_written_too() -> None:
+    model = Decoder().eval()
+    compiled = tilewright.compile(model, tuple(inputs([4])))
+    given = inputs([4])
+    given[2:] = [tensor.transpose(2, 3).contiguous().transpose(2, 3) for tensor in given[2:]]
+    check(compiled, model, given)
+    assert not given[2].is_contiguous()
+
+
+def test_tensors_of_a_model_are_written_where_they_lie() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(5, 3))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.seen[at] = x
+            return self.seen.sum(0)
+
+    compiled = tilewright.compile(Counting(), (torch.ones(1, 3), torch.tensor([0])))
+    assert updates(compiled) == [Update(1, 2)]
+    for number in range(4):
+        found = compiled(torch.full((1, 3), float(number)), torch.tensor([number]))
+    assert found.tolist() == [6.0] * 3
+
+
+def test_failed_calls_leave_arguments_alone() -> None:
+    """The number that is out of range is met after another argument was written, in the program's order."""
+
+    def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
+        x[i] = 1.0
+        total = x.sum()
+        y[j] = total
+        return total / y.sum()
+
+    given = [torch.randn(6, 4), torch.randn(6, 4), torch.tensor([2]), torch.tensor([3])]
+    compiled = tilewright.compile(write, tuple(given))
+    assert len(updates(compiled)) == 2
+    given[3][0] = 6
+    before = copied(given)
+    with pytest.raises(KernelAssertError, match="index out of range"):
+        compiled(*given)
+    assert all(map(torch.equal, given, before))
+    given[3][0] = 5
+    check(compiled, write, given)
+
+
+class TestWhatIsReadLater:
+    """Values from before a write, and results of their own, are what they are in eager PyTorch."""
+
+    def test_the_old_value_is_read_before(self) -> None:
+        def write(x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            old = x * 2
+            x[i] = 1.0
+            return old, x + old
+
+        given = [torch.randn(6, 4), torch.tensor([2])]
+        check(tilewright.compile(write, tuple(given)), write, given)
+
+    def test_a_result_is_no_view_of_the_argument(self) -> None:
+        def write(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            new = x.index_fill(0, i, 3.0)
+            x.copy_(new)
+            return new
+
+        for compiled in (
+            tilewright.compile(write, (torch.randn(6, 4), torch.tensor([2]))),
+            torch.compile(write, backend="tilewright", options={"strict": True}),
+        ):
+            given = [torch.randn(6, 4), torch.tensor([2])]
+            check(compiled, write, given)
+            with torch.no_grad():
+                found = compiled(*given)
+            found.zero_()
+            assert given[0].any()
+
+    def test_two_arguments_with_one_new_value(self) -> None:
+        def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            x[i] = 1.0
+            y.copy_(x)
+            return y.sum()
+
+        given = [torch.randn(6, 4), torch.randn(6, 4), torch.tensor([2])]
+        check(tilewright.compile(write, tuple(given)), write, given)
+
+    def test_arguments_that_change_places(self) -> None:
+        def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            a, b = x.index_fill(0, i, 1.0), y.index_fill(0, i, 2.0)
+            x.copy_(b)
+            y.copy_(a)
+            return a - b
+
+        given = [torch.randn(6, 4), torch.randn(6, 4), torch.tensor([2])]
+        compiled = tilewright.compile(write, tuple(given))
+        assert not updates(compiled)
+        check(compiled, write, given)
+
+
+class TestTorchCompile:
+    def test_caches_are_written_where_they_lie(self) -> None:
+        model = Decoder().eval()
+        compiled = torch.compile(model, backend="tilewright", options={"strict": True})
+        given = inputs([4])
+        for position in (4, 0, 8):
+            given[1][0] = position
+            before = [tensor._version for tensor in given]
+            check(compiled, model, given)
+            assert [tensor._version - old for tensor, old in zip(given, before)][2:] == [1] * 4
+
+    def test_where_gradients_are_asked_for(self) -> None:
+        model = Decoder()
+        compiled = torch.compile(model, backend="tilewright", options={"strict": True})
+        given = inputs([4])
+        wanted = copied(given)
+        found, expected = compiled(*given), model(*wanted)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(given, wanted)
+        found.sum().backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        model.zero_grad()
+        expected.sum().backward()
+        torch.testing.assert_close(gradients, [parameter.grad for parameter in model.parameters()])
+
+    @pytest.mark.filterwarnings("ignore::tilewright.compiler.torch.fallback.FallbackWarning")
+    @pytest.mark.parametrize("dynamic", [False, True])
+    def test_graphs_in_parts_and_of_any_shape(self, dynamic: bool) -> None:
+        def write(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x[i] = torch.special.airy_ai(y)
+            return (x * 2).sum()
+
+        compiled = torch.compile(write, backend="tilewright", dynamic=dynamic)
+        for rows in (6, 7):
+            check(compiled, write, [torch.randn(rows, 4), torch.tensor([2]), torch.rand(1, 4)])
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_dimension_is_written(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4), "shape")
+    dim = data.draw(st.integers(0, len(shape) - 1), "dim")
+    count = data.draw(st.integers(1, shape[dim]), "count")
+    accumulate = data.draw(st.booleans(), "accumulate")
+    places = data.draw(st.permutations(range(-shape[dim], 0)), "places")[:count]
+
+    def write(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        whole = [slice(None)] * dim
+        if accumulate:
+            x[(*whole, i)] += y
+        else:
+            x[(*whole, i)] = y
+        return x.sum()
+
+    part = [*shape[:dim], count, *shape[dim + 1 :]]
+    given = [torch.randn(shape), torch.tensor(places), torch.randn(part)]
+    check(tilewright.compile(write, tuple(given)), write, given)
+
+
+def test_slices_are_written_where_they_lie() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        x[:, 2:4] = y
+        z[1:] = z[:-1].clone()
+        return x @ z.mT
+
+    given = [torch.randn(3, 6, 4), torch.randn(3, 2, 4), torch.randn(6, 4)]
+    compiled = tilewright.compile(write, tuple(given))
+    assert updates(compiled) == [Update(1, 0)], "rows that move within their own tensor need a copy"
+    check(compiled, write, given)
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_large_parts_are_cut_into_tasks(rows: int) -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[:, 1:-1] = y * 2
+        return x.amax()
+
+    given = [torch.randn(rows, 1027, 65), torch.randn(rows, 1025, 65)]
+    compiled = tilewright.compile(write, tuple(given))
+    assert updates(compiled) == [Update(1, 0)]
+    check(compiled, write, given)
