@@ -91,6 +91,51 @@ def experts(count: int, rows: int, k: int, n: int, dtype: str = "f32") -> Built:
     return seeded(lambda: Experts(count, k, n)).to(kind), (normal(rows, k).to(kind), ends)
 
 
+class StoredMatmul(nn.Module):
+    """`[m, k] x [k, n]` in the type of the rows; the second operand is a weight of fewer bits, bytes with a factor per column."""
+
+    def __init__(self, k: int, n: int, stored: str):
+        super().__init__()
+        values = torch.randn(n, k) / k**0.5
+        factors = values.abs().amax(1) / 127
+        bytes_ = torch.round(values / factors[:, None]).to(torch.int8)
+        self.register_buffer("weight", bytes_ if stored == "i8" else values.to(torch.bfloat16))
+        self.register_buffer("factors", factors if stored == "i8" else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        product = nn.functional.linear(x, self.weight.to(x.dtype))
+        return product if self.factors is None else product * self.factors
+
+
+def stored_matmul(m: int, k: int, n: int, stored: str) -> Built:
+    """A product in f32 with a weight that is stored as `i8` or `bf16`."""
+    return seeded(lambda: StoredMatmul(k, n, stored)), (normal(m, k),)
+
+
+class CachedAttention(nn.Module):
+    """One query over caches of a fixed length, in which its own key and value are written first."""
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        at: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+    ) -> torch.Tensor:
+        keys.index_copy_(2, at, k)
+        values.index_copy_(2, at, v)
+        return nn.functional.scaled_dot_product_attention(q, keys, values)
+
+
+def cached_attention(heads: int, length: int, size: int) -> Built:
+    """A step of a decoder: a query, a key and a value of `heads` heads, the last position, and full caches."""
+    rows = [normal(1, heads, 1, size) for _ in range(3)]
+    caches = [normal(1, heads, length, size) for _ in range(2)]
+    return CachedAttention().eval(), (*rows, torch.tensor([length - 1]), *caches)
+
+
 class Attention(nn.Module):
     """Attention of as many queries as keys, fused."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tilewright.bench import models
 
-SUITES = ("models", "training", "resnet18-conv", "gemm", "experts", "memory", "roller119")
+SUITES = ("models", "training", "resnet18-conv", "gemm", "experts", "decoding", "memory", "roller119")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,13 @@ EXPERTS = (
     (8, 8, 512, 1024, "bf16"), (8, 256, 512, 1024, "bf16"), (8, 1024, 512, 1024, "bf16"),
 )  # fmt: skip
 
+# One step of a decoder, apart: (heads, positions, head size) of caches of a fixed length of which a row is written and all is
+# read, as GPT-2's and as small and middling Llamas have them, and (rows, k, n, how weights are stored) of products in f32.
+CACHES = ((12, 1024, 64), (8, 2048, 64), (32, 2048, 128))
+STORED = (
+    (1, 4096, 4096, "i8"), (4, 4096, 4096, "i8"), (1, 4096, 4096, "bf16"), (4, 4096, 4096, "bf16"), (1, 768, 3072, "i8"),
+)  # fmt: skip
+
 # Attention's two products at batch 1 (heads, queries, keys, head size): BERT-base at 128 tokens, ViT-B/16, GPT-2 at 64,
 # and a long sequence.
 ATTENTIONS = {
@@ -113,6 +120,7 @@ MEMORY: dict[str, tuple] = {
 
 _QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}
 _QUICK_EXPERTS = {"8x512x1024-rows8"}
+_QUICK_DECODING = {"cache-12x1024x64", "1x768x3072-i8"}
 _QUICK_MEMORY = {
     "depthwise-144x56s1",
     "relu-1x64x112x112",
@@ -137,6 +145,7 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
         "resnet18-conv": _convs,
         "gemm": _gemms,
         "experts": _experts,
+        "decoding": _decoding,
         "memory": _memory,
         "roller119": _roller,
     }
@@ -219,6 +228,17 @@ def _experts(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
         unread = max(0, count - rows) * k * n * (4 if dtype == "f32" else 2)
         cases.append(Case(name, make, flops=2 * rows * k * n, unread_bytes=unread))
     return [case for case in cases if only or not quick or case.name in _QUICK_EXPERTS]
+
+
+def _decoding(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
+    cases = []
+    for heads, length, size in CACHES:
+        make = partial(operator, "cached_attention", heads, length, size)
+        cases.append(Case(f"cache-{heads}x{length}x{size}", make, flops=4 * heads * length * size))
+    for rows, k, n, stored in STORED:
+        make = partial(operator, "stored_matmul", rows, k, n, stored)
+        cases.append(Case(f"{rows}x{k}x{n}-{stored}", make, flops=2 * rows * k * n))
+    return [case for case in cases if only or not quick or case.name in _QUICK_DECODING]
 
 
 def _memory(only: Sequence[str], quick: bool, batch: int) -> list[Case]:

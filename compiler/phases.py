@@ -30,6 +30,7 @@ from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
 from tilewright.compiler.passes.graph.join_in_place import JoinInPlace
 from tilewright.compiler.passes.graph.narrow_integers import NarrowIntegers
 from tilewright.compiler.passes.graph.orient_contractions import OrientContractions
+from tilewright.compiler.passes.graph.read_narrow_weights import ReadNarrowWeights
 from tilewright.compiler.passes.layout.choose_packing import ChoosePacking
 from tilewright.compiler.passes.layout.pack_contractions import PackContractions
 from tilewright.compiler.passes.layout.pack_dots import PackDots
@@ -114,6 +115,7 @@ def _layout(target: Target) -> list[str]:
         _TIDY,
         "sink-reshapes",
         _TIDY,
+        ReadNarrowWeights.for_target(target).spec(),
         # GPUs stage operands in shared memory as they need them; blocks as wide as a CPU's vectors would only hinder.
         *(orienting if target.kind == "cpu" else ()),
         "name-operations",

@@ -338,7 +338,7 @@ class Outliner:
         rows, before = (volume(root.extents, cut) for cut in (loops, tileable_loops(root, others)))
         if (
             rows >= min(before, self.options.min_rows)
-            or max(root.points, structured.points) <= _SMALL_ELEMENTS
+            or max(s.points for s in (*others, structured)) <= _SMALL_ELEMENTS
         ):
             return None
         return f"only {rows} rows would remain to cut along"

@@ -50,9 +50,12 @@ def _drop_copies(scatter: ir.Operation) -> None:
             first.erase()
         elif at == 2 and len(last) == 1 and isinstance(last[0].operands[1].owner, ir.Block):
             place = last[0].operands[1]
-            if len(list(place.uses)) == 1:
+            is_same = first.operands[0] == place
+            if len(list(place.uses)) == 1 + is_same:
                 first.operands[1] = scatter.operands[at] = place
                 last[0].erase()
+                if is_same:  # the dispatch writes over its argument
+                    first.erase()
 
 
 def _copies(buffer: ir.Value, scatter: ir.Operation) -> list[ir.Operation] | None:

@@ -41,3 +41,20 @@ func.func @elements(%u: memref<9xf32>, %at: memref<9x1xi64>, %x: memref<5xf32>) 
   }
   return
 }
+
+// What is written over the argument itself is not copied.
+// CHECK-LABEL: func.func @over(
+// CHECK-SAME: %[[U:.+]]: memref<9x1x40xf32>, %[[AT:.+]]: memref<9x1xi64>, %[[OUT:.+]]: memref<5x40xf32>
+// CHECK-NOT: memref.copy
+// CHECK: vector.store %{{.+}}, %[[OUT]]
+// CHECK: return
+func.func @over(%u: memref<9x1x40xf32>, %at: memref<9x1xi64>, %out: memref<5x40xf32>) {
+  %r = memref.alloc() : memref<5x40xf32>
+  memref.copy %out, %r : memref<5x40xf32> to memref<5x40xf32>
+  tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(true) ins(%u, %at : memref<9x1x40xf32>, memref<9x1xi64>) outs(%r : memref<5x40xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    tm_tensor.yield %new : f32
+  }
+  memref.copy %r, %out : memref<5x40xf32> to memref<5x40xf32>
+  return
+}

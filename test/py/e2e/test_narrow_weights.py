@@ -1,0 +1,152 @@
+"""Products of a few rows with weights of few bits: read as they are stored, and what they compute is what f32 does."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import tilewright
+from tilewright.compiler.passes.graph.read_narrow_weights import ReadNarrowWeights
+from tilewright.compiler.targets.target import resolve
+
+onnx = pytest.importorskip("onnx")
+
+DTYPES = {"i8": torch.int8, "u8": torch.uint8, "bf16": torch.bfloat16, "f16": torch.float16}
+
+
+class Linear(nn.Module):
+    """A layer whose weights are stored narrow, and scaled for each result: `inside` before the product, or after it."""
+
+    def __init__(self, dtype: str, k: int, n: int, inside: bool) -> None:
+        super().__init__()
+        values = torch.randint(-127, 127, (n, k)) if dtype == "i8" else torch.randint(0, 255, (n, k))
+        self.register_buffer("stored", (values if "8" in dtype else torch.randn(n, k)).to(DTYPES[dtype]))
+        self.register_buffer("scale", torch.rand(n, 1) + 0.5)
+        self.inside = inside
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.stored.to(x.dtype)
+        if self.inside:
+            return nn.functional.linear(x, weight * self.scale.to(x.dtype))
+        return nn.functional.linear(x, weight) * self.scale[:, 0].to(x.dtype)
+
+
+def bytes_read(compiled: tilewright.runtime.model.CompiledModel) -> int:
+    """Bytes of weights that a call reads: packed ones, and those that it reads where they lie."""
+    package = compiled.executable.package
+    steps = [ref for step in package.main.steps for ref in step.buffers]
+    read = {ref.index for ref in steps if ref.space == "weight"}
+    return package.packed_bytes + sum(package.weights[number].nbytes for number in read)
+
+
+def check(
+    compiled: tilewright.runtime.model.CompiledModel, exact: torch.Tensor, *given: torch.Tensor
+) -> None:
+    size = exact.abs().max()
+    assert ((compiled(*given) - exact).abs().max() / size) < 1e-5
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_are_read_as_they_are_stored(dtype: str, rows: int, inside: bool) -> None:
+    model, x = Linear(dtype, 512, 384, inside), torch.randn(rows, 512)
+    compiled = tilewright.compile(model, (x,), target="x86-64-v3")
+    check(compiled, model(x.double()), x)
+    stored = model.stored.nbytes
+    assert stored <= bytes_read(compiled) <= stored + 2 * 384 * 4
+    rebound = [-w if w.dtype == torch.int8 else w for w in compiled.weights]
+    compiled.rebind(rebound)
+    model.stored = rebound[[w.shape for w in rebound].index(model.stored.shape)]
+    check(compiled, model(x.double()), x)
+
+
+def test_products_of_many_rows_read_wide_weights() -> None:
+    rows = ReadNarrowWeights.for_target(resolve("x86-64-v3")).rows
+    for count, is_narrow in ((rows, True), (rows + 1, False)):
+        model, x = Linear("i8", 512, 384, False), torch.randn(count, 512)
+        compiled = tilewright.compile(model, (x,), target="x86-64-v3")
+        check(compiled, model(x.double()), x)
+        assert (bytes_read(compiled) < 2 * model.stored.nbytes) == is_narrow
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3", "x86-64-v4"])
+def test_every_target_has_a_bound_from_its_own_rates(target: str) -> None:
+    assert 1 <= ReadNarrowWeights.for_target(resolve(target)).rows < 64
+
+
+def test_gpus_multiply_out() -> None:
+    assert ReadNarrowWeights.for_target(resolve("a100")).rows == 0
+
+
+def test_matrices_that_other_products_read_too() -> None:
+    """A vocabulary, tied: rows of it are chosen, and it multiplies."""
+
+    class Tied(Linear):
+        def forward(self, x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            weight = self.stored.to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+            return (x + weight[i]) @ weight.mT
+
+    model, x, i = Tied("i8", 256, 384, False), torch.randn(1, 256), torch.tensor([7])
+    compiled = tilewright.compile(model, (x, i))
+    check(compiled, model(x.double(), i), x, i)
+
+
+def quantised(
+    stored: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, rows: int, block: int
+) -> onnx.ModelProto:
+    """`x @ DequantizeLinear(stored)`, with numbers for each column, for blocks of columns, or for all of it."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = {"w": stored, "s": scale, **({} if zero is None else {"z": zero})}
+    how = {"axis": 0, "block_size": block} if block else {"axis": 1}
+    nodes = [
+        helper.make_node("DequantizeLinear", list(weights), ["d"], **how),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    k, n = stored.shape
+    graph = helper.make_graph(
+        nodes,
+        "products",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, k])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, n])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_quantised_models_compute_what_they_say(data: st.DataObject) -> None:
+    rows, k, n = data.draw(
+        st.tuples(st.integers(1, 5), st.sampled_from([32, 96, 257]), st.integers(1, 70)), "shape"
+    )
+    unsigned, has_zero = data.draw(st.booleans(), "unsigned"), data.draw(st.booleans(), "zero")
+    kind = data.draw(st.sampled_from(["columns", "all", "blocks"]), "scales")
+    numbers = np.random.default_rng(data.draw(st.integers(0, 999), "seed"))
+    dtype = np.uint8 if unsigned else np.int8
+    info = np.iinfo(dtype)
+    stored = numbers.integers(info.min, info.max, (k, n), dtype, endpoint=True)
+    block = 32 if kind == "blocks" and k % 32 == 0 else 0
+    shape = {"columns": (n,), "all": (), "blocks": (k // 32, n) if block else (n,)}[kind]
+    scale = (numbers.random(shape) + 0.5).astype(np.float32)
+    zero = numbers.integers(info.min, info.max, shape, dtype, endpoint=True) if has_zero else None
+    if zero is not None:
+        zero = np.asarray(zero, dtype)
+    compiled = tilewright.compile(quantised(stored, np.asarray(scale), zero, rows, block))
+    x = numbers.standard_normal((rows, k)).astype(np.float32)
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        return np.repeat(values, 32, 0) if block else np.broadcast_to(values, (k, n))
+
+    centred = stored.astype(np.float64) - (0 if zero is None else spread(zero.astype(np.float64)))
+    exact = x.astype(np.float64) @ (centred * spread(scale.astype(np.float64)))
+    bound = np.abs(x).astype(np.float64) @ (256 * np.ones((k, n)) * spread(scale.astype(np.float64)))
+    found = compiled(x)
+    assert np.all(np.abs(np.asarray(found) - exact) <= 1e-6 * bound * math.sqrt(1 + k / 256))
