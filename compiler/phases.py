@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tilewright.compiler import debug
+from tilewright.compiler.analysis.placement import OVERWRITES, overwritten
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.winograd_form import share_of_direct
 from tilewright.compiler.codegen.lower_cpu import LoweredKernel, shape_free
@@ -316,6 +317,7 @@ def _package(module: ir.Module, target: Target, report: Report) -> Package:
     if "prepack" in public:
         packed_bytes, prepack = _prepack(public["prepack"], public["main"], constants, table, dispatches)
     steps, arena_bytes = plan.plan_function(public["main"], constants)
+    _check_overwritten(steps, dispatches)
     main = plan.program(_told(steps, dispatches, constants), arena_bytes, table)
     inputs, weights = _arguments(public["main"])
     if "prepack" in public and _arguments(public["prepack"])[1] != weights:
@@ -377,6 +379,17 @@ def _prepack(
     outputs = {i: BufferRef("packed", 0, offset) for i, offset in enumerate(offsets)}
     steps, arena_bytes = plan.plan_function(prepack, constants, outputs)
     return total, plan.program(_told(steps, dispatches, constants), arena_bytes, table)
+
+
+def _check_overwritten(steps: list[plan.CallStep], dispatches: Mapping[str, ir.Operation]) -> None:
+    """Raises PassError where a dispatch that writes over an argument is called with its result elsewhere."""
+    for step in steps:
+        dispatch = dispatches[step.dispatch]
+        if OVERWRITES in dispatch.attributes and step.buffers[overwritten(dispatch)] != step.buffers[-1]:
+            raise PassError(
+                f"{step.location}: @{step.dispatch} writes over argument {overwritten(dispatch)}, and its result lies elsewhere; "
+                f"mark the call `{OVERWRITES}` too"
+            )
 
 
 def _told(

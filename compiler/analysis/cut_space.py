@@ -6,6 +6,7 @@ import math
 
 from tilewright.compiler.analysis.affine_access import dims, is_dim, map_dims, packing
 from tilewright.compiler.analysis.padding import Padding, slid_padding
+from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.structure import Structured, loop_lines, producer, tileable_loops
 from tilewright.compiler.analysis.workload_of import DispatchWorkload
 from tilewright.compiler.ir import ir
@@ -31,7 +32,8 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
     main, blocks = dispatch.main, _blocks(root, group, lines)
     # A ragged last rTask accumulates in memory of its own and copies out what its one result's dimensions can place.
     placed = len(root.op.results) == 1 and all(is_dim(e) for e in root.result_map.results)
-    exact, copied = root.accumulates and not placed, root.accumulates and placed
+    replaces = REPLACES in root.op.parent.attributes
+    exact, copied = replaces or (root.accumulates and not placed), root.accumulates and placed
     if main is not None and main.is_contraction and set(loops) == _parallel(root):
         line = lines[group.index(main)] or {}
         steps, registers = _contraction(root, main, line, vector_bits)

@@ -29,6 +29,10 @@ STRIDES = "tilewright.strides"
 OVERWRITES = "tilewright.overwrites"
 """On a call of @main and on its dispatch: the operand in whose memory the result is written, the rest of it being kept."""
 
+REPLACES = "tilewright.replaces"
+"""On a dispatch with `tilewright.overwrites` that computes every element of its result from that element of the operand, and
+writes it once: rTasks that overlap would compute what they share twice."""
+
 UPDATED_BY = "tilewright.updated_by"
 """On an argument of @main: the number of the result that is its value after the call."""
 

@@ -1,7 +1,8 @@
-"""Which argument of a dispatch its result is but for a part, so that both may lie in one memory."""
+"""Which arguments of a dispatch its result may be written over, so that both lie in one memory."""
 
 from __future__ import annotations
 
+from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.ir import ir
 
 _WHOLE = {"tm_tensor.scatter": 2, "tensor.insert_slice": 1}
@@ -19,3 +20,31 @@ def kept_argument(function: ir.Operation) -> int | None:
     if not isinstance(before.owner, ir.Block) or len(list(before.uses)) != 1 or before.type != value.type:
         return None
     return ir.BlockArgument(before).arg_number
+
+
+def replaced_arguments(function: ir.Operation) -> list[int]:
+    """Arguments that element-wise operations make the only result of, each element of the same one of theirs.
+
+    Each operation goes through the elements of the result and reads what another computes at its own place: an rTask
+    reads no element of such an argument that another one writes, or that it has written itself.
+    """
+    *ops, terminator = (view.operation for view in function.regions[0].blocks[0].operations)
+    group = [Structured.read(op) for op in ops if op.name not in ("arith.constant", "tensor.empty")]
+    if not group or len(terminator.operands) != 1 or group[-1] is None:
+        return []
+    result, identity = terminator.operands[0], ir.AffineMap.get_identity(len(group[-1].extents))
+    apart: set[ir.Value] = set()
+    for structured in group:
+        if structured is None or not structured.is_elementwise or structured.accumulates or structured.checks:
+            return []
+        inputs = list(zip(structured.op.operands, structured.maps))[: structured.num_inputs]
+        apart |= {value for value, map_ in inputs if map_ != identity}
+        if structured.result_map != identity or structured.extents != group[-1].extents:
+            return []
+    if result not in group[-1].op.results or not all(isinstance(value.owner, ir.Block) for value in apart):
+        return []
+    return [
+        number
+        for number, argument in enumerate(function.regions[0].blocks[0].arguments)
+        if argument not in apart and argument.type == result.type and any(True for _ in argument.uses)
+    ]

@@ -8,6 +8,7 @@
 | `tilewright.index`, `.offset` | packed arguments | which result of @prepack, and where it lies in bytes |
 | `tilewright.operator`, `.unfused` | dispatches | what it computes; why neighbours stayed out |
 | `tilewright.overwrites` | dispatches, and calls of them | the argument in whose memory the result is written |
+| `tilewright.replaces` | dispatches | nothing: every element of the result is written over the one that it is computed from |
 | `tilewright.schedule` | dispatches | the decision, see `Schedule` |
 | `tilewright.predicted`, `.proposer`, `.unscheduled` | dispatches | what the decision should take, and what bounds it; who proposed it; why there is none |
 | `tilewright.choice` | operations of a graph | what is chosen of them before dispatches, see `choice_attribute`, which checks it |
@@ -55,6 +56,7 @@ _Check = tuple[Callable[[ir.Attribute], bool], str]
 _TEXT: _Check = (_is_text, "a string")
 _TEXTS: _Check = (_is_texts, "an array of strings")
 _COUNT: _Check = (_is_count, "an integer of at least 0")
+_UNIT: _Check = (lambda attribute: isinstance(attribute, ir.UnitAttr), "a unit attribute")
 _FUNCTION: dict[str, _Check] = {
     "operator": _TEXT,
     "unfused": _TEXTS,
@@ -65,11 +67,12 @@ _FUNCTION: dict[str, _Check] = {
     "tasks": _COUNT,
     "scratch_bytes": _COUNT,
     "overwrites": _COUNT,
+    "replaces": _UNIT,
 }
 _ARGUMENT: dict[str, _Check] = {
     "role": (_is_role, f"one of {', '.join(_ROLES)}"),
     "name": _TEXT,
-    "parameter": (lambda attribute: isinstance(attribute, ir.UnitAttr), "a unit attribute"),
+    "parameter": _UNIT,
     "updated_by": _COUNT,
     "index": _COUNT,
     "offset": _COUNT,

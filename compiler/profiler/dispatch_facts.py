@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.compiler.analysis.placement import STRIDES, dense_strides
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, STRIDES, dense_strides
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.winograd_form import ATTRIBUTE, Convolution2d
 from tilewright.compiler.codegen.lower_cpu import LoweredKernel, bare_text
@@ -85,7 +85,7 @@ def read_facts(
     )
     return DispatchFacts(
         name=name_of(function),
-        text=bare_text(function, schedule=False),
+        text=_apart(function),
         workload=workload.key,
         workload_text=workload.to_text(),
         residence=residence,
@@ -95,6 +95,17 @@ def read_facts(
         steps=steps,
         indexes=any(op.name == "tensor.extract" for op in walk(function)),
     )
+
+
+def _apart(function: ir.Operation) -> str:
+    """The text of a dispatch as it is measured: with its result in memory of its own, where it can be compared."""
+    apart = function.clone().operation
+    for name in (OVERWRITES, REPLACES):
+        if name in apart.attributes:
+            del apart.attributes[name]
+    text = bare_text(apart, schedule=False)
+    apart.erase()
+    return text
 
 
 def _transformed_filters(function: ir.Operation) -> dict[int, list]:

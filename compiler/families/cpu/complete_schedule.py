@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.dialects.reduction_attribute import Sized, broken
 from tilewright.compiler.errors import ScheduleError
@@ -69,7 +70,9 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
 
 def can_stream(function: ir.Operation, schedule: Schedule, target: Target) -> bool:
     """Whether the result can be stored past the caches without taking an epilogue out of a reduction's registers."""
-    if any(reduction.loops not in ("along", "scalar") for reduction in schedule.reductions):
+    if REPLACES in function.attributes or any(
+        reduction.loops not in ("along", "scalar") for reduction in schedule.reductions
+    ):
         return False
     with function.context, function.location:
         sink = Cuts(function).sink_under(schedule.tile)

@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright.compiler.analysis.cut_space import read_cut_space
+from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.analysis.winograd_form import Convolution2d
 from tilewright.compiler.analysis.workload_of import NoWorkload, read_workload
@@ -129,6 +130,8 @@ def order_knobs(space: Space) -> set[str]:
 
 
 def _streams(cuts: Cuts, tile: Shape, target: Target) -> bool:
+    if REPLACES in cuts.function.attributes:  # the first and the last vectors of rows are stored twice
+        return False
     sink = cuts.sink_under(tile)
     return sink is not None and Streamed.read(sink, target.vector_bits) is not None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.analysis.affine_access import dims
-from tilewright.compiler.analysis.placement import STRIDES
+from tilewright.compiler.analysis.placement import OVERWRITES, STRIDES
 from tilewright.compiler.ir import func, ir, tensor, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import body, indexing_maps, terminator
@@ -242,6 +242,8 @@ def _rewrite_call(
             operands.append(value)
         callee = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         collapsed = func.CallOp(types, callee, operands)
+        if OVERWRITES in call.attributes:
+            collapsed.operation.attributes[OVERWRITES] = call.attributes[OVERWRITES]
         for old, new, merged in zip(call.results, collapsed.results, results):
             if merged:
                 shape = list(old.type.shape)

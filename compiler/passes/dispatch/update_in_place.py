@@ -7,9 +7,10 @@
       =>
       %0 = call @scatter(%values, %at, %cache) {tilewright.overwrites = 2}    // and @scatter: tilewright.overwrites = 2
 
-A step of a decoder writes a few rows of its caches, which are as long as the longest text. The result of such a call
-lies where its operand does (`placement`), and what is given back is the argument itself. All else that reads the operand
-moves before the call, and where that needs the call's result, the new value is computed beside the old one.
+A step of a decoder writes a few rows of its caches, which are as long as the longest text; an optimizer computes every
+element of a parameter from itself. The result of such a call lies where its operand does (`placement`), and what is given
+back is the argument itself. All else that reads the operand moves before the call, and where that needs the call's
+result, the new value is computed beside the old one.
 
 A program that fails changes nothing: run-time checks move before the first write, those apart that depend on what was
 written.
@@ -22,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.call_accesses import failing_dispatches
-from tilewright.compiler.analysis.placement import OVERWRITES, UPDATED_BY, is_reshape
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, UPDATED_BY, is_reshape
 from tilewright.compiler.analysis.views import is_view
-from tilewright.compiler.analysis.written_over import kept_argument
+from tilewright.compiler.analysis.written_over import kept_argument, replaced_arguments
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.block_order import in_order, needed_by
@@ -35,7 +36,7 @@ _Write = tuple[ir.Operation, int]
 
 @dataclass(frozen=True)
 class UpdateInPlace(Pass):
-    """Marks calls of @main by which scatters and insertions make new values of arguments, and their dispatches."""
+    """Marks calls of @main by which scatters, insertions and element-wise operations make new values of arguments, and their dispatches."""
 
     def run(self, op: ir.Operation) -> None:
         named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in functions(op.opview)}
@@ -80,7 +81,7 @@ def _chain(value: ir.Value, argument: ir.Value, named: dict[str, ir.Operation]) 
         if isinstance(value.owner, ir.Block):
             return []
         op = value.owner.operation
-        operand = kept_argument(named[_callee(op)]) if op.name == "func.call" else None
+        operand = _written_over(op, argument, named)
         if operand is not None:
             chain.append((op, operand))
             value = op.operands[operand]
@@ -89,6 +90,25 @@ def _chain(value: ir.Value, argument: ir.Value, named: dict[str, ir.Operation]) 
         else:
             return []
     return chain
+
+
+def _written_over(op: ir.Operation, argument: ir.Value, named: dict[str, ir.Operation]) -> int | None:
+    """The operand that the result of a call may be written over; None where there is none."""
+    if op.name != "func.call":
+        return None
+    dispatch = named[_callee(op)]
+    kept = kept_argument(dispatch)
+    if kept is not None:
+        return kept
+    # Of several operands that are read element by element, the argument itself.
+    return next((n for n in replaced_arguments(dispatch) if _reshaped(op.operands[n]) == argument), None)
+
+
+def _reshaped(value: ir.Value) -> ir.Value:
+    """What a tensor is a reshape of."""
+    while not isinstance(value.owner, ir.Block) and is_reshape(value.owner.operation):
+        value = value.owner.operands[0]
+    return value
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Operation]:
@@ -177,5 +197,7 @@ def _mark(found: list[_Write], named: dict[str, ir.Operation]) -> None:
             for call in calls:
                 call.attributes["callee"] = ir.FlatSymbolRefAttr.get(f"{name}_over_{operand}")
         dispatch.attributes[OVERWRITES] = mark
+        if kept_argument(dispatch) is None:
+            dispatch.attributes[REPLACES] = ir.UnitAttr.get()
         for call in calls:
             call.attributes[OVERWRITES] = mark

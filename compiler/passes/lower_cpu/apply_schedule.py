@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim
 from tilewright.compiler.analysis.chosen_parts import chosen_parts, walked_loops
-from tilewright.compiler.analysis.placement import OVERWRITES, overwritten
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, overwritten
 from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
-from tilewright.compiler.analysis.written_over import kept_argument
+from tilewright.compiler.analysis.written_over import kept_argument, replaced_arguments
 from tilewright.compiler.dialects import reduction_attribute, schedule_attribute
 from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.families.cpu.panels import fetched_panels
@@ -55,11 +55,8 @@ class ApplySchedule(Pass):
     def run(self, op: ir.Operation) -> None:
         module = op
         for function in list(functions(module.opview)):
-            if OVERWRITES in function.attributes and overwritten(function) != kept_argument(function):
-                expected = "the argument that a scatter or an insertion makes the result of"
-                raise self.refusal(
-                    function, f"`{OVERWRITES}`: expected {expected}, found {overwritten(function)}"
-                )
+            replaces = REPLACES in function.attributes
+            self.check_overwritten(function, replaces)
             schedule = schedule_attribute.read(function)
             if schedule is None:
                 continue
@@ -82,6 +79,12 @@ class ApplySchedule(Pass):
             schedule_attribute.check(function, schedule, loops.extents, list(loops.kinds))
             ragged = [i for i, (s, e) in enumerate(zip(schedule.tile, loops.extents)) if s and e % s]
             tile = schedule.tile
+            if replaces and ragged:
+                raise ScheduleError(
+                    f"{illegal}: tile {list(tile)} does not divide loop {ragged[0]} of a result that is written over what "
+                    "it is computed from, which must not be computed twice; use a divisor or 0",
+                    function.location,
+                )
             if ragged and loops.accumulates:
                 order = _output_loops(sink)
                 if order is not None:
@@ -113,12 +116,33 @@ class ApplySchedule(Pass):
                 if chosen is not None and chosen.is_one:
                     read_in_place(chosen)
 
+    def check_overwritten(self, function: ir.Operation, replaces: bool) -> None:
+        """Raises PassError where the result of a dispatch may not be written over the argument that it says."""
+        if OVERWRITES not in function.attributes:
+            return
+        kept = kept_argument(function)
+        known = replaced_arguments(function) if replaces else [] if kept is None else [kept]
+        if overwritten(function) not in known:
+            what = (
+                "every element of the result is computed from" if replaces else "is the result but for a part"
+            )
+            expected = f"the number of an argument that {what}"
+            raise self.refusal(
+                function, f"`{OVERWRITES}`: expected {expected}, found {overwritten(function)}"
+            )
+
 
 def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:
     sink = sink_of(function)
     illegal = (
         f"dispatch @{ir.StringAttr(function.attributes['sym_name']).value}: illegal schedule: stream is true"
     )
+    if REPLACES in function.attributes:
+        raise ScheduleError(
+            f"{illegal}, and the result is written over what it is computed from, which must not be computed twice; leave stream "
+            "out",
+            function.location,
+        )
     if sink is None or sink.name != "linalg.generic":
         raise ScheduleError(
             f"{illegal}, but no operation on elements computes what the dispatch returns; leave stream out",

@@ -8,13 +8,14 @@ Every buffer argument is `llvm.noalias`: the plan never lets a dispatch write wh
 `tilewright.strides` lies inside of a larger one and becomes a strided memref; the caller passes where it starts.
 
 A dispatch that is `tilewright.overwrites` reads that argument where its result is written: the caller passes one place twice.
+Where it `tilewright.replaces` every element of it, `map-tasks` says so, once loops read and write single elements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.placement import OVERWRITES, buffer_types, overwritten
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, buffer_types, overwritten
 from tilewright.compiler.ir import bufferization, func, functions, ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 
@@ -63,7 +64,8 @@ def _form(function: ir.Operation) -> None:
     for type_ in types:
         block.add_argument(type_, function.location)
     added = list(block.arguments)[len(tensors) :]
-    kept = overwritten(function) if OVERWRITES in function.attributes else None
+    is_kept = OVERWRITES in function.attributes and REPLACES not in function.attributes
+    kept = overwritten(function) if is_kept else None
     with ir.InsertionPoint.at_block_begin(block), function.location:
         for number, (tensor, buffer) in enumerate(zip(tensors, added[1:])):
             place = added[1 + len(inputs)] if number == kept else buffer

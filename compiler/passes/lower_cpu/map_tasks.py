@@ -3,6 +3,9 @@
 scf.forall (%i, %j) = (0, 0) to (128, 64) step (32, 64) { body }
   =>
 %i = (%task floordiv 1) mod 4 * 32, %j = 0 ; body                   tilewright.tasks = 4
+
+A kernel that `tilewright.replaces` an argument reads it where it writes its result from here on: LLVM knows then that every
+element is read and written in one place, and not that two buffers may overlap in any way.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, overwritten
 from tilewright.compiler.dialects.kernel_form import is_declaration
 from tilewright.compiler.ir import affine, arith, ir
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -30,6 +34,8 @@ class MapTasks(Pass):
         block = op.regions[0].blocks[0]
         if not len(block.arguments) or not isinstance(block.arguments[0].type, ir.IndexType):
             raise self.refusal(op, "expected an rTask index as first argument; run `form-kernels` first")
+        if REPLACES in op.attributes:
+            self.read_in_place(op, list(block.arguments)[1:-2])
         foralls = [o.operation for o in block.operations if o.operation.name == "scf.forall"]
         if len(foralls) > 1:
             raise self.refusal(
@@ -40,6 +46,14 @@ class MapTasks(Pass):
             self.check_outside(block)
         tasks = _inline(foralls[0], block.arguments[0]) if foralls else 1
         op.attributes[TASKS] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), tasks)
+
+    def read_in_place(self, op: ir.Operation, buffers: list[ir.Value]) -> None:
+        """Reads the argument that is written over where the result, the last of the buffers, lies."""
+        number = overwritten(op)
+        if number >= len(buffers) - 1 or buffers[number].type != buffers[-1].type:
+            expected = "the number of an argument of the result's type"
+            raise self.refusal(op, f"`{OVERWRITES}`: expected {expected}, found {number}")
+        buffers[number].replace_all_uses_with(buffers[-1])
 
     def check_outside(self, block: ir.Block) -> None:
         """Raises PassError when anything beside the grid writes memory: every rTask would repeat it."""

@@ -168,9 +168,48 @@ func.func private @rows(%a: tensor<8x16xf32>, %b: tensor<16x32xf32>) -> tensor<8
 // -----
 
 // Every element of the result is another one: it cannot be written over what is read.
-// expected-error @below {{`apply-schedule`: `tilewright.overwrites`: expected the argument that a scatter or an insertion makes the result of, found 0}}
+// expected-error @below {{`apply-schedule`: `tilewright.overwrites`: expected the number of an argument that is the result but for a part, found 0}}
 func.func private @negated(%a: tensor<8xf32>) -> tensor<8xf32> attributes {tilewright.overwrites = 0 : i64} {
   %e = tensor.empty() : tensor<8xf32>
   %r = linalg.negf ins(%a : tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>
   return %r : tensor<8xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @doubled: illegal schedule: tile [48] does not divide loop 0 of a result that is written over what it is computed from, which must not be computed twice; use a divisor or 0}}
+func.func private @doubled(%a: tensor<64xf32>) -> tensor<64xf32> attributes {tilewright.overwrites = 0 : i64, tilewright.replaces, tilewright.schedule = {tile = [48]}} {
+  %e = tensor.empty() : tensor<64xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%a : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %s = arith.addf %x, %x : f32
+    linalg.yield %s : f32
+  } -> tensor<64xf32>
+  return %r : tensor<64xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @doubled: illegal schedule: stream is true, and the result is written over what it is computed from, which must not be computed twice; leave stream out}}
+func.func private @doubled(%a: tensor<4096xf32>) -> tensor<4096xf32> attributes {tilewright.overwrites = 0 : i64, tilewright.replaces, tilewright.schedule = {stream = true}} {
+  %e = tensor.empty() : tensor<4096xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%a : tensor<4096xf32>) outs(%e : tensor<4096xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    %s = arith.addf %x, %x : f32
+    linalg.yield %s : f32
+  } -> tensor<4096xf32>
+  return %r : tensor<4096xf32>
+}
+
+// -----
+
+// Rows are read transposed: another rTask may have written them.
+// expected-error @below {{`apply-schedule`: `tilewright.overwrites`: expected the number of an argument that every element of the result is computed from, found 0}}
+func.func private @turned(%a: tensor<8x8xf32>) -> tensor<8x8xf32> attributes {tilewright.overwrites = 0 : i64, tilewright.replaces} {
+  %e = tensor.empty() : tensor<8x8xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>) {
+  ^bb0(%x: f32, %y: f32):
+    linalg.yield %x : f32
+  } -> tensor<8x8xf32>
+  return %r : tensor<8x8xf32>
 }

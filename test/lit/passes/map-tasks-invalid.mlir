@@ -30,3 +30,10 @@ func.func @write_beside_the_grid(%task: index, %out: memref<8xf32>) {
 func.func @no_kernel(%out: memref<8xf32>) {
   return
 }
+
+// -----
+
+// expected-error @below {{`map-tasks`: `tilewright.overwrites`: expected the number of an argument of the result's type, found 0}}
+func.func @replaces(%task: index, %x: memref<4xf32>, %out: memref<8xf32>, %status: memref<1xi32>, %scratch: memref<1xi8>) attributes {tilewright.overwrites = 0 : i64, tilewright.replaces} {
+  return
+}

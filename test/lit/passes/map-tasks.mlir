@@ -51,3 +51,16 @@ func.func @no_grid(%task: index, %out: memref<8xf32>) {
   linalg.fill ins(%cst : f32) outs(%out : memref<8xf32>)
   return
 }
+
+// What is written over is read where the result lies.
+// CHECK-LABEL: func.func @replaces
+// CHECK-SAME: %[[X:[a-z0-9]+]]: memref<8xf32>, %[[OUT:[a-z0-9]+]]: memref<8xf32>, %{{[a-z0-9]+}}: memref<1xi32>
+// CHECK: %[[V:.+]] = memref.load %[[OUT]]
+// CHECK: memref.store %[[V]], %[[OUT]]
+func.func @replaces(%task: index, %x: memref<8xf32>, %out: memref<8xf32>, %status: memref<1xi32>, %scratch: memref<1xi8>) attributes {tilewright.overwrites = 0 : i64, tilewright.replaces} {
+  scf.forall (%i) = (0) to (8) step (1) {
+    %v = memref.load %x[%i] : memref<8xf32>
+    memref.store %v, %out[%i] : memref<8xf32>
+  }
+  return
+}

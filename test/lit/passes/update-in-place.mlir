@@ -137,3 +137,42 @@ func.func private @insert_0(%u: tensor<1x4xf32>, %x: tensor<9x4xf32>) -> tensor<
   %r = tensor.insert_slice %u into %x[5, 0] [1, 4] [1, 1] : tensor<1x4xf32> into tensor<9x4xf32>
   return %r : tensor<9x4xf32>
 }
+
+// -----
+
+// Every element is computed from itself: what reads the old value moves before, the row that all elements read stays apart.
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[OLD:.+]] = call @add_0(
+// CHECK: %[[ONE:.+]] = call @add(%{{.+}}, %{{.+}}) {tilewright.overwrites = 0 : i64}
+// CHECK: %[[TWO:.+]] = call @rows(%{{.+}}, %{{.+}}) : (
+// CHECK: return %[[ONE]], %[[TWO]], %[[OLD]]
+// CHECK: func.func private @add({{.+}}) -> tensor<9x4xf32> attributes {tilewright.overwrites = 0 : i64, tilewright.replaces}
+func.func @main(%a: tensor<9x4xf32> {tilewright.name = "a", tilewright.role = "input", tilewright.updated_by = 0}, %b: tensor<9x4xf32> {tilewright.name = "b", tilewright.role = "input", tilewright.updated_by = 1}, %x: tensor<9x4xf32> {tilewright.name = "x", tilewright.role = "input"}) -> (tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>) {
+  %one = call @add(%a, %x) : (tensor<9x4xf32>, tensor<9x4xf32>) -> tensor<9x4xf32>
+  %two = call @rows(%b, %x) : (tensor<9x4xf32>, tensor<9x4xf32>) -> tensor<9x4xf32>
+  %old = call @add_0(%a, %a) : (tensor<9x4xf32>, tensor<9x4xf32>) -> tensor<9x4xf32>
+  return %one, %two, %old : tensor<9x4xf32>, tensor<9x4xf32>, tensor<9x4xf32>
+}
+func.func private @add(%x: tensor<9x4xf32>, %y: tensor<9x4xf32>) -> tensor<9x4xf32> {
+  %e = tensor.empty() : tensor<9x4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<9x4xf32>, tensor<9x4xf32>) outs(%e : tensor<9x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<9x4xf32>
+  return %r : tensor<9x4xf32>
+}
+func.func private @add_0(%x: tensor<9x4xf32>, %y: tensor<9x4xf32>) -> tensor<9x4xf32> {
+  %e = tensor.empty() : tensor<9x4xf32>
+  %r = linalg.add ins(%x, %y : tensor<9x4xf32>, tensor<9x4xf32>) outs(%e : tensor<9x4xf32>) -> tensor<9x4xf32>
+  return %r : tensor<9x4xf32>
+}
+func.func private @rows(%x: tensor<9x4xf32>, %y: tensor<9x4xf32>) -> tensor<9x4xf32> {
+  %e = tensor.empty() : tensor<9x4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (8 - i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<9x4xf32>, tensor<9x4xf32>) outs(%e : tensor<9x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %s = arith.addf %a, %b : f32
+    linalg.yield %s : f32
+  } -> tensor<9x4xf32>
+  return %r : tensor<9x4xf32>
+}

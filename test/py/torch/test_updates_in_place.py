@@ -265,3 +265,102 @@ def test_large_parts_are_cut_into_tasks(rows: int) -> None:
     compiled = tilewright.compile(write, tuple(given))
     assert updates(compiled) == [Update(1, 0)]
     check(compiled, write, given)
+
+
+class TestEveryElement:
+    """Arguments that are computed anew from themselves: written over as they are read, each element once."""
+
+    @staticmethod
+    def momentum(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor) -> None:
+        m.mul_(0.9).add_(g)
+        p.sub_(m, alpha=0.1)
+
+    @pytest.mark.parametrize(
+        "shape",
+        [(), (1,), (37,), (100_003,), (317, 331), (1024, 1000), (513, 1025), (64, 3, 7, 7), (2, 999_983)],
+    )
+    def test_is_computed_once(self, shape: tuple[int, ...]) -> None:
+        given = [torch.randn(shape) for _ in range(3)]
+        compiled = tilewright.compile(self.momentum, tuple(given))
+        assert [update.input for update in updates(compiled)] == [0, 2]
+        for _ in range(3):
+            check(compiled, self.momentum, given)
+
+    @pytest.mark.parametrize(
+        "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int16]
+    )
+    def test_of_any_type(self, dtype: torch.dtype) -> None:
+        def count(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.mul_(3).add_(y[0])
+            return x.to(torch.float32).amax()
+
+        given = [(torch.randn(257, 129) * 5).to(dtype), torch.ones(2, 129, dtype=dtype)]
+        compiled = tilewright.compile(count, tuple(given))
+        assert [update.input for update in updates(compiled)] == [0]
+        check(compiled, count, given)
+
+    def test_what_is_read_elsewhere_too_has_memory_of_its_own(self) -> None:
+        def turn(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> None:
+            x.add_(x.mT.clone())
+            y.sub_(y[0].clone())
+            z.div_(z.sum(1, keepdim=True))
+
+        given = [torch.rand(300, 300) for _ in range(3)]
+        compiled = tilewright.compile(turn, tuple(given))
+        check(compiled, turn, given)
+
+    def test_measured_programs_write_in_place(self) -> None:
+        given = [torch.randn(1000, 1000) for _ in range(3)]
+        compiled = tilewright.compile(self.momentum, tuple(given), opt="O1")
+        assert [update.input for update in updates(compiled)] == [0, 2]
+        check(compiled, self.momentum, given)
+
+    def test_searched_programs_write_in_place(self) -> None:
+        given = [torch.randn(1000, 1000) for _ in range(3)]
+        compiled = tilewright.compile(self.momentum, tuple(given), opt="O2", trials=12, seed=1)
+        assert [update.input for update in updates(compiled)] == [0, 2]
+        check(compiled, self.momentum, given)
+
+    @pytest.mark.parametrize(
+        "optimizer",
+        [
+            lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True),
+            lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+            lambda p: torch.optim.RMSprop(p, lr=0.01, centered=True),
+        ],
+        ids=["sgd", "adamw", "rmsprop"],
+    )
+    def test_steps_of_optimizers(self, optimizer: Callable[..., torch.optim.Optimizer]) -> None:
+        def trained(compiles: bool) -> list[torch.Tensor]:
+            torch.manual_seed(3)
+            parameters = [nn.Parameter(torch.randn(n, 257)) for n in (1, 40, 300)]
+            chosen = optimizer(parameters)
+            step = torch.compile(chosen.step, backend="tilewright") if compiles else chosen.step
+            for _ in range(3):
+                for parameter in parameters:
+                    parameter.grad = torch.randn_like(parameter)
+                step()
+            return [parameter.detach() for parameter in parameters]
+
+        torch._dynamo.reset()
+        torch.testing.assert_close(trained(True), trained(False))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shape=st.lists(st.sampled_from([1, 2, 3, 7, 16, 33, 64, 127, 250]), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.int32]),
+    threads=st.integers(1, 3),
+)
+def test_every_element_of_any_shape_is_computed_once(
+    shape: list[int], dtype: torch.dtype, threads: int
+) -> None:
+    def halve(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.mul_(2).sub_(y)
+
+    given = [(torch.randn(shape) * 9).to(dtype), (torch.randn(shape[-1:]) * 9).to(dtype)]
+    compiled = tilewright.compile(halve, tuple(given))
+    assert [update.input for update in updates(compiled)] == [0]
+    compiled.executable.num_threads = threads
+    for _ in range(2):
+        check(compiled, halve, given)
