@@ -43,8 +43,11 @@ def replaced_arguments(function: ir.Operation) -> list[int]:
             return []
     if result not in group[-1].op.results or not all(isinstance(value.owner, ir.Block) for value in apart):
         return []
-    return [
-        number
-        for number, argument in enumerate(function.regions[0].blocks[0].arguments)
-        if argument not in apart and argument.type == result.type and any(True for _ in argument.uses)
-    ]
+    read = {structured.op for structured in group}
+    found = []
+    for number, argument in enumerate(function.regions[0].blocks[0].arguments):
+        # What a body reads by number, as gathers do, is used inside of it.
+        users = [use.owner.operation for use in argument.uses]
+        if argument.type == result.type and argument not in apart and users and read.issuperset(users):
+            found.append(number)
+    return found

@@ -140,10 +140,11 @@ class _Order:
             if self.terminator in readers or readers.count(call) > 1:
                 return False
             asked += [(self.numbers[call], self.numbers[reader]) for reader in readers if reader != call]
-        for number, (later, earlier) in enumerate(asked):
-            if self._needs(earlier, later):
-                for one, other in asked[:number]:
-                    self.needed[one].discard(other)
+        before = {later: set(self.needed[later]) for later, _ in asked}
+        for later, earlier in asked:
+            if later in self._needed_by(earlier):
+                for number, needed in before.items():
+                    self.needed[number] = needed
                 return False
             self.needed[later].add(earlier)
         return True
@@ -156,8 +157,9 @@ class _Order:
             if op.name == "func.call" and _callee(op) in failing and op not in writing
         ]
         for check in checks:
+            needed = self._needed_by(check)
             for write in (self.numbers[call] for call in writing):
-                if not self._needs(check, write):
+                if write not in needed:
                     self.needed[write].add(check)
 
     def carry_out(self) -> None:
@@ -165,17 +167,14 @@ class _Order:
         for number in in_order([sorted(numbers) for numbers in self.needed], range(len(self.ops))):
             self.ops[number].move_before(self.terminator)
 
-    def _needs(self, one: int, other: int) -> bool:
-        """Whether operation `one` stands behind `other` in every order."""
-        pending, seen = [one], {one}
+    def _needed_by(self, number: int) -> set[int]:
+        """An operation, and all that stand before it in every order."""
+        pending, found = [number], {number}
         while pending:
-            number = pending.pop()
-            if number == other:
-                return True
-            new = self.needed[number] - seen
-            seen |= new
+            new = self.needed[pending.pop()] - found
+            found |= new
             pending += new
-        return False
+        return found
 
 
 def _callee(call: ir.Operation) -> str:

@@ -309,6 +309,30 @@ class TestEveryElement:
         compiled = tilewright.compile(turn, tuple(given))
         check(compiled, turn, given)
 
+    def test_what_is_gathered_too_has_memory_of_its_own(self) -> None:
+        def gather(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> None:
+            x.add_(x[i])
+            y.mul_(y.flip(0)).add_(y[i])
+
+        given = [torch.randn(999, 33), torch.randperm(999), torch.randn(999, 33)]
+        compiled = tilewright.compile(gather, tuple(given))
+        assert not updates(compiled)
+        check(compiled, gather, given)
+
+    def test_an_order_that_cannot_be_is_not_asked_for(self) -> None:
+        """Each of two new values is computed from both old ones."""
+
+        def swing(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            a, b = x - 0.1 * y, y + 0.1 * x
+            x.copy_(a)
+            y.copy_(b)
+            return (a * b).sum()
+
+        given = [torch.rand(300, 100) for _ in range(2)]
+        compiled = tilewright.compile(swing, tuple(given))
+        assert len(updates(compiled)) == 1
+        check(compiled, swing, given)
+
     def test_measured_programs_write_in_place(self) -> None:
         given = [torch.randn(1000, 1000) for _ in range(3)]
         compiled = tilewright.compile(self.momentum, tuple(given), opt="O1")
