@@ -111,7 +111,6 @@ _INDICES = {
         "{any}.flatten().take_along_dim(torch.tensor([0]))",
         "{any1}.index_select(-1, torch.tensor([0, 0]))",
         "torch.masked_fill({any1}, {a}.isnan(), 1)",
-        "{any1}.index_put((torch.tensor([0, -1]),), {a}[:1].sum().to({a}.dtype))",
         "{any2}.index_put((torch.tensor([-1]), torch.tensor([0])), torch.tensor(1, dtype={a}.dtype))",
         "{any1}.index_fill({dim}, torch.tensor([0]), <1|0>)",
         "{any1}.scatter(0, torch.zeros_like({a}[:1], dtype=torch.int64), <1|True|0>)",
@@ -121,6 +120,7 @@ _INDICES = {
         "torch.bucketize({number}, torch.tensor([0, 1, 2]), <right=True|out_int32=True>)",
     ),
     "sum": (
+        "{any1}.index_put((torch.tensor([0, -1]),), {a}[:1].sum().to({a}.dtype))",
         "{any1}.index_reduce(0, torch.tensor([0, 0]), {a}[[0, 0]], '<amax|amin|prod|mean>')",
         "{any1}.index_add(0, torch.tensor([0, {a}.shape[0] - 1]), {a}[[0, 0]], alpha=<2|1>)",
         "{any1}.scatter(0, torch.zeros_like({a}[:1], dtype=torch.int64), <1|2>, reduce='<add|multiply>')",
