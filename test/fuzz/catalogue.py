@@ -52,7 +52,8 @@ def operator(weight: float = 1.0, plain: bool = True) -> Callable:
 
 
 def operators() -> list[Operator]:
-    """All operators of all families."""
-    for family in FAMILIES:
-        import_module(f"fuzz.operators_{family}")
-    return _registered
+    """All operators of all families, in the families' order, whichever were imported first: draws depend on it."""
+    order = {
+        import_module(f"fuzz.operators_{family}").__name__: number for number, family in enumerate(FAMILIES)
+    }
+    return sorted(_registered, key=lambda known: order[known.grow.__module__])

@@ -119,7 +119,8 @@ def test_a_quick_measurement_is_plausible(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(measure_target, "RUN_S", 0.001)
     monkeypatch.setattr(measure_target, "_dram_bytes", lambda target: 32 << 20)
     said: list[str] = []
-    found = measure_target.measure(HOST, said.append, rounds=1)
+    # The best of several: one run of a millisecond may be spent waiting on a busy machine.
+    found = measure_target.measure(HOST, said.append, rounds=5)
     assert set(found.levels) == {level.name for level in HOST.memory[:-1]}
     assert {"f32", "f64"} <= set(found.peaks)
     for rates in found.levels.values():

@@ -19,7 +19,7 @@ from tilewright.compiler.importers.torch.decompositions import decomposition_tab
 from tilewright.compiler.importers.torch.graph import import_graph
 from tilewright.compiler.torch import devices as torch_devices
 from tilewright.compiler.torch.options import Options
-from tilewright.compiler.torch.partition import build
+from tilewright.compiler.torch.partition import Parameters, build
 from tilewright.runtime import torch_cuda_calls
 from tilewright.runtime.cuda import CudaExecutable
 from tilewright.runtime.errors import ArgumentError, PackageError
@@ -284,7 +284,7 @@ class TestTorchCompile:
 
     def test_names_what_works_across_devices(self):
         with pytest.raises(UnsupportedError, match="moves or makes a tensor on another device") as caught:
-            build(captured(across, (3, 5), (5, 7)), Options.of({"strict": True}), (), [])
+            build(captured(across, (3, 5), (5, 7)), Options.of({"strict": True}), Parameters(), [])
         assert len(caught.value.operators) == 2
 
     def test_compiles_for_the_device_at_hand(self, mock):
