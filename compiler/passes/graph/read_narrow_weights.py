@@ -132,8 +132,8 @@ class _Narrow:
         if name == "arith.sitofp":
             operand, zero = _less("arith.subi", operand, static)
             name, operand = _converted(operand)
-            if name not in (None, "arith.extsi", "arith.extui"):
-                return None
+            if name not in ("arith.extsi", "arith.extui") and (name is not None or zero is not None):
+                return None  # bytes less bytes wrap around, which the difference of two sums does not
             unsigned = name == "arith.extui"
         is_float = isinstance(_element(operand.value), ir.FloatType)
         if _element(operand.value).width != (16 if is_float else 8):

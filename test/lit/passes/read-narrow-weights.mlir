@@ -135,3 +135,41 @@ func.func @main(%x: tensor<4x64xf32> {tilewright.name = "x", tilewright.role = "
   } -> tensor<5x32xf32>
   return %c4, %c5 : tensor<4x32xf32>, tensor<5x32xf32>
 }
+
+// -----
+
+#mk = affine_map<(m, n, k) -> (m, k)>
+#kn = affine_map<(m, n, k) -> (k, n)>
+#mn = affine_map<(m, n, k) -> (m, n)>
+#id = affine_map<(i, j) -> (i, j)>
+#column = affine_map<(i, j) -> (j)>
+
+// Bytes less bytes wrap around before they are converted, which the difference of two sums does not.
+// CHECK-LABEL: func.func @main(
+// CHECK: arith.subi %{{.+}}, %{{.+}} : i8
+// CHECK: ins(%{{.+}}, %{{.+}} : tensor<1x64xf32>, tensor<64x32xf32>)
+// CHECK-NOT: arith.subf
+func.func @main(%x: tensor<1x64xf32> {tilewright.name = "x", tilewright.role = "input"}, %w: tensor<64x32xi8> {tilewright.name = "w", tilewright.role = "weight"}, %z: tensor<32xi8> {tilewright.name = "z", tilewright.role = "weight"}) -> tensor<1x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %ei = tensor.empty() : tensor<64x32xi8>
+  %ef = tensor.empty() : tensor<64x32xf32>
+  %1 = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%w, %z : tensor<64x32xi8>, tensor<32xi8>) outs(%ei : tensor<64x32xi8>) {
+  ^bb0(%a: i8, %p: i8, %o: i8):
+    %b = arith.subi %a, %p : i8
+    linalg.yield %b : i8
+  } -> tensor<64x32xi8>
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : tensor<64x32xi8>) outs(%ef : tensor<64x32xf32>) {
+  ^bb0(%a: i8, %o: f32):
+    %b = arith.sitofp %a : i8 to f32
+    linalg.yield %b : f32
+  } -> tensor<64x32xf32>
+  %e = tensor.empty() : tensor<1x32xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x32xf32>) -> tensor<1x32xf32>
+  %c = linalg.generic {indexing_maps = [#mk, #kn, #mn], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %2 : tensor<1x64xf32>, tensor<64x32xf32>) outs(%f : tensor<1x32xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %q = arith.addf %o, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<1x32xf32>
+  return %c : tensor<1x32xf32>
+}
