@@ -171,14 +171,14 @@ class WideRun(Run):
         )
 
     def _anything(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """NaN in the first run, infinite in the last two; in pairs of the others numbers of opposite signs, whose order is reversed too.
+        """NaN in the first run, 0 and infinite in the last three; in pairs of the others numbers of opposite signs, whose order is reversed too.
 
         One of the pairs is as large as the `dtype` has numbers: what limits infinities may leave those.
         """
         if self.number == 0:
             return torch.full_like(value, math.nan)
-        if self.number >= ROUNDINGS - 2:
-            return torch.full_like(value, math.inf if self.number % 2 else -math.inf)
+        if self.number >= ROUNDINGS - 3:
+            return torch.full_like(value, (0.0, -math.inf, math.inf)[self.number - ROUNDINGS])
         number = (self.number - 1) // 2
         pair = torch.Generator().manual_seed(number)
         made = torch.randn(value.shape, generator=pair, dtype=torch.float64).to(value.dtype)

@@ -94,6 +94,13 @@ class TestBounds:
         made = tuple(Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, rounding)))
         assert bound_of(Program(1, (of("x0", (4, 6), "float64"),), (), made, ("v2",)))[1].min() >= 90
 
+    def test_what_depends_on_order_may_be_zero(self) -> None:
+        """`2**127 + 88 - 2**127` is 0 or 88, by its order; that it is no zero, in eager PyTorch, says nothing."""
+        lines = ("x0.sign() * 1.7e308", "v0.sum(-1)", "torch.logical_not(v1)")
+        rounding = ("exact", "sum", "exact")
+        made = tuple(Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, rounding)))
+        assert bound_of(Program(1, (of("x0", (4, 6), "float64"),), (), made, ("v2",)))[1].isnan().all()
+
     def test_integers_are_rounded_before_they_are_added(self) -> None:
         lines = ("v0 = x0 * torch.tensor([2**50, -(2**50), 1])", "v1 = v0.mean(dtype=torch.float32)")
         value, bound = bound_of(program(*lines, rounding="sum", x0=of("x0", (3,), "int64", "ones")))
