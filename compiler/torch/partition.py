@@ -35,7 +35,7 @@ from tilewright.compiler.torch.options import Options
 from tilewright.compiler.torch.random import drawn_after, hoist_draws, keep_order
 from tilewright.compiler.torch.saved import read_row_major
 from tilewright.compiler.torch.watched import Watched
-from tilewright.compiler.torch.writes import Run, take_writes, writing
+from tilewright.compiler.torch.writes import Run, Writes
 
 _VIEWS = {
     getattr(torch.ops.aten, name)
@@ -78,12 +78,13 @@ def build(module: GraphModule, options: Options, parameters: Parameters, argumen
 
     In strict mode raises what cannot be compiled.
     """
-    written = take_writes(module)
-    parameters = Parameters(parameters.numbers - set(written), parameters.kept)
+    writes = Writes.take(module)
+    parameters = Parameters(parameters.numbers - set(writes.arguments), parameters.kept)
     draws = hoist_draws(module)
-    run = _build(module, options, parameters, [*arguments, *(draw.example() for draw in draws)], written)
-    drawing = (lambda given: run([*given, *(draw() for draw in draws)])) if draws else run
-    return writing(drawing, written) if written else drawing
+    run = _build(
+        module, options, parameters, [*arguments, *(draw.example() for draw in draws)], writes.arguments
+    )
+    return writes.after((lambda given: run([*given, *(draw() for draw in draws)])) if draws else run)
 
 
 def _build(

@@ -195,6 +195,21 @@ class TestTorchCompile:
             check(compiled, model, given)
             assert [tensor._version - old for tensor, old in zip(given, before)][2:] == [1] * 4
 
+    def test_results_that_are_the_arguments(self) -> None:
+        def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            total = y.sum()
+            same = x.type_as(x)
+            y.index_add_(-1, i, torch.ones(6, 1))
+            x.mul_(2)
+            return y, total, same, x + 1
+
+        compiled = torch.compile(write, backend="tilewright", options={"strict": True})
+        given = [torch.randn(6, 4), torch.randn(6, 4), torch.tensor([2])]
+        check(compiled, write, given)
+        with torch.no_grad():
+            found = compiled(*given)
+        assert found[0] is given[1] and found[2].data_ptr() == given[0].data_ptr()
+
     def test_where_gradients_are_asked_for(self) -> None:
         model = Decoder()
         compiled = torch.compile(model, backend="tilewright", options={"strict": True})
