@@ -74,6 +74,16 @@ def test_global_lp_pool(p):
     np.testing.assert_allclose(result, (np.abs(x) ** p).sum((2, 3), keepdims=True) ** (1 / p), rtol=1e-4)
 
 
+def test_indices_of_pooled_constants_go_through_all_planes():
+    """They are counted over the whole tensor, which onnx's evaluator does not do."""
+    x = random(1, 2, 4)
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[1])
+    made = model([node], [], [info("y", [1, 2, 4]), info("i", [1, 2, 4], TensorProto.INT64)], {"x": x})
+    y, i = run(made)
+    np.testing.assert_array_equal(y, x)
+    np.testing.assert_array_equal(i, np.arange(8).reshape(1, 2, 4))
+
+
 SMALL = [
     (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn),
     (TensorProto.FLOAT8E4M3FNUZ, ml_dtypes.float8_e4m3fnuz),
