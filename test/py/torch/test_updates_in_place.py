@@ -162,6 +162,15 @@ class TestWhatIsReadLater:
             found.zero_()
             assert given[0].any()
 
+    def test_new_values_that_nothing_is_read_for(self) -> None:
+        def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+            x.lt_(x)
+            y.ge_(y)
+            return i + 1
+
+        given = [torch.tensor(-2, dtype=torch.int8), torch.randint(9, (6, 4)), torch.tensor([2])]
+        check(tilewright.compile(write, tuple(given)), write, given)
+
     def test_two_arguments_with_one_new_value(self) -> None:
         def write(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
             x[i] = 1.0
