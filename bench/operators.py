@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -110,6 +111,51 @@ class StoredMatmul(nn.Module):
 def stored_matmul(m: int, k: int, n: int, stored: str) -> Built:
     """A product in f32 with a weight that is stored as `i8` or `bf16`."""
     return seeded(lambda: StoredMatmul(k, n, stored)), (normal(m, k),)
+
+
+class GroupedMatmul(nn.Module):
+    """`[m, k] x [k, n]` in f32; the weight has 4 bits an element, two in a byte, around 8, with a factor for every `group` steps of k.
+
+    Stored as ONNX Runtime's `MatMulNBits` takes it: bytes of [n, k / group, group / 2], the low bits first.
+    """
+
+    def __init__(self, k: int, n: int, group: int):
+        super().__init__()
+        values = torch.randn(n, k // group, group) / k**0.5
+        factors = values.abs().amax(-1) / 7
+        numbers = (torch.round(values / factors[..., None]) + 8).to(torch.uint8)
+        self.register_buffer("weight", numbers[..., ::2] | (numbers[..., 1::2] << 4))
+        self.register_buffer("factors", factors)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        numbers = torch.stack((self.weight & 15, self.weight >> 4), -1).flatten(2)
+        weight = (numbers.to(x.dtype) - 8) * self.factors[..., None]
+        return nn.functional.linear(x, weight.flatten(1))
+
+    def write_onnx(self, path: Path, x: torch.Tensor) -> None:
+        """Writes the operator that ONNX Runtime has for it."""
+        import onnx
+        from onnx import helper, numpy_helper
+
+        (m, k), n, size = x.shape, self.weight.shape[0], self.weight.shape[2]
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": 2 * size}
+        node = helper.make_node(
+            "MatMulNBits", ["x", "weight", "factors"], ["y"], domain="com.microsoft", **sizes
+        )
+        x_type, y_type = (
+            helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+            for name, shape in (("x", [m, k]), ("y", [m, n]))
+        )
+        weights = {"weight": self.weight.numpy(), "factors": self.factors.flatten().numpy()}
+        tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+        graph = helper.make_graph([node], "grouped", [x_type], [y_type], tensors)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+
+
+def grouped_matmul(m: int, k: int, n: int, group: int) -> Built:
+    """A product in f32 with a weight of 4 bits an element and factors for `group` of them."""
+    return seeded(lambda: GroupedMatmul(k, n, group)), (normal(m, k),)
 
 
 class CachedAttention(nn.Module):

@@ -72,6 +72,9 @@ STORED = (
     (1, 4096, 4096, "i8"), (4, 4096, 4096, "i8"), (1, 4096, 4096, "bf16"), (4, 4096, 4096, "bf16"), (1, 768, 3072, "i8"),
 )  # fmt: skip
 
+# (rows, k, n, group) of weights of 4 bits with a factor for every group of a column's elements.
+GROUPED = ((1, 4096, 4096, 32), (1, 4096, 4096, 128), (4, 4096, 4096, 32), (1, 4096, 14336, 32))
+
 # Attention's two products at batch 1 (heads, queries, keys, head size): BERT-base at 128 tokens, ViT-B/16, GPT-2 at 64,
 # and a long sequence.
 ATTENTIONS = {
@@ -238,6 +241,9 @@ def _decoding(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
     for rows, k, n, stored in STORED:
         make = partial(operator, "stored_matmul", rows, k, n, stored)
         cases.append(Case(f"{rows}x{k}x{n}-{stored}", make, flops=2 * rows * k * n))
+    for rows, k, n, group in GROUPED:
+        make = partial(operator, "grouped_matmul", rows, k, n, group)
+        cases.append(Case(f"{rows}x{k}x{n}-i4-by{group}", make, flops=2 * rows * k * n))
     return [case for case in cases if only or not quick or case.name in _QUICK_DECODING]
 
 

@@ -14,7 +14,10 @@ from tilewright.bench.adapters import Task, Unavailable, require
 
 
 def exported(task: Task) -> Path:
-    """The case's model as an ONNX file in its folder, written when first asked for; raises Unavailable."""
+    """The case's model as an ONNX file in its folder, written when first asked for; raises Unavailable.
+
+    Modules for which ONNX Runtime has an operator of its own write it, by `write_onnx`.
+    """
     path = task.folder / "model.onnx"
     refusal = task.folder / "model.onnx.refused"
     if refusal.exists():
@@ -22,6 +25,9 @@ def exported(task: Task) -> Path:
     if not path.exists():
         require("onnx", "tilewright[onnxruntime]")
         require("onnxscript", "tilewright[onnxruntime]")
+        if hasattr(task.module, "write_onnx"):
+            task.module.write_onnx(path, *task.inputs)
+            return path
         try:
             with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")

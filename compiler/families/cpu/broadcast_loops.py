@@ -37,7 +37,7 @@ from tilewright.compiler.analysis.affine_access import (
 )
 from tilewright.compiler.families.cpu.loop_nest import LoopNest, index
 from tilewright.compiler.families.cpu.partial_sums import Parts
-from tilewright.compiler.families.cpu.reduction import Structure, vectorize_body
+from tilewright.compiler.families.cpu.reduction import INDEX, Structure, loop_of, vectorize_body
 from tilewright.compiler.families.cpu.step_blocks import Block, around_tiles, in_blocks
 from tilewright.compiler.families.cpu.vector_epilogue import Store
 from tilewright.compiler.ir import ir, memref, scf, vector
@@ -48,6 +48,8 @@ from tilewright.compiler.nouns.schedule import Reduction
 FEWEST_LANES = 4
 LINE = 64
 """Bytes of a cache line."""
+_MOST_STEPS = 4
+"""Of a loop that is written out: as many as there are parts of a byte that a number can be."""
 SECOND_LEVEL = 2
 """The locality of what is fetched into L2 and no nearer. Source: LLVM language reference, `llvm.prefetch`."""
 
@@ -77,7 +79,9 @@ class Broadcast:
     def read(cls, reduction: Structure, vector_bits: int) -> Broadcast | None:
         """None when the output cannot be vectorised: every input moves along it with unit stride or not at all."""
         output = reduction.maps[-1]
-        if not reduction.vectorizable or not output.results or not is_dim(output.results[-1]):
+        if not reduction.plain or not reduction.counted.issubset(reduction.reduction):
+            return None
+        if not output.results or not is_dim(output.results[-1]):
             return None
         vector_dim = output.results[-1].position
         if len([r for r in output.results if vector_dim in dims(r)]) != 1:
@@ -297,12 +301,31 @@ class BroadcastLoops(LoopNest):
                         loaded[key] = vector.broadcast(type_, loaded[scalar])
                 values[body.arguments[i]] = loaded[key]
             values[body.arguments[len(self.maps) - 1]] = accumulator
+            values |= self._numbers(lanes)
             results.append(vectorize_body(body, values, lanes)[0])
         return results
 
+    def _numbers(self, lanes: int) -> dict[ir.Value, ir.Value]:
+        """The numbers of loops that the body reads, as vectors."""
+        type_ = ir.VectorType.get([lanes], ir.IndexType.get())
+        found = [view.operation for view in self.r.body.operations if view.operation.name == INDEX]
+        return {op.results[0]: vector.broadcast(type_, self.ivs[loop_of(op)]) for op in found}
+
+    def reduce_nest(
+        self, loops: Sequence[int], carried: list[ir.Value], body: Callable[[list[ir.Value]], list[ir.Value]]
+    ) -> list[ir.Value]:
+        """Whole loops of step 1; of a short one whose number the body reads all steps, which are constants then."""
+        if not loops or loops[0] not in self.r.counted or self.extents[loops[0]] > _MOST_STEPS:
+            return super().reduce_nest(loops, carried, body)
+        for step in range(self.extents[loops[0]]):
+            self.ivs[loops[0]] = index(step)
+            carried = self.reduce_nest(loops[1:], carried, body)
+        return carried
+
     def _fetch_ahead(self, width: int) -> None:
         """Asks for the lines of the panels that are loaded `prefetch` bytes further on."""
-        inner = self.r.reduction[-1]
+        # Not along a loop whose number is read: what a panel holds for all of its steps is one element.
+        inner = next(d for d in reversed(self.r.reduction) if d not in self.r.counted)
         for i, map_ in enumerate(self.maps[:-1]):
             if self.plan.vector_dim not in map_dims(map_):
                 continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import loop_extents
 from tilewright.compiler.ir import arith, ir, vector
 
+INDEX = "linalg.index"
 CONTRACT = "#arith.fastmath<contract>"
 _REASSOCIATE = "#arith.fastmath<reassoc,contract>"
 _FAST = {"arith.mulf", "arith.addf", "arith.subf"}
@@ -33,7 +34,8 @@ _NEUTRAL = {
 class Structure:
     """A `linalg.generic` with one output: index maps, extents, kinds of loops, what can be vectors, where operands lie.
 
-    `strides` are those of each operand in memory, in elements.
+    `strides` are those of each operand in memory, in elements. `counted` are the loops whose number the body reads; where
+    there are none, and `plain` is true, a body may be computed on vectors of any loop.
     """
 
     op: ir.Operation
@@ -41,7 +43,8 @@ class Structure:
     extents: tuple[int, ...]
     parallel: tuple[int, ...]
     reduction: tuple[int, ...]
-    vectorizable: bool
+    plain: bool
+    counted: frozenset[int]
     element_bits: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
     strides: tuple[tuple[int, ...], ...]
@@ -77,11 +80,19 @@ class Structure:
             extents=extents,
             parallel=tuple(i for i, kind in enumerate(kinds) if "parallel" in kind),
             reduction=tuple(i for i, kind in enumerate(kinds) if "reduction" in kind),
-            vectorizable=min(extents) > 0 and all(map(_is_number, elements)) and _is_plain(body),
+            plain=min(extents) > 0 and all(map(_is_number, elements)) and _is_plain(body),
+            counted=frozenset(
+                loop_of(op) for view in body.operations if (op := view.operation).name == INDEX
+            ),
             element_bits=tuple(element.width if _is_number(element) else 0 for element in elements),
             shapes=shapes,
             strides=strides,
         )
+
+    @property
+    def vectorizable(self) -> bool:
+        """Whether the body may be computed on vectors of any loop."""
+        return self.plain and not self.counted
 
     @property
     def unit_stride(self) -> tuple[bool, ...]:
@@ -178,7 +189,7 @@ def allow_reassociation(generic: ir.Operation) -> None:
 def vectorize_body(body: ir.Block, values: dict[ir.Value, ir.Value], width: int) -> list[ir.Value]:
     """Clones the scalar ops of a linalg body on vectors of `width`; returns what it yields.
 
-    `values` maps block arguments to vectors; scalars defined outside the body are broadcast.
+    `values` maps block arguments, and numbers of loops, to vectors; scalars defined outside the body are broadcast.
     """
     *_, terminator = body.operations
     return vectorize_values(body, values, width, list(terminator.operation.operands))
@@ -205,6 +216,8 @@ def vectorize_values(
             return [value(operand) for operand in wanted]
         if any(operand in missing for operand in op.operands):
             missing.update(op.results)
+            continue
+        if op.results and op.results[0] in values:
             continue
         if op.name == "arith.constant":
             type_ = ir.VectorType.get([width], op.results[0].type)
@@ -233,9 +246,15 @@ def _is_number(type_: ir.Type) -> bool:
 
 
 def _is_plain(body: ir.Block) -> bool:
+    """Whether it is arithmetic on elements, and on the numbers of loops as integers."""
+    operations = [view.operation for view in body.operations]
     return all(
-        op.operation.name.split(".")[0] in ("arith", "math") or op.operation.name == "linalg.yield"
-        for op in body.operations
+        op.name.split(".")[0] in ("arith", "math") or op.name in ("linalg.yield", INDEX) for op in operations
     ) and not any(
-        isinstance(value.type, ir.IndexType) for op in body.operations for value in op.operation.results
+        isinstance(value.type, ir.IndexType) for op in operations if op.name != INDEX for value in op.results
     )
+
+
+def loop_of(index: ir.Operation) -> int:
+    """The loop whose number a `linalg.index` is."""
+    return ir.IntegerAttr(index.attributes["dim"]).value

@@ -58,15 +58,25 @@ def cast_small(b: Builder, x: Value, to: int, saturate: bool, round_mode: str) -
         wide = _decode(b, x)
         return b.op("Cast", wide, to=to, saturate=int(saturate))
     if x.dtype in SMALL_INTEGERS:
-        signed = SMALL_INTEGERS[x.dtype][1]
-        body = f"%r = arith.{'extsi' if signed else 'extui'} %a0 : i8 to i32"
-        return b.op("Cast", elementwise(b, body, [x], TensorProto.INT32), to=to, saturate=int(saturate))
+        return b.op("Cast", _of_small_integer(b, x), to=to, saturate=int(saturate))
     if to in SMALL_INTEGERS:
         return _to_small_integer(b, b.op("Cast", x, to=TensorProto.INT32), to)
     x = b.op("Cast", x, to=TensorProto.FLOAT)
     if to == TensorProto.FLOAT8E8M0:
         return _to_exponent(b, x, round_mode)
     return _encode(b, x, to, SMALL_FLOATS[to], saturate)
+
+
+def _of_small_integer(b: Builder, x: Value) -> Value:
+    """As i32. The byte that carries it has no other bits, but says so: weights are stored by the bits that they need."""
+    width, signed = SMALL_INTEGERS[x.dtype]
+    body = [
+        f"%shift = arith.constant {8 - width} : i8",
+        "%high = arith.shli %a0, %shift : i8",
+        f"%low = arith.{'shrsi' if signed else 'shrui'} %high, %shift : i8",
+        f"%r = arith.{'extsi' if signed else 'extui'} %low : i8 to i32",
+    ]
+    return elementwise(b, "\n".join(body), [x], TensorProto.INT32)
 
 
 def _to_small_integer(b: Builder, x: Value, to: int) -> Value:

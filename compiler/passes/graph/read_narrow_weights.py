@@ -7,12 +7,22 @@
     %v = linalg.generic (k, n) ins(%w) { xori 128 }                              // signed bytes, once, at load
     %d = linalg.generic (m, n, k) ins(%x, %v : f32, i8) outs(%zero) { sitofp, mulf, addf }
     %t = linalg.generic (m, k) ins(%x) { addf }                                  // only where there are zero points
-    %c = linalg.generic (m, n) ins(%d, %t, %z, %s) { (%d - (%z - 128) * %t) * %s }
+    %c = linalg.generic (m, n) ins(%d, %z, %t, %s) { (%d - (%z - 128) * %t) * %s }
+
+Where factors and zero points are those of blocks of the sum (z, s: (b, n) of k = b * size + i), so are the products:
+
+    %d = linalg.generic (b, m, n, i) ins(%x, %v) outs(%zero) { sitofp, mulf, addf }
+    %c = linalg.generic (m, n, b) ins(%d, %z, %t, %s) outs(%zero) { %out + (%d - (%z - 128) * %t) * %s }
+
+Numbers that the operations before them leave 4 bits, or 2, are stored two or four in a byte, neighbours of the sum beside each
+other (p: (h, n) of k = 2 * h + j), and a loop of two steps takes them out:
+
+    %d = linalg.generic (m, n, h, j) ins(%x, %p) outs(%zero) { shrui 4 * j, andi 15, uitofp, mulf, addf }
 
 A step of a decoder reads every weight once and multiplies it by a row or a few. What it takes is the time of reading: a
 quarter of it, where bytes are read in place of f32. Weights that are multiplied out belong to `hoist-weights` otherwise,
-which stores them as f32. Factors and zero points that move along the reduction (blocks of a column) stay where they are,
-and so do the weights then.
+which stores them as f32; so do weights whose factors change within the sum by other rules than blocks, or in blocks of fewer
+than 16: what their products take to be written and read again is then as much as is saved.
 
 Products with more than `rows` rows read f32: see `for_target`. Source of the terms: B. Jacob et al., "Quantization and
 Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR'18, §2.3.
@@ -20,16 +30,19 @@ Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CV
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
+from tilewright.compiler.analysis.narrow_operand import Along, Digit, NarrowOperand, whole
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.generics import body, elementwise, indexing_maps
+from tilewright.compiler.rewriting.layout_rules import discardable
 from tilewright.compiler.targets.target import Target
 
 _MIDDLE = 128
@@ -38,10 +51,13 @@ _PER_ROW = 3
 """Operations for each row that a weight is multiplied by: a multiply-add, and a share of its conversion, which takes two instructions, as
 long as two multiply-adds, for every register tile of four rows."""
 
+_SMALLEST_BLOCK = 16
+"""Of a sum whose blocks have numbers of their own: their products take 8 bytes to be written and read for as many weights."""
+
 
 @dataclass(frozen=True)
 class ReadNarrowWeights(Pass):
-    """Rewrites f32 products of at most `rows` rows with weights converted from bytes, or from 16-bit numbers."""
+    """Rewrites f32 products of at most `rows` rows with weights converted from integers of 8 bits at most, or from 16-bit floats."""
 
     rows: int = 0
 
@@ -64,9 +80,9 @@ class ReadNarrowWeights(Pass):
                 weights = [number for number in (0, 1) if contraction.op.operands[number] in static]
                 if len(weights) != 1 or self.rows_of(contraction, weights[0]) > self.rows:
                     continue
-                narrow = _Narrow.read(contraction, weights[0], static)
-                if narrow is not None:
-                    narrow.multiply()
+                narrow = NarrowOperand.read(contraction, weights[0], static)
+                if narrow is not None and all(block.step >= _SMALLEST_BLOCK for block in narrow.blocks):
+                    _Product(contraction, weights[0], narrow).multiply()
 
     def rows_of(self, contraction: Structured, position: int) -> int:
         """How often a product uses an element of one operand."""
@@ -101,179 +117,196 @@ def _is_zero(value: ir.Value) -> bool:
 
 
 @dataclass(frozen=True)
-class _Along:
-    """A tensor, and the loop of a product that each of its dimensions follows."""
-
-    value: ir.Value
-    loops: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Narrow:
-    """A product's operand as what it was converted from: (conversion(stored) - zero) * scale."""
+class _Product:
+    """A product, and one of its operands as what it was converted from."""
 
     contraction: Structured
     position: int
-    stored: _Along
-    is_float: bool
-    unsigned: bool
-    zero: _Along | None
-    scale: _Along | None
-
-    @classmethod
-    def read(cls, contraction: Structured, position: int, static: set[ir.Value]) -> _Narrow | None:
-        """The operand of a product, None where it is not converted, or not by numbers for channels of the result."""
-        loops = tuple(expr.position for expr in contraction.maps[position].results)
-        operand, scale = _less("arith.mulf", _Along(contraction.op.operands[position], loops), static)
-        name, operand = _converted(operand)
-        if name not in ("arith.sitofp", "arith.uitofp", "arith.extf"):
-            return None
-        zero, unsigned = None, name == "arith.uitofp"
-        if name == "arith.sitofp":
-            operand, zero = _less("arith.subi", operand, static)
-            name, operand = _converted(operand)
-            if name not in ("arith.extsi", "arith.extui") and (name is not None or zero is not None):
-                return None  # bytes less bytes wrap around, which the difference of two sums does not
-            unsigned = name == "arith.extui"
-        is_float = isinstance(_element(operand.value), ir.FloatType)
-        if _element(operand.value).width != (16 if is_float else 8):
-            return None
-        result = {expr.position for expr in contraction.result_map.results}
-        if not all(result.issuperset(channels.loops) for channels in (zero, scale) if channels is not None):
-            return None
-        return cls(contraction, position, operand, is_float, unsigned, zero, scale)
+    narrow: NarrowOperand
 
     def multiply(self) -> None:
         """Replaces the product."""
-        op = self.contraction.op
+        op, narrow, other = self.contraction.op, self.narrow, 1 - self.position
         with ir.InsertionPoint(op), op.location:
-            # As signed bytes, unsigned ones have small zero points.
-            is_turned = self.zero is not None and self.unsigned
-            stored = _signed(self.stored.value) if is_turned else self.stored.value
-            result = self._product(stored, self.unsigned and not is_turned)
-            if self.zero is not None:
-                result = self._less_zero_points(result, self.zero, is_turned)
-            if self.scale is not None:
-                result = self._with(result, [self.scale], lambda sum_, scale: arith.mulf(sum_, scale))
-        op.results[0].replace_all_uses_with(result)
+            stored, others = self._stored(), self._cut(whole(self.contraction, other))
+            loops = len({*stored.digits, *others.digits})
+
+            def multiplied(*values: ir.Value) -> ir.Value:
+                wide = self._converted(values[self.position], loops)
+                return arith.mulf(values[other], wide) if other == 0 else arith.mulf(wide, values[other])
+
+            result = self._cut(whole(self.contraction, 2)).digits
+            first = min((block.step for block in narrow.blocks), default=None)
+            blocks = [part for part in self._summed if first is not None and part.step >= first]
+            parts = (*blocks, *result)
+            factors = [stored, others] if self.position == 0 else [others, stored]
+            terms = [self._sum(factors, parts, multiplied, attributes=discardable(op))]
+            if self._is_moved:
+                rows = [part for part in parts if part in others.digits]
+                terms.append(self._sum([others], rows, lambda x: x))
+            if narrow.zero is not None:
+                terms.append(self._channels(narrow.zero, parts, self._point))
+            if narrow.scale is not None:
+                terms.append(self._channels(narrow.scale, parts, lambda scale: scale))
+
+            def scaled(total: ir.Value, *values: ir.Value) -> ir.Value:
+                if self._is_moved:
+                    constant = arith.constant(_f32(), float(-self._middle))
+                    point = constant if narrow.zero is None else values[1]
+                    total = arith.subf(total, arith.mulf(point, values[0]))
+                return arith.mulf(total, values[-1]) if narrow.scale is not None else total
+
+            replaced = self._sum(terms, result, scaled) if len(terms) > 1 else terms[0]
+        op.results[0].replace_all_uses_with(replaced.value)
         op.erase()
 
-    def _product(self, stored: ir.Value, unsigned: bool) -> ir.Value:
-        op = self.contraction.op
-        operands, maps = list(op.operands), list(self.contraction.maps)
-        operands[self.position] = stored
-        maps[self.position] = _map(len(self.contraction.extents), self.stored.loops)
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps])
-        made = ir.Operation.create(
-            "linalg.generic",
-            results=[op.results[0].type],
-            operands=operands,
-            attributes=attributes,
-            regions=1,
-        )
-        elements = [_element(operand) for operand in operands]
-        block = ir.Block.create_at_start(made.regions[0], elements, [op.location] * 3)
-        convert = arith.extf if self.is_float else arith.uitofp if unsigned else arith.sitofp
-        with ir.InsertionPoint(block):
-            factors = list(block.arguments)[:2]
-            factors[self.position] = convert(ir.F32Type.get(), factors[self.position])
-            linalg.YieldOp([arith.addf(block.arguments[2], arith.mulf(*factors))])
-        return made.results[0]
+    @property
+    def _middle(self) -> int:
+        """What is taken off numbers before they are stored: unsigned bytes have small zero points as signed ones do."""
+        narrow = self.narrow
+        if narrow.bits == 8 and not narrow.low:
+            return _MIDDLE if narrow.zero is not None else 0
+        return narrow.low if narrow.bits < 8 else 0
 
-    def _less_zero_points(self, result: ir.Value, zero: _Along, is_turned: bool) -> ir.Value:
-        """The product less the zero points times the sums of the other operand's rows."""
-        other, f32 = 1 - self.position, ir.F32Type.get()
-        loops = [expr.position for expr in self.contraction.maps[other].results]
-        kinds = [self.contraction.kinds[loop] for loop in loops]
-        rows = [number for number, kind in enumerate(kinds) if kind == "parallel"]
-        shape = [self.contraction.extents[loops[number]] for number in rows]
-        zeros = linalg.fill(arith.constant(f32, 0.0), outs=[tensor.empty(shape, f32)])
-        maps = (_map(len(loops), range(len(loops))), _map(len(loops), rows))
-        sums = linalg.GenericOp(
-            [zeros.type],
-            [self.contraction.op.operands[other]],
-            [zeros],
+    @property
+    def _is_moved(self) -> bool:
+        """Whether what is stored is the operand, but for factors, and but for a zero point."""
+        return self.narrow.zero is not None or self._middle != 0
+
+    def _point(self, zero: ir.Value) -> ir.Value:
+        """A zero point of what is stored, as f32."""
+        if isinstance(zero.type, ir.FloatType):
+            return arith.subf(zero, arith.constant(zero.type, float(self._middle))) if self._middle else zero
+        moved = arith.subi(zero, arith.constant(zero.type, self._middle)) if self._middle else zero
+        return arith.sitofp(_f32(), moved)
+
+    @cached_property
+    def _parts(self) -> dict[int, list[Digit]]:
+        """The smallest parts of every loop, the one that changes fastest last."""
+        parts = {}
+        for loop, extent in enumerate(self.contraction.extents):
+            ends = [*dict.fromkeys((*self.narrow.ends(loop), extent))]
+            made = [Digit(loop, at, to // at) for at, to in itertools.pairwise(ends)]
+            parts[loop] = made[::-1] or [Digit(loop, 1, 1)]
+        return parts
+
+    @property
+    def _summed(self) -> list[Digit]:
+        """The parts that are summed over, in the order of loops; which part of a byte it is comes last."""
+        kinds = self.contraction.kinds
+        parts = [part for loop, own in self._parts.items() if kinds[loop] == "reduction" for part in own]
+        return sorted(parts, key=lambda part: part == self.narrow.part)
+
+    def _stored(self) -> Along:
+        """What the product reads: numbers less the middle one, in bytes of one or of several."""
+        narrow, byte, stored = self.narrow, ir.IntegerType.get_signless(8), self._cut(self.narrow.stored)
+        if narrow.is_float or (narrow.bits == 8 and self._element(stored) == byte and not self._middle):
+            return stored
+        kept = [part for part in stored.digits if part != narrow.part]
+
+        def placed(number: ir.Value) -> ir.Value:
+            if number.type != byte:
+                number = arith.trunci(byte, number)
+            if self._middle:
+                # Modulo 256: less 128 is what turns the highest bit.
+                number = arith.addi(number, arith.constant(byte, -self._middle))
+            if narrow.part is None:
+                return number
+            which = arith.index_cast(byte, linalg.IndexOp(len(kept)).result)
+            return arith.shli(number, arith.muli(which, arith.constant(byte, narrow.bits)))
+
+        return self._sum([stored], kept, placed, arith.ori, byte)
+
+    def _converted(self, stored: ir.Value, loops: int) -> ir.Value:
+        """An element of what is stored, as f32, inside of the product's body of so many loops."""
+        narrow = self.narrow
+        if narrow.is_float:
+            return arith.extf(_f32(), stored)
+        if narrow.part is not None:
+            which = arith.index_cast(stored.type, linalg.IndexOp(loops - 1).result)
+            shift = arith.muli(which, arith.constant(stored.type, narrow.bits))
+            mask = arith.constant(stored.type, (1 << narrow.bits) - 1)
+            return arith.uitofp(_f32(), arith.andi(arith.shrui(stored, shift), mask))
+        return (arith.sitofp if narrow.low or self._middle else arith.uitofp)(_f32(), stored)
+
+    @staticmethod
+    def _element(along: Along) -> ir.Type:
+        type_ = along.value.type
+        return type_.element_type if isinstance(type_, ir.RankedTensorType) else type_
+
+    def _cut(self, along: Along) -> Along:
+        """The tensor with a dimension for each of the parts of what its dimensions follow."""
+        along = self._without_units(along)
+        made = [[p for p in self._parts[d.loop] if d.step <= p.step < d.end] or [d] for d in along.digits]
+        digits = tuple(itertools.chain.from_iterable(made))
+        if len(digits) == len(along.digits):
+            return Along(along.value, digits)
+        shape = [digit.size for digit in digits]
+        starts = [0, *itertools.accumulate(map(len, made))]
+        groups = [[*range(first, end)] for first, end in itertools.pairwise(starts)]
+        type_ = ir.RankedTensorType.get(shape, self._element(along))
+        return Along(tensor.expand_shape(type_, along.value, groups, [], shape), digits)
+
+    def _without_units(self, along: Along) -> Along:
+        """The tensor without dimensions of one element, but for those that follow whole loops."""
+        kept = [n for n, d in enumerate(along.digits) if d.size > 1 or d in self._parts[d.loop]]
+        if len(kept) == len(along.digits):
+            return along
+        ends = [*kept[1:], len(along.digits)]
+        groups = [
+            [*range(first if number else 0, end)] for number, (first, end) in enumerate(zip(kept, ends))
+        ]
+        digits = tuple(along.digits[number] for number in kept)
+        made = ir.RankedTensorType.get([digit.size for digit in digits], self._element(along))
+        return Along(tensor.collapse_shape(made, along.value, groups), digits)
+
+    def _channels(
+        self, channels: Along, order: Sequence[Digit], change: Callable[[ir.Value], ir.Value]
+    ) -> Along:
+        """Numbers for channels, changed and stored in the order of the loops of what they are combined with."""
+        channels = self._cut(channels)
+        return self._sum([channels], [part for part in order if part in channels.digits], change)
+
+    def _sum(
+        self,
+        operands: Sequence[Along],
+        kept: Sequence[Digit],
+        combine: Callable[..., ir.Value],
+        add: Callable[..., ir.Value] = arith.addf,
+        element: ir.Type | None = None,
+        attributes: dict[str, ir.Attribute] | None = None,
+    ) -> Along:
+        """What `combine` makes of the operands, added up over the parts of loops that are not `kept`: f32, or an `element`."""
+        element = element or _f32()
+        followed = {part for operand in operands for part in operand.digits}
+        summed = [part for part in self._summed if part in followed and part not in kept]
+        loops = [*kept, *summed]
+        start = tensor.empty([part.size for part in kept], element)
+        if summed:
+            zero = arith.constant(element, 0.0 if isinstance(element, ir.FloatType) else 0)
+            start = linalg.fill(zero, outs=[start])
+        follows = [*(operand.digits for operand in operands), kept]
+        maps = [
+            ir.AffineMap.get(len(loops), 0, [ir.AffineDimExpr.get(loops.index(part)) for part in parts])
+            for parts in follows
+        ]
+        kinds = ["parallel"] * len(kept) + ["reduction"] * len(summed)
+        made = linalg.GenericOp(
+            [start.type],
+            [operand.value for operand in operands],
+            [start],
             ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
             ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds]),
         )
-        block = sums.regions[0].blocks.append(f32, f32)
+        for name, attribute in (attributes or {}).items():
+            made.operation.attributes[name] = attribute
+        block = made.regions[0].blocks.append(*map(self._element, operands), element)
         with ir.InsertionPoint(block):
-            linalg.YieldOp([arith.addf(block.arguments[1], block.arguments[0])])
-
-        def less(sum_: ir.Value, point: ir.Value, row: ir.Value) -> ir.Value:
-            if is_turned:
-                point = arith.subi(point, arith.constant(point.type, _MIDDLE))
-            return arith.subf(sum_, arith.mulf(arith.sitofp(f32, point), row))
-
-        return self._with(
-            result, [zero, _Along(sums.results[0], tuple(loops[number] for number in rows))], less
-        )
-
-    def _with(self, result: ir.Value, others: Sequence[_Along], combine: Callable[..., ir.Value]) -> ir.Value:
-        """The product's result combined element by element with what follows some of its loops."""
-        loops = [expr.position for expr in self.contraction.result_map.results]
-        maps = [_map(len(loops), [loops.index(loop) for loop in other.loops]) for other in others]
-        values = [result, *(other.value for other in others)]
-        type_ = ir.RankedTensorType(result.type)
-        return elementwise(type_, values, [_map(len(loops), range(len(loops))), *maps], combine).results[0]
+            *values, total = block.arguments
+            value = combine(*values)
+            linalg.YieldOp([add(total, value) if summed else value])
+        return Along(made.results[0], tuple(kept))
 
 
-def _map(rank: int, dims: Iterable[int]) -> ir.AffineMap:
-    return ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(dim) for dim in dims])
-
-
-def _signed(stored: ir.Value) -> ir.Value:
-    """Unsigned bytes less 128."""
-    type_ = ir.RankedTensorType(stored.type)
-
-    def turned(byte: ir.Value) -> ir.Value:
-        return arith.xori(byte, arith.constant(byte.type, -_MIDDLE))
-
-    return elementwise(type_, [stored], [_map(type_.rank, range(type_.rank))], turned).results[0]
-
-
-def _computed(along: _Along) -> tuple[str | None, list[_Along]]:
-    """The one operation that computes a tensor element by element, None for a copy, and what of; no operands where it is none such."""
-    if isinstance(along.value.owner, ir.Block) or along.value.owner.name != "linalg.generic":
-        return None, []
-    generic = along.value.owner.operation
-    *inner, last = (view.operation for view in body(generic).operations)
-    *maps, result = indexing_maps(generic)
-    arguments = list(body(generic).arguments)[: len(maps)]
-    read = list(inner[0].operands) if len(inner) == 1 else list(last.operands)
-    if len(inner) > 1 or read != arguments or result != _map(result.n_dims, range(result.n_dims)):
-        return None, []
-    if not all(is_dim(expr) for map_ in maps for expr in map_.results):
-        return None, []
-    operands = [
-        _Along(value, tuple(along.loops[expr.position] for expr in map_.results))
-        for value, map_ in zip(generic.operands, maps)
-    ]
-    return (inner[0].name if inner else None), operands
-
-
-def _source(along: _Along) -> _Along:
-    """What a tensor is a copy of, transposed or not."""
-    name, operands = _computed(along)
-    while name is None and len(operands) == 1 and len(operands[0].loops) == len(along.loops):
-        (along,) = operands
-        name, operands = _computed(along)
-    return along
-
-
-def _converted(along: _Along) -> tuple[str | None, _Along]:
-    """The operation of one operand that makes a tensor, and what of; None and the tensor where there is none."""
-    along = _source(along)
-    name, operands = _computed(along)
-    return (name, _source(operands[0])) if len(operands) == 1 else (None, along)
-
-
-def _less(name: str, along: _Along, static: set[ir.Value]) -> tuple[_Along, _Along | None]:
-    """A tensor less an operation with numbers for channels, and these numbers; the tensor itself without any."""
-    along = _source(along)
-    found, operands = _computed(along)
-    if found != name or len(operands) != 2 or operands[1].value not in static:
-        return along, None
-    whole, channels = operands
-    return (_source(whole), channels) if len(whole.loops) == len(along.loops) else (along, None)
+def _f32() -> ir.Type:
+    return ir.F32Type.get()

@@ -98,6 +98,85 @@ def test_matrices_that_other_products_read_too() -> None:
     check(compiled, model(x.double(), i), x, i)
 
 
+FORMS = {"bytes": 8, "nibbles": 4, "halves": 4, "columns": 4, "words": 4, "pairs": 2}
+"""How weights lie, and their bits: in bytes; neighbours of a row in one, halves of a row, or columns; eight in 32 bits; four in a byte."""
+
+
+class Grouped(nn.Module):
+    """A layer whose weights have few bits, around zero points and with factors for blocks of what is summed."""
+
+    def __init__(self, form: str, k: int, n: int, block: int, zero: str, drawn: torch.Generator) -> None:
+        super().__init__()
+        self.form, self.zero, self.shape = form, zero, (n, k // block, block)
+        bits = FORMS[form]
+        numbers = torch.randint(0, 1 << bits, (n, k), generator=drawn)
+        shifts = torch.arange(0, 32 if form == "words" else 8, bits)
+        if form == "halves":
+            stored = numbers[:, : k // 2] | (numbers[:, k // 2 :] << 4)
+        elif form == "columns":
+            stored = numbers[::2] | (numbers[1::2] << 4)
+        else:
+            stored = (numbers.view(n, -1, len(shifts)) << shifts).sum(-1)
+        self.register_buffer("stored", stored.to(torch.int32 if form == "words" else torch.uint8))
+        self.register_buffer("scale", torch.rand(n, k // block, 1, generator=drawn) + 0.5)
+        points = torch.randint(0, 1 << bits, (n, k // block, 1), generator=drawn)
+        self.register_buffer("points", points.to(torch.int8) if zero == "integers" else points * 0.75)
+
+    def numbers(self) -> torch.Tensor:
+        stored, bits = self.stored, FORMS[self.form]
+        if self.form == "bytes":
+            return stored
+        if self.form in ("halves", "columns"):
+            halves = (stored & 15, stored >> 4)
+            return torch.cat(halves, 1) if self.form == "halves" else torch.stack(halves, 1)
+        shifts = torch.arange(0, 32 if self.form == "words" else 8, bits, dtype=stored.dtype)
+        return (stored[..., None] >> shifts) & (1 << bits) - 1
+
+    def weight(self, dtype: torch.dtype) -> torch.Tensor:
+        numbers = self.numbers().reshape(self.shape)
+        if self.zero == "integers":
+            moved = (numbers.to(torch.int32) - self.points.to(torch.int32)).to(dtype)
+        elif self.zero == "shifted":
+            moved = (numbers.to(torch.int16) - 8).to(dtype)
+        else:
+            moved = numbers.to(dtype) - {"none": 0, "eight": 8, "floats": self.points.to(dtype)}[self.zero]
+        return (moved * self.scale.to(dtype)).flatten(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight(x.dtype))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("zero", ["none", "eight", "shifted", "integers", "floats"])
+def test_blocks_of_few_bits_are_read_as_few(form: str, zero: str) -> None:
+    k, n, block = 256, 96, 32
+    model = Grouped(form, k, n, block, zero, torch.Generator().manual_seed(3))
+    x = torch.randn(1, k)
+    compiled = tilewright.compile(model, (x,), target="x86-64-v3")
+    check(compiled, model(x.double()), x)
+    stored, numbers = n * k * FORMS[form] // 8, 4 * n * k // block
+    assert stored <= bytes_read(compiled) <= stored + 2 * numbers
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_blocks_of_few_bits_compute_what_they_say(data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from(sorted(FORMS)), "form")
+    zero = data.draw(st.sampled_from(["none", "eight", "shifted", "integers", "floats"]), "zero")
+    block = data.draw(st.sampled_from([2, 8, 16, 24, 64]), "block")
+    k = block * data.draw(st.integers(1, 5), "blocks") * (4 if block < 8 else 1)
+    n = 2 * data.draw(st.integers(1, 40), "columns")
+    rows = data.draw(st.integers(1, 7), "rows")
+    drawn = torch.Generator().manual_seed(data.draw(st.integers(0, 999), "seed"))
+    model = Grouped(form, k, n, block, zero, drawn)
+    x = torch.randn(rows, k, generator=drawn)
+    bound = x.double().abs() @ (
+        (256 if form == "bytes" else 16) * model.scale.double().expand(model.shape).flatten(1).mT
+    )
+    found = tilewright.compile(model, (x,))(x)
+    assert ((found - model(x.double())).abs() <= 2e-6 * bound).all()
+
+
 def quantised(
     stored: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, rows: int, block: int
 ) -> onnx.ModelProto:
