@@ -135,7 +135,7 @@ class Graph:
         needed.update(v.name for v in copied.values())
         names = names | {v.name: names.get(old, f"folded_{old}") for old, v in copied.items()}
         arguments = [Argument("input", name, value) for name, value in inputs]
-        returned = {value.name for value in outputs}
+        returned, given = {value.name for value in outputs}, {value.name for _, value in inputs}
         constants = []
         for name in sorted(needed, key=lambda name: int(name[1:])):
             value = builder.values[name]
@@ -143,7 +143,7 @@ class Graph:
                 continue
             if (name in static or is_constant(value)) and name not in returned:
                 constants.append(value)
-            else:
+            elif name not in given:  # an input without elements is known, too
                 arguments.append(Argument("weight", names.get(name, f"folded_{name}"), value))
         return cls(_proto_of(builder, live, arguments, constants, outputs), arguments, outputs)
 

@@ -319,14 +319,16 @@ def masked_fill_tensor(x, mask, value):
 
 
 def ldexp(x, exponent):
-    """`x` times a power of two: of whole exponents in three steps, none of which overflows on the way."""
-    if exponent.dtype.is_floating_point:
+    """`x` times a power of two: of whole exponents of a float in three steps, none of which overflows on the way.
+
+    Eager PyTorch computes the power itself in every other case: 0 times one that overflows is NaN there.
+    """
+    if exponent.dtype.is_floating_point or not x.dtype.is_floating_point:
         return x * torch.pow(2.0, exponent)
     whole = exponent.to(torch.int64).clamp(-2200, 2200)
     third = torch.div(whole, 3, rounding_mode="floor")
     step, last = (((n + 1023) << 52).view(torch.float64) for n in (third, whole - 2 * third))
-    dtype = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
-    return (x.to(torch.float64) * step * step * last).to(dtype)
+    return (x.to(torch.float64) * step * step * last).to(x.dtype)
 
 
 def arange(*bounds, dtype=None, **kwargs):

@@ -74,6 +74,12 @@ def test_global_lp_pool(p):
     np.testing.assert_allclose(result, (np.abs(x) ** p).sum((2, 3), keepdims=True) ** (1 / p), rtol=1e-4)
 
 
+def test_inputs_without_elements_are_returned():
+    x = random(1, 0)
+    (y,) = run(single("Identity", x), x)
+    assert y.shape == (1, 0)
+
+
 def test_indices_of_pooled_constants_go_through_all_planes():
     """They are counted over the whole tensor, which onnx's evaluator does not do."""
     x = random(1, 2, 4)

@@ -229,6 +229,14 @@ def test_exponents_do_not_overflow_on_the_way(dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int64])
+def test_powers_that_integers_are_multiplied_by_overflow(dtype):
+    """Eager PyTorch computes the power first, in single precision: 0 times one that overflows is NaN."""
+    x = torch.tensor([0, 1, 3]).to(dtype)
+    exponent = torch.tensor([[2000], [-150], [-149], [128], [127], [0]])
+    agree([torch.ldexp, lambda x, e: torch.ldexp(x, e.to(torch.int16))], x, exponent)
+
+
 @pytest.mark.parametrize("asked", [*INTEGERS, torch.float16, torch.float64])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.float32])
 def test_reductions_are_of_the_type_that_is_asked_for(dtype, asked):
