@@ -51,7 +51,7 @@ class NarrowOperand:
 
     @classmethod
     def read(cls, contraction: Structured, position: int, static: set[ir.Value]) -> NarrowOperand | None:
-        """An f32 operand of a product; None where it is not converted, or by numbers for places within the sum."""
+        """An operand of a product of floats; None where it is not converted, or by numbers for places within the sum."""
         reader = _Reader(static, frozenset(expr.position for expr in contraction.result_map.results))
         operand, scale = reader.less("arith.mulf", whole(contraction, position))
         operand, zero = reader.less("arith.subf", operand)

@@ -24,7 +24,9 @@ quarter of it, where bytes are read in place of f32. Weights that are multiplied
 which stores them as f32; so do weights whose factors change within the sum by other rules than blocks, or in blocks of fewer
 than 16: what their products take to be written and read again is then as much as is saved.
 
-Products with more than `rows` rows read f32: see `for_target`. Source of the terms: B. Jacob et al., "Quantization and
+Products of bf16 and f16 are computed in f32 then, as their sums are in any case: nothing is rounded that was not.
+
+Products with more than `rows` rows read f32, and with half as many the other floats: see `for_target`. Source of the terms: B. Jacob et al., "Quantization and
 Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR'18, §2.3.
 """
 
@@ -57,7 +59,7 @@ _SMALLEST_BLOCK = 16
 
 @dataclass(frozen=True)
 class ReadNarrowWeights(Pass):
-    """Rewrites f32 products of at most `rows` rows with weights converted from integers of 8 bits at most, or from 16-bit floats."""
+    """Rewrites products of at most `rows` rows with weights converted from integers of 8 bits at most, or from 16-bit floats."""
 
     rows: int = 0
 
@@ -78,7 +80,8 @@ class ReadNarrowWeights(Pass):
             static = WeightFlow.of(function, argument_roles(function)).values if found else set()
             for contraction in found:
                 weights = [number for number in (0, 1) if contraction.op.operands[number] in static]
-                if len(weights) != 1 or self.rows_of(contraction, weights[0]) > self.rows:
+                width = _element(contraction.op.operands[0]).width
+                if len(weights) != 1 or self.rows_of(contraction, weights[0]) > self.rows * width // 32:
                     continue
                 narrow = NarrowOperand.read(contraction, weights[0], static)
                 if narrow is not None and all(block.step >= _SMALLEST_BLOCK for block in narrow.blocks):
@@ -91,14 +94,18 @@ class ReadNarrowWeights(Pass):
 
 
 def _is_product(contraction: Structured) -> bool:
-    """Whether it is a sum of products of f32, onto zeros, of which every operand moves along plain loops."""
+    """Whether it is a sum in f32 of products of floats, onto zeros, of which every operand moves along plain loops."""
     names = [inner.operation.name for inner in contraction.body.operations]
-    start = contraction.op.operands[contraction.num_inputs]
+    *operands, start = contraction.op.operands
+    elements = {str(_element(operand)) for operand in operands}
+    widened = ["arith.extf"] * (0 if elements == {"f32"} else 2)
     return (
         contraction.is_contraction
-        and names == ["arith.mulf", "arith.addf", "linalg.yield"]
+        and names == [*widened, "arith.mulf", "arith.addf", "linalg.yield"]
         and all(is_dim(expr) for map_ in contraction.maps for expr in map_.results)
-        and all(_element(operand) == ir.F32Type.get() for operand in contraction.op.operands)
+        and len(elements) == 1
+        and elements <= {"f32", "bf16", "f16"}
+        and _element(start) == ir.F32Type.get()
         and not isinstance(start.owner, ir.Block)
         and start.owner.name == "linalg.fill"
         and _is_zero(start.owner.operands[0])
@@ -129,6 +136,8 @@ class _Product:
         op, narrow, other = self.contraction.op, self.narrow, 1 - self.position
         with ir.InsertionPoint(op), op.location:
             stored, others = self._stored(), self._cut(whole(self.contraction, other))
+            if self._element(others) != _f32():
+                others = self._sum([others], others.digits, _widened)
             loops = len({*stored.digits, *others.digits})
 
             def multiplied(*values: ir.Value) -> ir.Value:
@@ -147,7 +156,7 @@ class _Product:
             if narrow.zero is not None:
                 terms.append(self._channels(narrow.zero, parts, self._point))
             if narrow.scale is not None:
-                terms.append(self._channels(narrow.scale, parts, lambda scale: scale))
+                terms.append(self._channels(narrow.scale, parts, _widened))
 
             def scaled(total: ir.Value, *values: ir.Value) -> ir.Value:
                 if self._is_moved:
@@ -176,7 +185,8 @@ class _Product:
     def _point(self, zero: ir.Value) -> ir.Value:
         """A zero point of what is stored, as f32."""
         if isinstance(zero.type, ir.FloatType):
-            return arith.subf(zero, arith.constant(zero.type, float(self._middle))) if self._middle else zero
+            zero = _widened(zero)
+            return arith.subf(zero, arith.constant(_f32(), float(self._middle))) if self._middle else zero
         moved = arith.subi(zero, arith.constant(zero.type, self._middle)) if self._middle else zero
         return arith.sitofp(_f32(), moved)
 
@@ -310,3 +320,7 @@ class _Product:
 
 def _f32() -> ir.Type:
     return ir.F32Type.get()
+
+
+def _widened(value: ir.Value) -> ir.Value:
+    return value if value.type == _f32() else arith.extf(_f32(), value)

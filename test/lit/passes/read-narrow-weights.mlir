@@ -317,3 +317,49 @@ func.func @main(%x: tensor<1x64xf32> {tilewright.name = "x", tilewright.role = "
   } -> tensor<1x32xf32>
   return %c : tensor<1x32xf32>
 }
+
+// -----
+
+#mk = affine_map<(m, n, k) -> (m, k)>
+#kn = affine_map<(m, n, k) -> (k, n)>
+#mn = affine_map<(m, n, k) -> (m, n)>
+#id = affine_map<(i, j) -> (i, j)>
+
+// Products of bf16 are computed in f32, and read f32 rows, where they have half as many rows as those of f32; three are too many.
+// CHECK-LABEL: func.func @main(
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<2x64xbf16>
+// CHECK-SAME: %[[Y:[a-z0-9]+]]: tensor<3x64xbf16>
+// CHECK-SAME: %[[W:[a-z0-9]+]]: tensor<64x32xi8>
+// CHECK: %[[WIDE:.+]] = linalg.generic {{.+}} ins(%[[X]] : tensor<2x64xbf16>) outs(%{{.+}} : tensor<2x64xf32>)
+// CHECK: linalg.generic {{.+}} ins(%[[WIDE]], %[[W]] : tensor<2x64xf32>, tensor<64x32xi8>)
+// CHECK: linalg.generic {{.+}} ins(%[[Y]], %{{.+}} : tensor<3x64xbf16>, tensor<64x32xbf16>)
+func.func @main(%x: tensor<2x64xbf16> {tilewright.name = "x", tilewright.role = "input"}, %y: tensor<3x64xbf16> {tilewright.name = "y", tilewright.role = "input"}, %w: tensor<64x32xi8> {tilewright.name = "w", tilewright.role = "weight"}) -> (tensor<2x32xf32>, tensor<3x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %ef = tensor.empty() : tensor<64x32xbf16>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<64x32xi8>) outs(%ef : tensor<64x32xbf16>) {
+  ^bb0(%a: i8, %o: bf16):
+    %b = arith.sitofp %a : i8 to bf16
+    linalg.yield %b : bf16
+  } -> tensor<64x32xbf16>
+  %e2 = tensor.empty() : tensor<2x32xf32>
+  %f2 = linalg.fill ins(%zero : f32) outs(%e2 : tensor<2x32xf32>) -> tensor<2x32xf32>
+  %c2 = linalg.generic {indexing_maps = [#mk, #kn, #mn], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %1 : tensor<2x64xbf16>, tensor<64x32xbf16>) outs(%f2 : tensor<2x32xf32>) {
+  ^bb0(%a: bf16, %b: bf16, %o: f32):
+    %aw = arith.extf %a : bf16 to f32
+    %bw = arith.extf %b : bf16 to f32
+    %p = arith.mulf %aw, %bw : f32
+    %q = arith.addf %o, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<2x32xf32>
+  %e3 = tensor.empty() : tensor<3x32xf32>
+  %f3 = linalg.fill ins(%zero : f32) outs(%e3 : tensor<3x32xf32>) -> tensor<3x32xf32>
+  %c3 = linalg.generic {indexing_maps = [#mk, #kn, #mn], iterator_types = ["parallel", "parallel", "reduction"]} ins(%y, %1 : tensor<3x64xbf16>, tensor<64x32xbf16>) outs(%f3 : tensor<3x32xf32>) {
+  ^bb0(%a: bf16, %b: bf16, %o: f32):
+    %aw = arith.extf %a : bf16 to f32
+    %bw = arith.extf %b : bf16 to f32
+    %p = arith.mulf %aw, %bw : f32
+    %q = arith.addf %o, %p : f32
+    linalg.yield %q : f32
+  } -> tensor<3x32xf32>
+  return %c2, %c3 : tensor<2x32xf32>, tensor<3x32xf32>
+}

@@ -67,6 +67,26 @@ def test_weights_are_read_as_they_are_stored(dtype: str, rows: int, inside: bool
     check(compiled, model(x.double()), x)
 
 
+@pytest.mark.parametrize("zero", ["none", "integers", "floats"])
+@pytest.mark.parametrize("form", ["bytes", "nibbles"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
+def test_models_of_short_floats_read_them_too(dtype: torch.dtype, form: str, zero: str) -> None:
+    """What they compute is as near to the exact product as eager PyTorch's, which rounds the weights first."""
+    k, n, block, rows = 256, 96, 32, ReadNarrowWeights.for_target(resolve("x86-64-v3")).rows // 2
+    drawn = torch.Generator().manual_seed(3)
+    model, x = (
+        Grouped(form, k, n, block, zero, drawn).to(dtype),
+        torch.randn(rows, k, generator=drawn).to(dtype),
+    )
+    compiled = tilewright.compile(model, (x,), target="x86-64-v3")
+    exact, found = model(x.double()), compiled(x)
+    assert found.dtype == dtype
+    assert (found - exact).abs().max() <= 1.01 * (model(x) - exact).abs().max() + 1e-9
+    assert bytes_read(compiled) < 1.5 * n * k
+    more = torch.randn(rows + 1, k).to(dtype)
+    assert bytes_read(tilewright.compile(model, (more,), target="x86-64-v3")) >= 2 * n * k
+
+
 def test_products_of_many_rows_read_wide_weights() -> None:
     rows = ReadNarrowWeights.for_target(resolve("x86-64-v3")).rows
     for count, is_narrow in ((rows, True), (rows + 1, False)):
