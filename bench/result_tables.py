@@ -1,6 +1,7 @@
 """Turns results into the documents' tables: `python -m tilewright.bench.result_tables [RESULT.json ...] [--write DOCUMENT ...]`.
 
-Without files, the newest record of every suite, precision and number of threads in bench/results is taken. A table goes
+Without files, the newest record of every suite, precision and number of threads in bench/results is taken, of a selection of
+cases only where none of more is older. A table goes
 between the lines `<!-- bench NAME -->` and `<!-- end bench NAME -->` of the document, where NAME is the suite, with the
 precision behind it unless f32 (`gemm-bf16`) and the threads unless 2 (`gemm-1t`). The same records give the same text;
 `--check` fails when a document holds another.
@@ -40,8 +41,8 @@ def name_of(record: dict) -> str:
 
 
 def newest(folder: Path) -> dict[str, tuple[Path, dict]]:
-    """Table name -> (file, record) of the latest whole record of each; later names win among equal dates."""
-    found: dict[str, tuple[Path, dict]] = {}
+    """Table name -> (file, record) of the latest of each that has all cases of those before; later names win among equal dates."""
+    records: list[tuple[Path, dict]] = []
     for path in sorted(folder.glob("*.json")):
         record = json.loads(path.read_text())
         # Other records lie there too: conformance, constructed schedules, single studies.
@@ -49,10 +50,17 @@ def newest(folder: Path) -> dict[str, tuple[Path, dict]]:
             continue
         if record["suite"] not in SUITES or record["settings"].get("quick"):
             continue
+        records.append((path, record))
+    found: dict[str, tuple[Path, dict]] = {}
+    for path, record in sorted(records, key=lambda entry: entry[1]["date"]):
         name = name_of(record)
-        if name not in found or record["date"] >= found[name][1]["date"]:
+        if name not in found or _cases(record) >= _cases(found[name][1]):
             found[name] = (path, record)
     return found
+
+
+def _cases(record: dict) -> set[str]:
+    return {case["name"] for case in record["cases"]}
 
 
 def table(record: dict, path: str) -> str:

@@ -101,6 +101,16 @@ class Structured:
         return math.prod(self.extents)
 
 
+def starts_from_zero(reduction: ir.Operation) -> bool:
+    """Whether the only result of an operation, generic or named, is added to a fill with zeros."""
+    start = producer(reduction.operands[len(reduction.operands) - 1])
+    filled = producer(start.operands[0]) if start is not None and start.name == "linalg.fill" else None
+    if filled is None or filled.name != "arith.constant":
+        return False
+    value = filled.attributes["value"]
+    return isinstance(value, (ir.FloatAttr, ir.IntegerAttr)) and value.value == 0
+
+
 def loop_lines(sink: Structured, group: Sequence[Structured]) -> list[dict[int, int | None] | None]:
     """For each operation of `group`, the loop of its own that every parallel loop of `sink` becomes, if one.
 

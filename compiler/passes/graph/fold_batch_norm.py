@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tilewright.compiler.analysis.structure import starts_from_zero
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import arith, ir, static_shape, tensor, walk
 from tilewright.compiler.passes.graph.separate_bias import is_contraction
@@ -108,7 +109,7 @@ def match(contraction: ir.Operation, weight_values: set[ir.Value]) -> Chain | No
     if not isinstance(type_.element_type, ir.FloatType) or len(contraction.operands) != 3:
         return None
     filters = [i for i in (0, 1) if contraction.operands[i] in weight_values]
-    if len(filters) != 1 or not _starts_from_zero(contraction):
+    if len(filters) != 1 or not starts_from_zero(contraction):
         return None
     filter_type = ir.RankedTensorType(contraction.operands[filters[0]].type)
     if filter_type.element_type != type_.element_type or not filter_type.has_static_shape:
@@ -132,16 +133,6 @@ def match(contraction: ir.Operation, weight_values: set[ir.Value]) -> Chain | No
 
 def _loop(expr: ir.AffineExpr) -> int | None:
     return expr.position if isinstance(expr, ir.AffineDimExpr) else None
-
-
-def _starts_from_zero(contraction: ir.Operation) -> bool:
-    start = contraction.operands[2].owner
-    if isinstance(start, ir.Block) or start.operation.name != "linalg.fill":
-        return False
-    filled = start.operation.operands[0].owner
-    if isinstance(filled, ir.Block) or filled.operation.name != "arith.constant":
-        return False
-    return ir.FloatAttr(filled.operation.attributes["value"]).value == 0.0
 
 
 def _next_step(value: ir.Value, channels: tuple[int, ...], weight_values: set[ir.Value]) -> Step | None:

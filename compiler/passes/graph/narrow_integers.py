@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.structure import Structured, starts_from_zero
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.families.cpu.dot_product import DotLoops, dot_types
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
@@ -88,17 +88,10 @@ def _integer_contraction(op: ir.Operation) -> Structured | None:
     widened = ["arith.extsi"] * 2 if result == "i64" else []
     if inputs != ["i32", "i32"] or result not in ("i32", "i64"):
         return None
-    if names != [*widened, "arith.muli", "arith.addi", "linalg.yield"] or not _starts_from_zero(op):
+    if names != [*widened, "arith.muli", "arith.addi", "linalg.yield"] or not starts_from_zero(op):
         return None
     terms = math.prod(e for e, kind in zip(structured.extents, structured.kinds) if kind == "reduction")
     return structured if terms * _LARGEST < 1 << 31 else None
-
-
-def _starts_from_zero(op: ir.Operation) -> bool:
-    start = op.operands[2].owner
-    if isinstance(start, ir.Block) or start.name != "linalg.fill":
-        return False
-    return _constant(start.operands[0]) == 0
 
 
 @dataclass(frozen=True)

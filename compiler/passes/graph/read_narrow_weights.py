@@ -40,7 +40,7 @@ from functools import cached_property
 
 from tilewright.compiler.analysis.affine_access import is_dim, map_dims
 from tilewright.compiler.analysis.narrow_operand import Along, Digit, NarrowOperand, whole
-from tilewright.compiler.analysis.structure import Structured
+from tilewright.compiler.analysis.structure import Structured, starts_from_zero
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import arith, functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
@@ -106,21 +106,12 @@ def _is_product(contraction: Structured) -> bool:
         and len(elements) == 1
         and elements <= {"f32", "bf16", "f16"}
         and _element(start) == ir.F32Type.get()
-        and not isinstance(start.owner, ir.Block)
-        and start.owner.name == "linalg.fill"
-        and _is_zero(start.owner.operands[0])
+        and starts_from_zero(contraction.op)
     )
 
 
 def _element(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type).element_type
-
-
-def _is_zero(value: ir.Value) -> bool:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return False
-    return str(owner.attributes["value"]).startswith("0.0")
 
 
 @dataclass(frozen=True)

@@ -221,6 +221,8 @@ class TestTables:
         ):
             changed = {**record, "date": date, "settings": {**record["settings"], "quick": quick}}
             (tmp_path / f"{name}.json").write_text(json.dumps(changed))
+        selection = {**record, "date": "2026-01-09", "cases": [{**record["cases"][0], "name": "another"}]}
+        (tmp_path / "d.json").write_text(json.dumps(selection))
         (tmp_path / "other.json").write_text('{"suite": "gemm", "operators": []}')
         (tmp_path / "list.json").write_text("[]")
         assert {n: path.name for n, (path, _) in result_tables.newest(tmp_path).items()} == {"gemm": "a.json"}
