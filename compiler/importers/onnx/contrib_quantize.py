@@ -189,3 +189,45 @@ def matmul_of_packed_weights(b: Builder, node: Node):
     w = forms.slice_axis(b, forms.reshape(b, scaled, (n, blocks * block)), 1, 0, k)
     y = b.op("MatMul", x, forms.transpose(b, forms.cast(b, w, x.dtype), (1, 0)))
     return y if bias is None else forms.add(b, y, bias)
+
+
+@contrib("GatherBlockQuantized")
+def gathered_packed_rows(b: Builder, node: Node):
+    """Rows of a table that are chosen by index, (numbers - zero point) * scale, both of them per block of a row: real numbers.
+
+    Table: [rows, ..., columns] of 4 bits, or [rows, ..., bytes] of `bits` bits each; scales: [rows, ..., blocks]; zero points
+    are packed like the table, 0 for types of 4 bits and 2^(bits - 1) for bytes. Source: com.microsoft's operator documentation.
+    """
+    table, indices, scales, zeros = node.operand(0), node.operand(1), node.operand(2), node.input(3)
+    block, in_bytes = node.attrs.get("block_size", 128), table.dtype == TensorProto.UINT8
+    bits = node.attrs.get("bits", 4) if in_bytes else 8
+    last = table.rank - 1
+    if (
+        node.attrs.get("gather_axis", 0) % table.rank
+        or node.attrs.get("quantize_axis", 1) % table.rank != last
+    ):
+        raise Refused("it is taken where rows are chosen, and blocks lie along the last axis")
+    if bits not in (2, 4, 8):
+        raise Refused(f"its `bits` are {bits}; numbers of 2, 4 and 8 bits are taken")
+
+    def rows(of: Value, columns: int) -> Value:
+        chosen = b.op("Gather", of if in_bytes else forms.cast(b, of, TensorProto.INT8), indices, axis=0)
+        numbers = _unpacked(b, chosen, bits) if in_bytes else chosen
+        return forms.slice_axis(b, numbers, numbers.rank - 1, 0, columns)
+
+    columns = table.shape[-1] * (8 // bits if in_bytes else 1)
+    blocks = -(-columns // block)
+    if scales.shape != (*table.shape[:-1], blocks):
+        raise Refused(f"its scales have the shape {scales.shape}, expected {(*table.shape[:-1], blocks)}")
+    numbers = forms.cast(b, rows(table, columns), TensorProto.FLOAT)
+    spread = [position // block for position in range(columns)]
+
+    def by_column(of: Value) -> Value:
+        return b.op("Gather", forms.cast(b, of, TensorProto.FLOAT), b.ints(*spread), axis=of.rank - 1)
+
+    if zeros is not None:
+        numbers = forms.sub(b, numbers, by_column(rows(zeros, blocks)))
+    elif in_bytes:
+        numbers = forms.sub(b, numbers, 1 << (bits - 1))
+    factors = by_column(b.op("Gather", scales, indices, axis=0))
+    return forms.cast(b, forms.mul(b, numbers, factors), scales.dtype)

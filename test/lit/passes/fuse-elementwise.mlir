@@ -78,3 +78,31 @@ func.func @elementwise(%x: tensor<6xf32>) -> tensor<9xf32> {
   } -> tensor<9xf32>
   return %z : tensor<9xf32>
 }
+
+// What adds to its result without a reduction reads it as an input: fused as it was, it would be added to once for every copy.
+// CHECK-LABEL: func.func @added_once
+// CHECK-SAME: %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
+// CHECK: linalg.generic {{.+}} iterator_types = ["parallel", "parallel"]} ins(%[[A]], %[[B]] : tensor<4xf32>, tensor<4xf32>) outs(%{{.+}} : tensor<3x4xf32>)
+// CHECK: mulf
+// CHECK-NEXT: addf
+// CHECK-NEXT: linalg.yield %{{[0-9]+}} : f32
+#line = affine_map<(d0) -> (d0)>
+#whole = affine_map<(d0, d1) -> (d0, d1)>
+#inner = affine_map<(d0, d1) -> (d1)>
+func.func @added_once(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<3x4xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4xf32>) -> tensor<4xf32>
+  %p = linalg.generic {indexing_maps = [#line, #line, #line], iterator_types = ["parallel"]} ins(%a, %b : tensor<4xf32>, tensor<4xf32>) outs(%f : tensor<4xf32>) {
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %m = arith.mulf %x, %y : f32
+    %s = arith.addf %o, %m : f32
+    linalg.yield %s : f32
+  } -> tensor<4xf32>
+  %e3 = tensor.empty() : tensor<3x4xf32>
+  %r = linalg.generic {indexing_maps = [#inner, #whole], iterator_types = ["parallel", "parallel"]} ins(%p : tensor<4xf32>) outs(%e3 : tensor<3x4xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    linalg.yield %x : f32
+  } -> tensor<3x4xf32>
+  return %r : tensor<3x4xf32>
+}

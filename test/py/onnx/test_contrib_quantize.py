@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -12,6 +13,7 @@ import tilewright
 from tilewright.compiler import phases
 from tilewright.compiler.driver import import_model
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importers.onnx.contrib import DOMAIN
 from tilewright.compiler.targets.target import resolve
 
 pytest.importorskip("onnxruntime")
@@ -141,6 +143,43 @@ def test_other_packings_are_refused(changed, words):
     given = {name: array for name, array in inputs.items() if array is not None}
     with pytest.raises(UnsupportedError, match=words):
         tilewright.compile(contributed("MatMulNBits", inputs, [TensorProto.FLOAT], **attrs | changed), given)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("columns", [64, 48])
+def test_rows_of_packed_tables(columns, bits, zeros):
+    rows, blocks = 9, -(-columns // 32)
+    inputs = {
+        "table": whole(0, 256, rows, columns * bits // 8),
+        "indices": whole(0, rows, 2, 3, dtype=np.int64, seed=1),
+        "scales": np.random.default_rng(1).uniform(0.01, 0.1, (rows, blocks)).astype(np.float32),
+        "zeros": whole(0, 256, rows, -(-blocks * bits // 8), seed=2) if zeros else None,
+    }
+    made = contributed("GatherBlockQuantized", inputs, [TensorProto.FLOAT], bits=bits, block_size=32)
+    result, expected = both(made, inputs)
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_rows_of_tables_of_four_bits(signed):
+    low, dtype = (-8, ml_dtypes.int4) if signed else (0, ml_dtypes.uint4)
+    table = whole(low, low + 16, 9, 64, dtype=np.int8).astype(dtype)
+    weights = {
+        "table": table,
+        "scales": np.random.default_rng(1).uniform(0.01, 0.1, (9, 2)).astype(np.float32),
+        "zeros": whole(low, low + 16, 9, 2, dtype=np.int8, seed=2).astype(dtype),
+    }
+    node = helper.make_node(
+        "GatherBlockQuantized", ["table", "i", "scales", "zeros"], ["y"], domain=DOMAIN, block_size=32
+    )
+    made = model([node], [info("i", [3], TensorProto.INT64)], [info("y", [3, 64])], weights)
+    made.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    indices = np.array([8, 0, 3])
+    wide = {name: value.astype(np.float32) for name, value in weights.items()}
+    moved = wide["table"] - np.repeat(wide["zeros"], 32, 1)
+    expected = (moved * np.repeat(wide["scales"], 32, 1))[indices]
+    np.testing.assert_allclose(tilewright.compile(made, (indices,))(indices)[0], expected, rtol=1e-6)
 
 
 def two_layers() -> onnx.ModelProto:

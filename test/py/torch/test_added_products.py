@@ -93,3 +93,13 @@ def test_a_bias_that_is_not_read_may_be_nan() -> None:
     )
     found = tilewright.compile(lambda x, w, b: torch.addmm(b, x, w, beta=0, alpha=0.5), (x, w, b))(x, w, b)
     assert torch.equal(found, torch.full((3, 4), 2.5).bfloat16())
+
+
+@pytest.mark.parametrize("start", [None, "added"])
+def test_products_over_one_step_that_are_repeated(start: str | None) -> None:
+    def repeated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        product = x.mT @ x if start is None else torch.baddbmm(y, x.mT, x)
+        return product.repeat(1, 3, 2)
+
+    x, y = torch.randn(2, 1, 4), torch.randn(2, 4, 4)
+    torch.testing.assert_close(tilewright.compile(repeated, (x, y))(x, y), repeated(x, y))
