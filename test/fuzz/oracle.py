@@ -262,9 +262,12 @@ class WideRun(Run):
             self.names[name] = -value
 
     def _rest(self, value: torch.Tensor, operand: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
-        """0 in every other run where the operand's own error is as large: there is such a number of its type."""
+        """0 in every other run where the operand's own error is as large: there is such a number of its type.
+
+        Anything where eager PyTorch has no number in double precision: the quotient overflows, and it takes what is left for NaN.
+        """
         if eager.dtype == torch.float64:
-            value = torch.where(eager.isnan(), 0.0, value)
+            value = torch.where(eager.isnan(), self._anything(value, eager.dtype), value)
         if operand.shape != value.shape or not operand.is_floating_point() or self.number % 2:
             return value
         return torch.where(

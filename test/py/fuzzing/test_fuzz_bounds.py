@@ -35,6 +35,19 @@ class TestBounds:
         _, bound = bound_of(program(*lines, x0=of("x0", (40,))))
         assert bound.isnan().float().mean() > 0.5
 
+    def test_rests_of_quotients_that_overflow_have_any_order(self) -> None:
+        """Eager PyTorch takes them for NaN, in vectors."""
+        lines = (
+            "x0.sign().abs() * 1.7976e308",
+            "torch.stack((v0, x0 * 0 - 1))",
+            "torch.remainder(v1, x1 * 0 - 0.93)",
+            "v2.argsort(0, True)",
+        )
+        rounding = ("exact", "exact", "once", "exact")
+        made = tuple(Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, rounding)))
+        inputs = (of("x0", (40,), "float64"), of("x1", (1,), "float64"))
+        assert bound_of(Program(1, inputs, (), made, ("v3",)))[1].isnan().all()
+
     def test_functions_with_a_number_in_single_precision_bound_by_it(self) -> None:
         made = program("v0 = F.hardsigmoid(x0)", x0=of("x0", (40,), "float64"))
         wanted = gradients._expected(replace(made, path="grad"))
