@@ -57,8 +57,9 @@ class NarrowOperand:
         operand, zero = reader.less("arith.subf", operand)
         name, operand = reader.converted(operand)
         if name == "arith.extf":
+            # Floats may be any number of times as large as what is left of them.
             is_half = ir.RankedTensorType(operand.value.type).element_type.width == 16
-            ways = [cls(operand, True, 16, 0, zero, scale)] if is_half else []
+            ways = [cls(operand, True, 16, 0, None, scale)] if is_half and zero is None else []
         elif name in ("arith.sitofp", "arith.uitofp"):
             unsigned = name == "arith.uitofp"
             stored = [(reader.stored(operand, unsigned), zero)]

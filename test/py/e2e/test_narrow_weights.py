@@ -67,6 +67,18 @@ def test_weights_are_read_as_they_are_stored(dtype: str, rows: int, inside: bool
     check(compiled, model(x.double()), x)
 
 
+def test_floats_that_little_is_left_of_are_subtracted_first() -> None:
+    class Moved(Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, self.stored.to(x.dtype) - 1000.5)
+
+    model, x = Moved("bf16", 512, 384, True), torch.randn(1, 512)
+    model.stored = 1000 + model.stored
+    exact = model(x.double())
+    found = tilewright.compile(model, (x,), target="x86-64-v3")(x)
+    assert (found - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
 @pytest.mark.parametrize("zero", ["none", "integers", "floats"])
 @pytest.mark.parametrize("form", ["bytes", "nibbles"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
