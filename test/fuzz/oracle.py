@@ -195,11 +195,11 @@ class WideRun(Run):
             self.names[name] = _widened(names[name], {})
 
     def _of_either_sign(self, value: torch.Tensor) -> torch.Tensor:
-        """Zeros with a sign drawn for each: `relu(-0.0)` and `softshrink(-0.1)` have that of the loop that runs them."""
+        """Zeros and NaN with a sign drawn for each: `relu(-0.0)`, `softshrink(-0.1)` and `fmod(inf, 1)` have that of the loop that runs them."""
         if self.noise is None or not value.is_floating_point():
             return value
         signs = torch.randint(0, 2, value.shape, generator=self.noise) * 2 - 1
-        return torch.where(value == 0, torch.copysign(value, signs), value)
+        return torch.where((value == 0) | value.isnan(), torch.copysign(value, signs), value)
 
     def _rounded(self, statement: Statement, name: str, eager: torch.Tensor) -> None:
         """Brings a result into the range of its type, and disturbs what was rounded."""

@@ -185,7 +185,12 @@ def _in_memory_order(operator: Any, x, source, *where, **named):
     steps = [step for n, step in zip(part.shape, part.stride()) if n > 1 and step]
     is_in_order = steps == sorted(steps, reverse=True)
     if order == list(range(x.dim())) and is_in_order:
-        return NotImplemented
+        if operator is not aten.select_scatter.default:
+            return NotImplemented
+        # A part that is written where `x` lies: PyTorch chooses between both for every element of `x`.
+        dim = written["dim"]
+        place = given["index"] % x.shape[dim]
+        return aten.slice_scatter.default(x, source.unsqueeze(dim), dim, place, place + 1)
     given |= {name: order.index(dim) for name, dim in written.items()}
     found = operator(moved, part if is_in_order else part.contiguous(), **given)
     return found.permute([order.index(d) for d in range(x.dim())])

@@ -95,6 +95,15 @@ class TestBounds:
         _, bound = bound_of(program(*lines, rounding="exact", x0=of("x0", (1, 4, 4))))
         assert bound.isnan().all()
 
+    def test_what_is_no_number_has_either_sign(self) -> None:
+        """Eager PyTorch's `fmod` of infinity has the sign bit set, or not, by its loop."""
+        lines = ("x0 / 0", "torch.fmod(v0, 3)", "v1.view(torch.int32)")
+        made = tuple(
+            Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, ("once", "once", "bits")))
+        )
+        _, bound = bound_of(Program(1, (of("x0", (40,)),), (), made, ("v2",)))
+        assert bound.isnan().float().mean() > 0.9
+
     def test_rounded_operands_may_lie_on_poles(self) -> None:
         made = program("v0 = (x0 * 0 - 8388608.577).lgamma()", x0=of("x0"))
         value, bound = bound_of(made)
