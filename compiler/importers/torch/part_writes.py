@@ -25,27 +25,15 @@ _VIEWS = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, at
 _PUTS = {aten.index_put.default, aten._unsafe_index_put.default}
 
 
-@dataclass(frozen=True)
-class _Write:
-    """Values written into rows of a part, of the shape `shape`, by numbers of its first dimensions."""
-
-    shape: tuple[int, ...]
-    indices: tuple[Node, ...]
-    values: Node
-    accumulate: bool
-
-
 def write_where_wholes_lie(graph: Graph) -> None:
     """Rewrites writes of rows into a part that is chosen along the first dimension of a dense tensor."""
     for node in list(graph.nodes):
         chosen = _chosen(node)
-        if chosen is None:
-            continue
-        whole, number, part = chosen
-        with graph.inserting_before(node):
-            write = _write(graph, node, part, whole, number)
-            if write is not None:
-                node.replace_all_uses_with(_written(graph, node, whole, number, write))
+        if chosen is not None:
+            with graph.inserting_before(node):
+                written = _Part(graph, node, *chosen).written()
+            if written is not None:
+                node.replace_all_uses_with(written)
     graph.eliminate_dead_code()
 
 
@@ -61,76 +49,83 @@ def _chosen(node: Node) -> tuple[Node, int, Node] | None:
     return (whole, start, part) if is_dense and isinstance(part, Node) else None
 
 
-def _write(graph: Graph, node: Node, part: Node, whole: Node, number: int) -> _Write | None:
-    """What is written into the part; None where anything else reads it, or it is made in another way."""
-    while part.target in _VIEWS and len(part.users) == 1:
-        (part,) = part.all_input_nodes
-    if len(part.users) != 1 or not part.args or not _is_part(part.args[0], whole, number):
-        return None
-    old = part.args[0].meta["val"]  # type: ignore[union-attr]
-    if part.target in _PUTS:
-        indices, values = part.args[1:3]
-        is_plain = all(isinstance(index, Node) for index in indices)  # type: ignore[union-attr]
-        is_numbered = is_plain and all(index.meta["val"].dtype == torch.int64 for index in indices)  # type: ignore[union-attr]
-        accumulate = bool(part.args[3] if len(part.args) > 3 else part.kwargs.get("accumulate", False))
-        return _Write(tuple(old.shape), tuple(indices), values, accumulate) if is_numbered else None  # type: ignore[arg-type]
-    if part.target is not aten.slice_scatter.default or len(part.args) != 5:
-        return None
-    _, values, dim, start, end = part.args
-    if not all(isinstance(n, int) for n in (dim, start, end)) or dim == old.dim() - 1:
-        return None
-    return _of_slice(graph, node, tuple(old.shape), values, dim, start, end)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _Part:
+    """A part of a dense tensor, by number, and its new value, which `node` writes into the whole."""
 
+    graph: Graph
+    node: Node
+    whole: Node
+    number: int
+    value: Node
 
-def _is_part(value: Any, whole: Node, number: int) -> bool:
-    """Whether a value is the part of that number, reshaped or not."""
-    while isinstance(value, Node) and value.target in _VIEWS:
-        (value,) = value.all_input_nodes
-    if not isinstance(value, Node) or value.args[:2] != (whole, 0):
-        return False
-    if value.target is aten.select.int:
-        return value.args[2] % whole.meta["val"].shape[0] == number  # type: ignore[operator]
-    return value.target is aten.slice.Tensor and value.args[2:] == (number, number + 1)
+    def written(self) -> Node | None:
+        """The whole with what is written into the part; None where anything else reads its new value, or makes it."""
+        value = self.value
+        while value.target in _VIEWS and len(value.users) == 1:
+            (value,) = value.all_input_nodes
+        if len(value.users) != 1 or not value.args or not self._is_old(value.args[0]):
+            return None
+        old = tuple(value.args[0].meta["val"].shape)  # type: ignore[union-attr]
+        if value.target in _PUTS:
+            indices, values = value.args[1:3]
+            numbered = all(isinstance(i, Node) and i.meta["val"].dtype == torch.int64 for i in indices)  # type: ignore[union-attr]
+            accumulate = value.args[3] if len(value.args) > 3 else value.kwargs.get("accumulate", False)
+            return self._rows(old, indices, values, accumulate) if numbered else None
+        if value.target is not aten.slice_scatter.default or len(value.args) != 5:
+            return None
+        _, values, dim, start, end = value.args
+        if not isinstance(start, int) or not isinstance(end, int) or not isinstance(dim, int):
+            return None
+        start, end = (min(n + old[dim] if n < 0 else n, old[dim]) for n in (start, end))
+        return self._slice(old, values, dim, start, end) if end > start else None
 
+    def _is_old(self, value: Any) -> bool:
+        """Whether a value is the part as it was, reshaped or not."""
+        while isinstance(value, Node) and value.target in _VIEWS:
+            (value,) = value.all_input_nodes
+        if not isinstance(value, Node) or value.args[:2] != (self.whole, 0):
+            return False
+        if value.target is aten.select.int:
+            return value.args[2] % self.whole.meta["val"].shape[0] == self.number  # type: ignore[operator]
+        return value.target is aten.slice.Tensor and value.args[2:] == (self.number, self.number + 1)
 
-def _of_slice(
-    graph: Graph, node: Node, shape: tuple[int, ...], values: Node, dim: int, start: int, end: int
-) -> _Write | None:
-    """A slice along one dimension as rows: numbers of what is in front of it, and of the slice's own places."""
-    start, end = (min(n + shape[dim] if n < 0 else n, shape[dim]) for n in (start, end))
-    if end <= start:
-        return None
-    outer, count, behind = math.prod(shape[:dim]), end - start, list(shape[dim + 1 :])
-    images = _emit(graph, node, aten.view.default, _numbers(graph, node, 0, outer), [outer, 1])
-    places = _emit(graph, node, aten.view.default, _numbers(graph, node, start, end), [1, count])
-    rows = _emit(graph, node, aten.reshape.default, values, [outer, count, *behind])
-    return _Write((outer, shape[dim], *behind), (images, places), rows, False)
+    def _slice(self, old: tuple[int, ...], values: Any, dim: int, start: int, end: int) -> Node | None:
+        """A slice of the part, of shape `old`: one of the whole along its first dimension, else rows."""
+        outer, count, behind = math.prod(old[:dim]), end - start, list(old[dim + 1 :])
+        if outer == 1:
+            extent, before = self.whole.meta["val"].shape[0], self.number * old[dim]
+            flat = self._emit(aten.view.default, self.whole, [extent * old[dim], *behind])
+            rows = self._emit(aten.reshape.default, values, [count, *behind])
+            put = self._emit(aten.slice_scatter.default, flat, rows, 0, before + start, before + end)
+            return self._emit(aten.view.default, put, list(self.node.meta["val"].shape))
+        if not behind or 2 * count > old[dim]:
+            return None  # as many elements are numbered as are copied
+        images = self._emit(aten.view.default, self._numbers(0, outer), [outer, 1])
+        places = self._emit(aten.view.default, self._numbers(start, end), [1, count])
+        rows = self._emit(aten.reshape.default, values, [outer, count, *behind])
+        return self._rows((outer, old[dim], *behind), (images, places), rows, False)
 
+    def _rows(self, old: tuple[int, ...], indices: Any, values: Any, accumulate: Any) -> Node:
+        """Rows of the part, of shape `old`, by numbers of its first dimensions, as rows of the whole."""
+        rank = max(index.meta["val"].dim() for index in indices)
+        which = self._emit(aten.view.default, self._numbers(self.number, self.number + 1), [1] * rank)
+        cut = self._emit(aten.view.default, self.whole, [self.whole.meta["val"].shape[0], *old])
+        put = self._emit(aten.index_put.default, cut, [which, *indices], values, accumulate)
+        return self._emit(aten.view.default, put, list(self.node.meta["val"].shape))
 
-def _written(graph: Graph, node: Node, whole: Node, number: int, write: _Write) -> Node:
-    extent = whole.meta["val"].shape[0]
-    rank = max(index.meta["val"].dim() for index in write.indices)
-    which = _emit(graph, node, aten.view.default, _numbers(graph, node, number, number + 1), [1] * rank)
-    cut = _emit(graph, node, aten.view.default, whole, [extent, *write.shape])
-    put = _emit(
-        graph, node, aten.index_put.default, cut, [which, *write.indices], write.values, write.accumulate
-    )
-    return _emit(graph, node, aten.view.default, put, list(node.meta["val"].shape))
+    def _numbers(self, start: int, end: int) -> Node:
+        kinds = {"dtype": torch.int64, "device": torch.device("cpu"), "pin_memory": False}
+        made = self.graph.call_function(aten.arange.start, (start, end), kinds)
+        with self.node.meta["val"].fake_mode:
+            made.meta = {**self._location, "val": torch.arange(start, end)}
+        return made
 
+    def _emit(self, target: Any, *args: Any) -> Node:
+        made = self.graph.call_function(target, args)
+        made.meta = {**self._location, "val": target(*map_arg(args, lambda n: n.meta["val"]))}
+        return made
 
-def _numbers(graph: Graph, node: Node, start: int, end: int) -> Node:
-    device = {"device": torch.device("cpu"), "pin_memory": False}
-    made = graph.call_function(aten.arange.start, (start, end), {"dtype": torch.int64, **device})
-    with node.meta["val"].fake_mode:
-        made.meta = {**_location(node), "val": torch.arange(start, end)}
-    return made
-
-
-def _emit(graph: Graph, node: Node, target: Any, *args: Any) -> Node:
-    made = graph.call_function(target, args)
-    made.meta = {**_location(node), "val": target(*map_arg(args, lambda n: n.meta["val"]))}
-    return made
-
-
-def _location(node: Node) -> dict[str, Any]:
-    return {name: known for name, known in node.meta.items() if name not in ("val", "tensor_meta")}
+    @property
+    def _location(self) -> dict[str, Any]:
+        return {name: known for name, known in self.node.meta.items() if name not in ("val", "tensor_meta")}
