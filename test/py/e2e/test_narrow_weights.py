@@ -130,8 +130,9 @@ def test_matrices_that_other_products_read_too() -> None:
     check(compiled, model(x.double(), i), x, i)
 
 
-FORMS = {"bytes": 8, "nibbles": 4, "halves": 4, "columns": 4, "words": 4, "pairs": 2}
-"""How weights lie, and their bits: in bytes; neighbours of a row in one, halves of a row, or columns; eight in 32 bits; four in a byte."""
+FORMS = {"bytes": 8, "nibbles": 4, "halves": 4, "columns": 4, "words": 4, "quarters": 8, "pairs": 2}
+"""How weights lie, and their bits: in bytes; neighbours of a row in one, halves of a row, or columns; eight or four in 32 bits; four in a byte."""
+WORDS = ("words", "quarters")
 
 
 class Grouped(nn.Module):
@@ -142,14 +143,14 @@ class Grouped(nn.Module):
         self.form, self.zero, self.shape = form, zero, (n, k // block, block)
         bits = FORMS[form]
         numbers = torch.randint(0, 1 << bits, (n, k), generator=drawn)
-        shifts = torch.arange(0, 32 if form == "words" else 8, bits)
+        shifts = torch.arange(0, 32 if form in WORDS else 8, bits)
         if form == "halves":
             stored = numbers[:, : k // 2] | (numbers[:, k // 2 :] << 4)
         elif form == "columns":
             stored = numbers[::2] | (numbers[1::2] << 4)
         else:
             stored = (numbers.view(n, -1, len(shifts)) << shifts).sum(-1)
-        self.register_buffer("stored", stored.to(torch.int32 if form == "words" else torch.uint8))
+        self.register_buffer("stored", stored.to(torch.int32 if form in WORDS else torch.uint8))
         self.register_buffer("scale", torch.rand(n, k // block, 1, generator=drawn) + 0.5)
         points = torch.randint(0, 1 << bits, (n, k // block, 1), generator=drawn)
         self.register_buffer("points", points.to(torch.int8) if zero == "integers" else points * 0.75)
@@ -161,7 +162,7 @@ class Grouped(nn.Module):
         if self.form in ("halves", "columns"):
             halves = (stored & 15, stored >> 4)
             return torch.cat(halves, 1) if self.form == "halves" else torch.stack(halves, 1)
-        shifts = torch.arange(0, 32 if self.form == "words" else 8, bits, dtype=stored.dtype)
+        shifts = torch.arange(0, 32 if self.form in WORDS else 8, bits, dtype=stored.dtype)
         return (stored[..., None] >> shifts) & (1 << bits) - 1
 
     def weight(self, dtype: torch.dtype) -> torch.Tensor:
@@ -202,9 +203,7 @@ def test_blocks_of_few_bits_compute_what_they_say(data: st.DataObject) -> None:
     drawn = torch.Generator().manual_seed(data.draw(st.integers(0, 999), "seed"))
     model = Grouped(form, k, n, block, zero, drawn)
     x = torch.randn(rows, k, generator=drawn)
-    bound = x.double().abs() @ (
-        (256 if form == "bytes" else 16) * model.scale.double().expand(model.shape).flatten(1).mT
-    )
+    bound = x.double().abs() @ ((1 << FORMS[form]) * model.scale.double().expand(model.shape).flatten(1).mT)
     found = tilewright.compile(model, (x,))(x)
     assert ((found - model(x.double())).abs() <= 2e-6 * bound).all()
 
