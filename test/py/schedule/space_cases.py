@@ -51,6 +51,14 @@ CASES: dict[str, Case] = {
         (waves(21, 48), waves(192, 48), waves(192)),
         1,
     ),
+    "weights of bytes": Case(
+        lambda x, w: F.linear(x, w.to(x.dtype)), (waves(3, 40), (waves(96, 40) * 127).to(torch.int8)), 1
+    ),
+    "weights of four bits": Case(
+        lambda x, w: F.linear(x, torch.stack((w & 15, w >> 4), -1).flatten(1).to(x.dtype)),
+        (waves(3, 40), (waves(96, 20).abs() * 255).to(torch.uint8)),
+        1,
+    ),
     "chosen matrices": Case(
         lambda x, w: torch.relu(x @ w[(x[:, 0, 0].abs() * 4).long()]), (waves(6, 9, 40), waves(4, 40, 96)), 1
     ),
@@ -139,7 +147,7 @@ class Function(torch.nn.Module):
     def __init__(self, function: Callable, *weights: torch.Tensor):
         super().__init__()
         self.function = function
-        self.weights = torch.nn.ParameterList(weights)
+        self.weights = torch.nn.ParameterList(torch.nn.Parameter(w, requires_grad=False) for w in weights)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.function(x, *self.weights)
