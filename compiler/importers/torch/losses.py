@@ -59,6 +59,15 @@ def multi_margin_loss(
     return loss.mean() if reduction == "mean" else loss.sum()
 
 
+def binary_cross_entropy(x, target, weight=None, reduction=1):
+    """In the type of `x`, whatever that of the weights is: eager PyTorch multiplies the losses by them where they lie."""
+    if weight is None or weight.dtype == x.dtype:
+        return NotImplemented
+    losses = torch.ops.aten.binary_cross_entropy.default(x, target, None, 0)
+    losses = (losses * weight).to(x.dtype)
+    return {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[_REDUCTIONS[reduction]]
+
+
 def _numbered(input, target, reduction=1):
     """The loss as PyTorch's own interface, and TorchDynamo's graphs, call it."""
     return multilabel_margin_loss(input, target, reduction=_REDUCTIONS[reduction])
@@ -76,3 +85,6 @@ FUNCTIONS: dict[Any, Any] = {
     torch._C._nn.multi_margin_loss: _multi_numbered,  # type: ignore[attr-defined]
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
+
+TABLE: dict[Any, Any] = {torch.ops.aten.binary_cross_entropy.default: binary_cross_entropy}
+"""Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

@@ -89,3 +89,20 @@ def test_wrong_targets_are_refused_as_in_eager():
         compiled(x, past_the_end)
     with pytest.raises(ModelImportError, match="inconsistent target size"):
         tilewright.compile(F.multilabel_margin_loss, (x, past_the_end[:1]))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_cross_entropies_are_of_their_own_type_whatever_that_of_weights(dtype, reduction):
+    drawn = torch.Generator().manual_seed(2)
+    x, target = (torch.rand(5, 7, generator=drawn).to(dtype) for _ in range(2))
+    weight = torch.rand(7, generator=drawn, dtype=torch.float32)
+
+    def loss(x, target, weight):
+        return torch.nn.functional.binary_cross_entropy(x, target, weight, reduction=reduction)
+
+    compiled = tilewright.compile(loss, (x, target, weight))
+    rounding = 4 * torch.finfo(min(dtype, torch.float32, key=lambda kind: torch.finfo(kind).bits)).eps
+    torch.testing.assert_close(
+        compiled(x, target, weight), loss(x, target, weight), rtol=rounding, atol=rounding
+    )
