@@ -43,15 +43,26 @@ def of_type(type_: ir.IntegerType) -> Range:
 
 def range_of(value: ir.Value) -> Range:
     """Of the elements of a tensor of integers, read as signed ones; of `i1`, -1 and 0."""
+    return _range(value, {})
+
+
+def _range(value: ir.Value, found: dict[ir.Value, Range]) -> Range:
+    """The same, with what was `found` before: a value may be read along many paths."""
+    if value not in found:
+        found[value] = _computed(value, found)
+    return found[value]
+
+
+def _computed(value: ir.Value, found: dict[ir.Value, Range]) -> Range:
     type_ = ir.IntegerType(ir.RankedTensorType(value.type).element_type)
     owner = value.owner
     if isinstance(owner, ir.Block):
         return of_type(type_)
     if owner.name in _RESHAPES:
-        return range_of(owner.operands[0])
+        return _range(owner.operands[0], found)
     if owner.name == "tensor.concat":
-        found = [range_of(operand) for operand in owner.operands]
-        return Range(min(r.low for r in found), max(r.high for r in found))
+        parts = [_range(operand, found) for operand in owner.operands]
+        return Range(min(part.low for part in parts), max(part.high for part in parts))
     constant = _constant(owner)
     if constant is not None:
         return constant
@@ -62,7 +73,7 @@ def range_of(value: ir.Value) -> Range:
     for argument, operand in zip(generic.body.arguments, generic.op.operands):
         if isinstance(argument.type, ir.IntegerType):
             is_tensor = isinstance(operand.type, ir.RankedTensorType) and any(True for _ in argument.uses)
-            known[argument] = range_of(operand) if is_tensor else of_type(argument.type)
+            known[argument] = _range(operand, found) if is_tensor else of_type(argument.type)
     *inner, last = (view.operation for view in generic.body.operations)
     for op in inner:
         if len(op.results) == 1 and isinstance(op.results[0].type, ir.IntegerType):
@@ -78,7 +89,9 @@ def _constant(op: ir.Operation) -> Range | None:
     attribute = op.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
         attribute = attribute.get_splat_value()
-    return Range(attribute.value, attribute.value) if isinstance(attribute, ir.IntegerAttr) else None
+    if not isinstance(attribute, ir.IntegerAttr) or attribute.type == ir.IntegerType.get_signless(1):
+        return None  # a true boolean is 1 as a Python number
+    return Range(attribute.value, attribute.value)
 
 
 def _result(op: ir.Operation, known: dict[ir.Value, Range]) -> Range:

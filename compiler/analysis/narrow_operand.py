@@ -144,12 +144,12 @@ class _Reader:
         found, operands = _computed(along)
         if found != name or len(operands) != 2:
             return along, None
-        for whole, other in (operands, operands[::-1]) if name == "arith.mulf" else (operands,):
-            if other.value not in self.static or len(whole.digits) != len(along.digits):
+        for scaled, other in (operands, operands[::-1]) if name == "arith.mulf" else (operands,):
+            if other.value not in self.static or len(scaled.digits) != len(along.digits):
                 continue
             channels = self.source(other, spread=True)
             if all((d.loop in self.result) == (d.step == 1) for d in channels.digits if d.size > 1):
-                return self.source(whole), channels
+                return self.source(scaled), channels
         return along, None
 
     def converted(self, along: Along) -> tuple[str | None, Along]:

@@ -325,7 +325,7 @@ class BroadcastLoops(LoopNest):
     def _fetch_ahead(self, width: int) -> None:
         """Asks for the lines of the panels that are loaded `prefetch` bytes further on."""
         # Not along a loop whose number is read: what a panel holds for all of its steps is one element.
-        inner = next(d for d in reversed(self.r.reduction) if d not in self.r.counted)
+        inner = next((d for d in reversed(self.r.reduction) if d not in self.r.counted), self.r.reduction[-1])
         for i, map_ in enumerate(self.maps[:-1]):
             if self.plan.vector_dim not in map_dims(map_):
                 continue

@@ -291,14 +291,8 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        *(
-            torch_bessel,
-            torch_fourier,
-            torch_quantizing,
-            torch_grouped_products,
-            torch_scattering,
-            torch_losses,
-        ),
+        *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products),
+        *(torch_scattering, torch_losses),
     )
     late = {op.default: how for op, how in of_libraries}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

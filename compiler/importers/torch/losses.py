@@ -65,7 +65,9 @@ def binary_cross_entropy(x, target, weight=None, reduction=1):
         return NotImplemented
     losses = torch.ops.aten.binary_cross_entropy.default(x, target, None, 0)
     losses = (losses * weight).to(x.dtype)
-    return {"none": losses, "mean": losses.mean(), "sum": losses.sum()}[_REDUCTIONS[reduction]]
+    if _REDUCTIONS[reduction] == "none":
+        return losses
+    return losses.mean() if _REDUCTIONS[reduction] == "mean" else losses.sum()
 
 
 def _numbered(input, target, reduction=1):

@@ -106,3 +106,25 @@ def test_ranges_are_narrow(steps: list[Step], low: int, high: int) -> None:
 )
 def test_bits(low: int, high: int, bits: int) -> None:
     assert Range(low, high).fits(bits) and not Range(low, high).fits(bits - 1)
+
+
+def test_what_is_read_along_many_paths_is_followed_once() -> None:
+    steps = "\n".join(
+        f"""
+  %y{n + 1} = linalg.generic {{indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}} ins(%y{n}, %y{n} : tensor<4xi8>, tensor<4xi8>) outs(%e : tensor<4xi8>) {{
+  ^bb0(%a: i8, %b: i8, %o: i8):
+    %v = arith.andi %a, %b : i8
+    linalg.yield %v : i8
+  }} -> tensor<4xi8>"""
+        for n in range(64)
+    )
+    text = f"""
+#id = affine_map<(i) -> (i)>
+func.func @main(%y0: tensor<4xi8>) -> tensor<4xi8> {{
+  %e = tensor.empty() : tensor<4xi8>{steps}
+  return %y64 : tensor<4xi8>
+}}"""
+    with context():
+        module = ir.Module.parse(text)
+        *_, last, _ = module.body.operations[0].regions[0].blocks[0].operations
+        assert range_of(last.results[0]) == Range(-128, 127)

@@ -182,6 +182,26 @@ def test_rows_of_tables_of_four_bits(signed):
     np.testing.assert_allclose(tilewright.compile(made, (indices,))(indices)[0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"bits": 3}, "`bits` are 3"),
+        ({"gather_axis": 1}, "rows are chosen"),
+        ({"block_size": 16}, "its scales"),
+    ],
+)
+def test_other_tables_are_refused(changed, words):
+    given = {
+        "table": whole(0, 256, 9, 32),
+        "indices": whole(0, 9, 3, dtype=np.int64),
+        "scales": np.ones((9, 2), np.float32),
+    }
+    attrs = {"bits": 4, "block_size": 32, **changed}
+    made = contributed("GatherBlockQuantized", given, [TensorProto.FLOAT], **attrs)
+    with pytest.raises(UnsupportedError, match=words):
+        tilewright.compile(made, given)
+
+
 def two_layers() -> onnx.ModelProto:
     """relu(x w + b) v + c, x: [batch, 32]."""
     nodes = [
