@@ -130,19 +130,32 @@ def test_products_with_packed_weights(bits, zeros, bias, k, dtype):
     np.testing.assert_allclose(result, expected, rtol=rounding, atol=rounding)
 
 
+def packed_table() -> tuple[dict[str, np.ndarray | None], dict[str, int]]:
+    """The operands of GatherBlockQuantized of 4 bits, and its attributes."""
+    inputs: dict[str, np.ndarray | None] = {
+        "table": whole(0, 256, 9, 32),
+        "indices": whole(0, 9, 3, dtype=np.int64),
+        "scales": np.ones((9, 2), np.float32),
+    }
+    return inputs, {"bits": 4, "block_size": 32}
+
+
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("op", "changed", "words"),
     [
-        ({"bits": 3}, "`bits` are 3"),
-        ({"weight_prepacked": 1}, "`weight_prepacked`"),
-        ({"K": 65}, "weights have the shape"),
+        ("MatMulNBits", {"bits": 3}, "`bits` are 3"),
+        ("MatMulNBits", {"weight_prepacked": 1}, "`weight_prepacked`"),
+        ("MatMulNBits", {"K": 65}, "weights have the shape"),
+        ("GatherBlockQuantized", {"bits": 3}, "`bits` are 3"),
+        ("GatherBlockQuantized", {"gather_axis": 1}, "rows are chosen"),
+        ("GatherBlockQuantized", {"block_size": 16}, "its scales"),
     ],
 )
-def test_other_packings_are_refused(changed, words):
-    inputs, attrs = packed_product(4, "none", False, 64)
+def test_other_packings_are_refused(op, changed, words):
+    inputs, attrs = packed_table() if op == "GatherBlockQuantized" else packed_product(4, "none", False, 64)
     given = {name: array for name, array in inputs.items() if array is not None}
     with pytest.raises(UnsupportedError, match=words):
-        tilewright.compile(contributed("MatMulNBits", inputs, [TensorProto.FLOAT], **attrs | changed), given)
+        tilewright.compile(contributed(op, inputs, [TensorProto.FLOAT], **attrs | changed), given)
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -180,26 +193,6 @@ def test_rows_of_tables_of_four_bits(signed):
     moved = wide["table"] - np.repeat(wide["zeros"], 32, 1)
     expected = (moved * np.repeat(wide["scales"], 32, 1))[indices]
     np.testing.assert_allclose(tilewright.compile(made, (indices,))(indices)[0], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"bits": 3}, "`bits` are 3"),
-        ({"gather_axis": 1}, "rows are chosen"),
-        ({"block_size": 16}, "its scales"),
-    ],
-)
-def test_other_tables_are_refused(changed, words):
-    given = {
-        "table": whole(0, 256, 9, 32),
-        "indices": whole(0, 9, 3, dtype=np.int64),
-        "scales": np.ones((9, 2), np.float32),
-    }
-    attrs = {"bits": 4, "block_size": 32, **changed}
-    made = contributed("GatherBlockQuantized", given, [TensorProto.FLOAT], **attrs)
-    with pytest.raises(UnsupportedError, match=words):
-        tilewright.compile(made, given)
 
 
 def two_layers() -> onnx.ModelProto:
