@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from fuzz import gradients, graph_run
+from fuzz.bounds import Expected, compared, difference
 from fuzz.graph import Graph
 from fuzz.graph_reference import agree, model_evaluations
-from fuzz.oracle import Expected, compared, difference, expected, shared
+from fuzz.oracle import expected, shared
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS, NotExported, exported
 from fuzz.program import Program

@@ -8,10 +8,12 @@ from typing import Any
 
 import torch
 
-from fuzz import oracle
+from fuzz.bounds import Expected, bounds, compared, difference
 from fuzz.outcome import Outcome
 from fuzz.paths import COMPILERS
 from fuzz.program import Program
+from fuzz.roundings import ROUNDINGS
+from fuzz.wide_run import Run, WideRun, follow
 from tilewright.compiler.torch import fallback
 
 
@@ -42,16 +44,16 @@ def run(program: Program) -> Outcome:
         for label, tensor, want in zip(labels, found, wanted):
             if (tensor is None) != (want is None):
                 return Outcome("wrong", f"{label}: {'no' if tensor is None else 'a'} gradient")
-            wrong = oracle.difference(tensor, want) if want is not None else None
+            wrong = difference(tensor, want) if want is not None else None
             if wrong and _is_upstream(program, wanted):
                 return Outcome("invalid", f"PyTorch's own traced gradient differs: {label}: {wrong}")
             if wrong:
                 return Outcome("wrong", f"{label}: {wrong}")
-    compared, elements = oracle.compared([want for want in wanted if want is not None])
-    return fallen_back(caught) or Outcome("ok", compared=compared, elements=elements)
+    count, elements = compared([want for want in wanted if want is not None])
+    return fallen_back(caught) or Outcome("ok", compared=count, elements=elements)
 
 
-def _is_upstream(program: Program, wanted: list[oracle.Expected | None]) -> bool:
+def _is_upstream(program: Program, wanted: list[Expected | None]) -> bool:
     """Whether PyTorch's tracer alone, with nothing compiled behind it, differs from its eager gradients."""
     torch._dynamo.reset()
     traced = torch.compile(program.function(), backend="aot_eager")
@@ -60,7 +62,7 @@ def _is_upstream(program: Program, wanted: list[oracle.Expected | None]) -> bool
     results = program.returned(traced(**given) if isinstance(given, dict) else traced(*given))
     gradients = _gradients(results or [], [tensors[t.name] for t in program.inputs])
     pairs = zip(gradients, wanted[len(program.outputs) :])
-    return any(g is not None and want is not None and oracle.difference(g, want) for g, want in pairs)
+    return any(g is not None and want is not None and difference(g, want) for g, want in pairs)
 
 
 def leaves(program: Program, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -90,17 +92,17 @@ def _open(gradient: torch.Tensor | None, eager: torch.Tensor | None) -> torch.Te
     return torch.full_like(eager, math.nan) if gradient is None and eager is not None else gradient
 
 
-def _expected(program: Program) -> list[oracle.Expected | None] | None:
+def _expected(program: Program) -> list[Expected | None] | None:
     tensors = program.build(program.seed)
-    eager = oracle.Run(program, leaves(program, tensors))
-    runs = [oracle.WideRun(program, tensors, None)]
-    runs += [oracle.WideRun(program, tensors, number) for number in range(oracle.ROUNDINGS)]
+    eager = Run(program, leaves(program, tensors))
+    runs = [WideRun(program, tensors, None)]
+    runs += [WideRun(program, tensors, number) for number in range(ROUNDINGS)]
     for run in runs:
         run.names.update(leaves(program, {name: run.names[name] for name in tensors}))
     for statement in program.statements:
         eager.step(statement)
-        runs = oracle.follow(runs, statement, eager.names, eager.names)
-    if len(runs) <= oracle.ROUNDINGS:
+        runs = follow(runs, statement, eager.names, eager.names)
+    if len(runs) <= ROUNDINGS:
         raise RuntimeError("float64 does not have every operator")
     inputs = [t.name for t in program.inputs]
     results = [eager.names[name] for name in program.outputs]
@@ -112,15 +114,15 @@ def _expected(program: Program) -> list[oracle.Expected | None] | None:
         made = [run.names[name] for name in program.outputs]
         slopes = _gradients(made, [run.names[name] for name in inputs])
         others.append([*made, *(_open(s, value) for s, value in zip(slopes, found[len(results) :]))])
-    wanted: list[oracle.Expected | None] = []
+    wanted: list[Expected | None] = []
     for i, value in enumerate(found):
         if value is None:
             wanted.append(None)
             continue
-        bound = oracle.bounds(value, [other[i] for other in others])
+        bound = bounds(value, [other[i] for other in others])
         if i >= len(results):
             # The backward pass rounds too, which these runs do not disturb: by the size of the whole gradient.
             largest = float(value.detach().abs().double().amax()) if value.numel() else 0.0
             bound = bound * 4 + 16 * torch.finfo(value.dtype).eps * largest
-        wanted.append(oracle.Expected(value.detach().clone(), bound))
+        wanted.append(Expected(value.detach().clone(), bound))
     return wanted

@@ -15,9 +15,10 @@ import onnx
 import torch
 from onnx import numpy_helper
 
+from fuzz.bounds import Expected, bounds, difference
 from fuzz.graph import UNSIGNED, Graph, name_of
 from fuzz.graph_reference import agree, evaluations, names_read
-from fuzz.oracle import AMPLITUDE, Expected, bounds, difference
+from fuzz.roundings import AMPLITUDE
 
 RUNS = 4
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -11,10 +11,10 @@ import onnx
 from onnx import numpy_helper
 
 import tilewright
+from fuzz.bounds import Expected, compared
 from fuzz.graph import Graph, Input, name_of
 from fuzz.graph_oracle import expected, inlined, wrong
 from fuzz.graph_reference import evaluations, names_read
-from fuzz.oracle import Expected, compared
 from fuzz.outcome import Outcome
 
 SECOND_CALL = 7_000_003

@@ -177,7 +177,8 @@ _IN_PLACE = (
     "{a}.index_put_((torch.tensor([0, 0]),), torch.ones(1, dtype={a}.dtype), accumulate=<True|False>)",
     "{a}.put_(torch.tensor([0]), torch.ones(1, dtype={a}.dtype))",
     "{a} <+|-|*>= {like}",
-    "{a} <+|-|*|/|//|%|**>= <2|1|3|0.5|True>",
+    "{a} <+|-|*|/|//|%>= <2|1|3|0.5|True>",
+    "{a} **= <2|1|3|0.5>",  # of booleans PyTorch's tracer has no powers that are booleans
     "{a} <&|^>= {like}",
     "F.<relu|relu6|hardtanh|leaky_relu|elu|silu|hardswish|selu|celu|hardsigmoid>({a}, inplace=True)",
     "torch.<exp|abs|neg|sin|relu_>({a}, out={a})",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from fuzz.generator import dtype_of
-from fuzz.oracle import Run
 from fuzz.program import Program
+from fuzz.wide_run import Run
 
 
 def forms(program: Program) -> dict[str, tuple[tuple[int, ...], str, str]]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import torch
 
+from fuzz.bounds import difference
 from fuzz.execution import raised
 from fuzz.operator_samples import Sample, claimed, database, samples
-from fuzz.oracle import difference, expected
+from fuzz.oracle import expected
 from fuzz.outcome import Outcome
 from fuzz.program import Program, Statement
 from fuzz.tensors import DTYPES, Tensor

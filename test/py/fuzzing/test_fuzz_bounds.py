@@ -8,8 +8,9 @@ from fractions import Fraction
 import pytest
 import torch
 from fuzz import gradients
+from fuzz.bounds import difference
 from fuzz.draw import _by_exporters
-from fuzz.oracle import difference, expected
+from fuzz.oracle import expected
 from fuzz.program import Program, Statement
 from fuzz_programs import bound_of, of, program
 
@@ -29,6 +30,21 @@ class TestBounds:
         lines = ("v0 = x0.exp() * 3", "v1 = v0 - x0.exp() - x0.exp() * 2", "v2 = v1 / v1")
         _, bound = bound_of(program(*lines, x0=of("x0", (40,))))
         assert bound.isnan().float().mean() > 0.5
+
+    def test_sums_of_equal_terms_are_as_far_off_as_partial_sums(self) -> None:
+        """Every step of such a sum is rounded the same way; here the terms of both signs cancel."""
+        lines = ("v0 = torch.cat((x0, -x0)).expand(33, -1)", "v1 = v0.sum()")
+        bound = bound_of(program(*lines, rounding="sum", x0=of("x0", (33,))))[1]
+        largest = 66 * of("x0", (33,)).build(1).abs().sum()
+        assert bound >= 1.2e-7 * largest
+        assert bound <= 1.2e-6 * largest
+
+    def test_zeros_of_either_sign_are_open_where_they_are_divided_by(self) -> None:
+        for name, is_open in (("softshrink", True), ("threshold", False)):
+            lines = (f"v0 = F.{name}(x0{'' if is_open else ', 0.5, 0.0'})", "v1 = 2.5 / v0")
+            value, bound = bound_of(program(*lines, x0=of("x0", (40,))))
+            assert value.isinf().any()
+            assert bool(bound[value.isinf()].isnan().all()) == is_open
 
     def test_rests_of_what_is_near_a_multiple_may_be_zero(self) -> None:
         lines = ("v0 = (x0 * 7).round() * 0.1", "v1 = torch.remainder(v0, 0.1)", "v2 = v1 / v1")
