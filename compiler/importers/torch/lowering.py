@@ -35,7 +35,7 @@ from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.given_functions import REASON as GIVEN_FUNCTIONS
 from tilewright.compiler.importers.torch.indexing import MASKS
-from tilewright.compiler.importers.torch.part_writes import write_where_wholes_lie
+from tilewright.compiler.importers.torch.part_writes import read_what_was_written, write_where_wholes_lie
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
 from tilewright.compiler.ir import context, ir
@@ -77,6 +77,7 @@ def lower_graph(module: GraphModule) -> ir.Module:
     """
     if any(_known_refusal(node) for node in module.graph.nodes):
         raise unsupported(module.graph)
+    read_what_was_written(module.graph)
     write_where_wholes_lie(module.graph)
     fold_uniform_bytes(module.graph)
     join_constant_bytes(module.graph)

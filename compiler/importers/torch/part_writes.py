@@ -1,4 +1,10 @@
-"""Rows of a part of a tensor, written where the whole lies: the part is not copied out and back.
+"""Parts of a tensor that are written: read again, and rows of them where the whole lies.
+
+A part that is read as it was written is what was written there:
+
+    slice(slice_scatter(c, v, 0, 3, 4), 0, 3, 4)   =>   v
+
+Rows that are written into a part are written into the whole: the part is not copied out and back.
 
     s = select(c, 0, 3)                                        // c: [L, H, S, D], s: [H, S, D]
     w = index_put(view(s, [H * S, D]), [rows], v)
@@ -13,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.fx.graph import Graph
@@ -23,6 +29,48 @@ aten = torch.ops.aten
 
 _VIEWS = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default}
 _PUTS = {aten.index_put.default, aten._unsafe_index_put.default}
+
+
+_READS = {aten.select.int, aten.slice.Tensor}
+_ALL: tuple[Any, ...] = (0, None, None, 1)
+"""Dimension, start, end and step of a slice that says none of them."""
+
+
+def read_what_was_written(graph: Graph) -> None:
+    """Replaces slices of a tensor by what was written into it at the same place.
+
+    torch-mlir does so as well, and makes literals of signed numbers of constants that are unsigned bytes.
+    """
+    for node in list(graph.nodes):
+        place = _place(node) if node.target in _READS else None
+        source: Any = node.args[0] if place else None
+        if place is None or source.target is not aten.slice_scatter.default or _place(source) != place:
+            continue
+        written: Any = source.args[1]
+        if node.target is aten.select.int:
+            with graph.inserting_before(node):
+                written = graph.call_function(aten.squeeze.dim, (written, place[0]))
+            written.meta = dict(node.meta)
+        node.replace_all_uses_with(written)
+    graph.eliminate_dead_code()
+
+
+def _place(node: Node) -> tuple[int, int, int] | None:
+    """Dimension, start and end of what a node reads or writes of its first operand by steps of one; None for others."""
+    if not node.args or not isinstance(whole := node.args[0], Node) or node.kwargs:
+        return None
+    shape, numbers = whole.meta["val"].shape, cast("tuple[Any, ...]", node.args[1:])
+    if node.target is aten.select.int:
+        dim, index = numbers
+        start = index % shape[dim]
+        end, step = start + 1, 1
+    elif node.target is aten.slice.Tensor or node.target is aten.slice_scatter.default:
+        numbers = numbers[node.target is aten.slice_scatter.default :]
+        dim, start, end, step = *numbers, *_ALL[len(numbers) :]
+    else:
+        return None
+    start, end, _ = slice(start, end).indices(shape[dim])
+    return (dim % len(shape), start, end) if step == 1 else None
 
 
 def write_where_wholes_lie(graph: Graph) -> None:

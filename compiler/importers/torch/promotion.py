@@ -307,7 +307,12 @@ def _to_number(x, number: int):
 
 
 def masked_fill(x, mask, value):
-    """Booleans filled with a number, which is one of them first."""
+    """Booleans filled with a number, which is one of them first, and unsigned bytes by a choice.
+
+    Where a mask is true everywhere, torch-mlir folds what it fills into a constant, and makes that of signed bytes.
+    """
+    if x.dtype == torch.uint8:
+        return torch.where(mask, torch.full((), value, dtype=x.dtype), x)
     if x.dtype != torch.bool or isinstance(value, bool):
         return NotImplemented
     return aten.masked_fill.Scalar(x, mask, bool(value))
@@ -315,7 +320,9 @@ def masked_fill(x, mask, value):
 
 def masked_fill_tensor(x, mask, value):
     """`value` in the type of `x` where `mask` is set."""
-    return NotImplemented if value.dtype == x.dtype else torch.where(mask, value.to(x.dtype), x)
+    if value.dtype == x.dtype != torch.uint8:
+        return NotImplemented
+    return torch.where(mask, value.to(x.dtype), x)
 
 
 def ldexp(x, exponent):

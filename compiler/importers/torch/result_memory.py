@@ -17,7 +17,7 @@ aten = torch.ops.aten
 _DENSE = (
     *(aten.native_layer_norm.default, aten.layer_norm.default),
     *(aten.index_add.default, aten.index_copy.default),
-    *(aten.cummax.default, aten.cummin.default, aten.logcumsumexp.default),
+    *(aten.cummax.default, aten.cummin.default, aten.logcumsumexp.default, aten.kthvalue.default),
     *(aten.log_sigmoid.default, aten.log_sigmoid_forward.default),
 )
 """Operators whose results are row-major, whatever their operands are."""
@@ -63,7 +63,9 @@ def _placed(decompose: Callable, as_image: bool) -> Callable:
             if not isinstance(value, torch.Tensor):
                 return value
             is_image = as_image and value.dim() == args[0].dim()
-            return like_image(value, args[0]) if is_image else value.contiguous()
+            value = like_image(value, args[0]) if is_image else value.contiguous()
+            is_part = value.untyped_storage().nbytes() != value.numel() * value.element_size()
+            return value.clone() if is_part else value
 
         return found if found is NotImplemented else pytree.tree_map(place, found)
 

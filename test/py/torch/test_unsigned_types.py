@@ -22,6 +22,32 @@ def test_floats_become_short_integers(dtype: torch.dtype, to: torch.dtype) -> No
     assert torch.equal(tilewright.compile(lambda x: x.to(to), (x,))(x), x.to(to))
 
 
+@pytest.mark.parametrize("value", [200, torch.tensor(200, dtype=torch.uint8)])
+@pytest.mark.parametrize("is_set", [True, False])
+def test_bytes_are_filled_where_a_mask_is_the_same_everywhere(
+    value: int | torch.Tensor, is_set: bool
+) -> None:
+    """torch-mlir folds both, into literals of signed bytes."""
+
+    def fill(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(torch.full((2, 3), is_set), value)
+
+    x = torch.tensor([[1, 2, 250]], dtype=torch.uint8)
+    assert torch.equal(tilewright.compile(fill, (x,))(x), fill(x))
+
+
+def test_bytes_that_were_written_are_read_again() -> None:
+    def write(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.clone()
+        y[-1] = 200
+        y[:, 1:] = 7
+        return y, y[2], y[-1], y[:, -2:], y[:, 1], y[:, 1:2], y[..., :3]
+
+    x = torch.arange(9, dtype=torch.uint8).reshape(3, 3)
+    for found, wanted in zip(tilewright.compile(write, (x,))(x), write(x)):
+        assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("count", [1, 7, 64, 1000])
 def test_bytes_above_127_are_kept_in_vectors_and_alone(count: int) -> None:
     x = torch.linspace(0, 255, count)

@@ -45,6 +45,7 @@ case("diag_embed", lambda x: torch.diag_embed(x), (2, 3))
 case("tril_triu", lambda x: torch.tril(x) + torch.triu(x, 1), (4, 5))
 case("unfold", lambda x: x.unfold(1, 3, 2) * 1, (3, 9))
 case("as_strided", lambda x: torch.as_strided(x + 1, (2, 3), (1, 2)), (3, 4))
+case("as_strided of a part", lambda x: torch.as_strided(x.kthvalue(2, 0, True)[0], (2, 3), (1, 2)), (3, 9))
 case("meshgrid", lambda x, y: torch.meshgrid(x, y, indexing="ij"), (3,), (4,))
 case("cartesian_arange", lambda x: x + torch.arange(4) + torch.linspace(0, 1, 4), (3, 4))
 case(
