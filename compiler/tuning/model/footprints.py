@@ -238,13 +238,15 @@ def _beside_sums(nest: Nest, depth: np.ndarray, sums: Sequence[int]) -> np.ndarr
 def page_walks(nest: Nest, parts: np.ndarray, touched: Sequence[Touched], sums: Sequence[int]) -> np.ndarray:
     """Pages whose address one rTask looks for again, because too many others were met in between: [n].
 
-    What is met for the first time is not counted: bandwidths are measured with it.
+    A page for each 4 KiB is not counted: bandwidths are measured with it. Nor is any that the rTask before has met, where
+    the addresses of all that one rTask needs are kept.
     """
     pages = np.stack([part.pages for part in touched])
     own = np.stack([part.addresses_kept for part in touched])
     kept = own & (pages.sum(axis=2) <= KEPT_PAGES)[:, :, None]
     found = _again(parts, pages, _beside_sums(nest, deepest(kept), sums))
-    return np.clip(found - pages[-1], 0.0, None).sum(axis=1)
+    first = np.where(kept[-1], pages[-1], np.minimum(touched[-1].lines / PAGE_BYTES, pages[-1]))
+    return np.clip(found - first, 0.0, None).sum(axis=1)
 
 
 def _again(parts: np.ndarray, values: np.ndarray, depth: np.ndarray) -> np.ndarray:

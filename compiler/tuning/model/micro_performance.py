@@ -29,6 +29,9 @@ STORES_PER_LOAD = 0.5
 WALK_US = 0.004
 """Finding a page's address again, beside all else: measured on Zen 4 with products of 128 to 512 rows whose second operands have
 3,072 and 4,032 rows, 2 to 8 ns."""
+WAITED_WALK_US = 0.02
+"""The same where memory is waited for, and not products: measured on Zen 4 with sums of 4,096 columns of as many rows, 512 bytes
+of each in turn, and with the same in blocks of 64 rows."""
 UNFETCHED = 0.5
 """The part of the shorter of products and the coming in of their panels that shows where panels are not fetched ahead. Measured
 on Sapphire Rapids: 0.2 with 128 rows, 0.5 with 16, 1.1 under convolutions of 7 x 7."""
@@ -114,7 +117,7 @@ def resources(workload: Workload, part: Part, found: CpuFeatures, target: Target
     moved = counts["loads"] / loaded
     stored = counts["stores"] / (loaded * STORES_PER_LOAD)
     times = {"compute": work / started, "registers": np.maximum(moved, stored)}
-    times["page walks"] = counts[WALKS] * WALK_US
+    core = np.maximum(times["compute"], times["registers"])
     levels = caches(target)
     active = np.minimum(found["tasks"], cores)
     for level, below in zip(levels, [*levels[1:], target.memory[0]]):
@@ -123,4 +126,7 @@ def resources(workload: Workload, part: Part, found: CpuFeatures, target: Target
         missing = 1 - sharers / cores if workload.nbytes <= level.capacity_bytes * cores / sharers else 1.0
         if missing:
             times[below.name] = part.loaded(level.name) * missing / core_gbps(below, active, cores) / 1e3
+    memory = [us for name, us in times.items() if name not in ("compute", "registers")]
+    waited = np.max(memory, axis=0, initial=0.0) > core
+    times["page walks"] = counts[WALKS] * np.where(waited, WAITED_WALK_US, WALK_US)
     return times

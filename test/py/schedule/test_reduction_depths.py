@@ -16,6 +16,7 @@ from tilewright.compiler.nouns.space import KEPT
 from tilewright.compiler.passes.schedule.schedule_winograd import winograd_candidates
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.compiler.tuning.cpu.cpu_candidates import Candidate
+from tilewright.compiler.tuning.model.cpu_features import cpu_features
 from tilewright.compiler.tuning.model.footprints import KEPT_PAGES
 from tilewright.compiler.tuning.proposers.first_choice import fastest, loads_least, shares_rows
 from tilewright.compiler.tuning.roller.options import ConstructOptions
@@ -89,6 +90,30 @@ def test_rows_that_share_sets_are_summed_in_as_many_as_these_hold(name: str, row
     first, *_ = proposed(dispatch, resolve(name))
     (said,) = first.schedule.reductions
     assert said.loops == "products" and 0 < said.depth <= 384 and width % said.depth == 0
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_columns_are_summed_in_as_many_rows_as_addresses_are_kept_of(name: str) -> None:
+    """Memory is waited for: blocks are worth as much as looking up the page of every row again."""
+    dispatch = Dispatch.of(lambda x: x.sum(0), name, (waves(4096, 4096),), 1)
+    first, *_ = proposed(dispatch, replace(resolve(name), num_cores=2))
+    (said,) = first.schedule.reductions
+    assert said.loops == "products" and 0 < said.depth <= 384
+
+
+def test_pages_that_an_rtask_meets_for_less_than_their_bytes_are_looked_up_by_the_next_one_too() -> None:
+    dispatch = Dispatch.of(lambda x: x.sum(0), "x86-64-v4", (waves(4096, 4096),), 1)
+    with dispatch.function.context, dispatch.function.location:
+        subject = read_dispatch(dispatch.function, resolve("x86-64-v4"))
+    columns = [
+        Schedule((0, width), reductions=(Reduction("products", (1, 128), depth=depth),))
+        for width, depth in ((128, 0), (1024, 0), (1024, 256))
+    ]
+    narrow, wide, blocks = cpu_features(subject.described, columns, subject.target)["walks"]
+    # Rows of 512 of 4,096 bytes, which may begin in one page and end in another; the wide rTask passes them eight times.
+    assert 4096 * 7 / 8 <= narrow <= 4096
+    assert 4096 * 7 <= wide <= 4096 * 8
+    assert blocks <= 4096
 
 
 def test_of_schedules_that_are_as_fast_the_one_is_chosen_whose_rtasks_load_least() -> None:
