@@ -124,13 +124,13 @@ def softshrink(x, lambd=0.5):
     return functional.softshrink(x.to(torch.float32), lambd).to(x.dtype)
 
 
-def fill_diagonal_(x, value, wrap=False):
-    """`value` where all indices are equal, chosen by a mask: PyTorch's tracer has no view that is a diagonal.
+def fill_diagonal_(x, fill_value, wrap=False):
+    """`fill_value` where all indices are equal, chosen by a mask: PyTorch's tracer has no view that is a diagonal.
 
     With `wrap`, every element of a tall matrix whose place in order of rows is a multiple of its width and one.
     """
     if x.dim() < 2 or not x.numel() or (x.dim() > 2 and len(set(x.shape)) > 1):
-        return x.fill_diagonal_(value, wrap)
+        return x.fill_diagonal_(fill_value, wrap)
     first, *others = (
         torch.arange(size, device=x.device).reshape([-1] + [1] * (x.dim() - 1 - dim))
         for dim, size in enumerate(x.shape)
@@ -139,7 +139,7 @@ def fill_diagonal_(x, value, wrap=False):
         mask = (first * x.shape[1] + others[0]) % (x.shape[1] + 1) == 0
     else:
         mask = functools.reduce(torch.logical_and, (first == other for other in others))
-    return x.masked_fill_(mask, value)
+    return x.masked_fill_(mask, fill_value)
 
 
 _DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d)
@@ -169,6 +169,19 @@ FUNCTIONS: dict[Any, Any] = {
     torch.Tensor.fill_diagonal_: fill_diagonal_,
 }
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""
+
+_FIRST = ("input", "x", "a", "x1")
+"""Keywords by which PyTorch's parser knows the first argument of a function."""
+
+
+def _by_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as our forms take them: the first by place, `dim` by that name alone."""
+    kwargs = {"dim" if name == "axis" else name: value for name, value in kwargs.items()}
+    for name in _FIRST:
+        if not args and name in kwargs:
+            args = (kwargs.pop(name),)
+    return args, kwargs
+
 
 _IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__", "__imod__", "__ipow__")
 _IN_PLACE += ("__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__", "__setitem__")
@@ -247,6 +260,8 @@ class OwnFunctions(TorchFunctionMode):
                 )
                 raise UnsupportedError([UnsupportedOperator(func.__name__, reason, self._place())])
         own = FUNCTIONS.get(func) or given_functions.FUNCTIONS.get(func, func)
+        if func in FUNCTIONS:
+            args, kwargs = _by_place(args, kwargs or {})
         found = own(*args, **(kwargs or {}))
         self._follow(found, args)
         if writes(func):
@@ -304,10 +319,11 @@ def replace_functions(module: GraphModule) -> None:
             node.target = torch_places.setitem
         elif node.op == "call_method" and getattr(torch.Tensor, node.target, None) in _METHODS:
             node.op, node.target = "call_function", FUNCTIONS[getattr(torch.Tensor, node.target)]
+        elif node.target in FUNCTIONS:
+            node.target = FUNCTIONS[node.target]
+            node.args, node.kwargs = _by_place(node.args, node.kwargs)
         else:
-            node.target = FUNCTIONS.get(node.target) or given_functions.FUNCTIONS.get(
-                node.target, node.target
-            )
+            node.target = given_functions.FUNCTIONS.get(node.target, node.target)
     module.recompile()
 
 
