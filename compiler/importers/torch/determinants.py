@@ -8,8 +8,8 @@ import torch
 
 aten = torch.ops.aten
 
-TOO_LARGE = "only determinants of real matrices of up to 16 rows are computed"
-_MOST_ROWS = 16
+TOO_LARGE = "of matrices only determinants, factors and solutions of real ones of up to 16 rows are computed"
+MOST_ROWS = 16
 """Rows of the largest matrix whose steps are written out: each is about ten operations on all of it."""
 
 
@@ -18,32 +18,39 @@ def linalg_det(x):
 
     torch-mlir eliminates without pivots, and fails where one is 0.
     """
-    if x.is_complex() or x.shape[-1] > _MOST_ROWS:
+    if x.is_complex() or x.shape[-1] > MOST_ROWS:
         return NotImplemented
-    sign, factors, pivots = _factored(x)
+    sign, factors, pivots = factored(x)
     return sign * factors.diagonal(dim1=-2, dim2=-1).prod(-1) if x.shape[-1] else sign, factors, pivots
 
 
 def linalg_slogdet(x):
     """The signs of determinants, the logarithms of their magnitudes, and what `linalg_det` gives beside them."""
-    if x.is_complex() or x.shape[-1] > _MOST_ROWS:
+    if x.is_complex() or x.shape[-1] > MOST_ROWS:
         return NotImplemented
-    sign, factors, pivots = _factored(x)
+    sign, factors, pivots = factored(x)
     if not x.shape[-1]:
         return sign, torch.zeros_like(sign), factors, pivots
     diagonal = factors.diagonal(dim1=-2, dim2=-1)
     return sign * diagonal.sign().prod(-1), diagonal.abs().log().sum(-1), factors, pivots
 
 
-def _factored(x):
-    """Signs of the permutations, factors, and rows that changed places.
+def factored(x):
+    """Signs of the permutations, factors, and rows that changed places, counted from 1.
+
+    Eager factors the transpose of what lies row by row, and gradients read these factors.
+    """
+    return eliminated(x.mT if x.is_contiguous() else x)
+
+
+def eliminated(x):
+    """What `factored` gives, of `x` as it is.
 
     Source: Golub & Van Loan, "Matrix Computations", 4th edition, algorithm 3.4.1.
     """
     size = x.shape[-1]
     rows = torch.arange(size, device=x.device)
-    # Eager factors the transpose of what lies row by row, and gradients read these factors.
-    factors, pivots = x.mT if x.is_contiguous() else x, []
+    factors, pivots = x, []
     sign = torch.ones(x.shape[:-2], dtype=x.dtype, device=x.device)
     for step in range(size):
         largest = torch.where(rows >= step, factors[..., step].abs(), -1).argmax(-1, keepdim=True)

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import checks as torch_checks
 from tilewright.compiler.importers.torch import given_functions
+from tilewright.compiler.importers.torch import linear_systems as torch_linear_systems
 from tilewright.compiler.importers.torch import losses as torch_losses
 from tilewright.compiler.importers.torch import memory_reads as torch_memory_reads
 from tilewright.compiler.importers.torch import numbers as torch_numbers
@@ -104,7 +105,7 @@ def combinations(x, r=2, with_replacement=False):
 
 
 _BROADCASTS = (torch.Tensor.expand, torch.Tensor.expand_as, torch.Tensor.broadcast_to, torch.broadcast_to)
-_METHODS = (*_BROADCASTS, torch.Tensor.fill_diagonal_)
+_METHODS = (*_BROADCASTS, torch.Tensor.fill_diagonal_, torch.Tensor.inverse)
 """Methods whose forms are put into graphs of TorchDynamo's too."""
 
 
@@ -160,6 +161,7 @@ FUNCTIONS: dict[Any, Any] = {
     **{function: _unless_repeated(function) for function in _BROADCASTS},
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
+    **torch_linear_systems.FUNCTIONS,
     **torch_losses.FUNCTIONS,
     **torch_numbers.FUNCTIONS,
     **torch_memory_reads.FUNCTIONS,

@@ -35,6 +35,7 @@ from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.early_lowering import lower_early
 from tilewright.compiler.importers.torch.given_functions import REASON as GIVEN_FUNCTIONS
 from tilewright.compiler.importers.torch.indexing import MASKS
+from tilewright.compiler.importers.torch.linear_systems import TABLE as LINEAR_SYSTEMS
 from tilewright.compiler.importers.torch.part_writes import read_what_was_written, write_where_wholes_lie
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
@@ -149,7 +150,7 @@ def _known_refusal(node: Node) -> str | None:
     if _computes_unsigned(node):
         return UNSIGNED
     # torch-mlir would eliminate without pivots.
-    return TOO_LARGE if node.target in DETERMINANTS else None
+    return TOO_LARGE if node.target in DETERMINANTS or node.target in LINEAR_SYSTEMS else None
 
 
 def other_layout(node: Node) -> torch.layout | None:
