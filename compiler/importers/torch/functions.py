@@ -67,6 +67,11 @@ def narrow(x, dim, start, length):
     return x.index_select(dim, front + torch.arange(length, device=x.device))
 
 
+def equal(x, other):
+    """Whether all elements are equal: those of two shapes never are, whatever they hold."""
+    return x.shape == other.shape and torch.equal(x, other)
+
+
 def view_of(x):
     """A view of all elements."""
     return x.view(x.shape)
@@ -155,6 +160,7 @@ FUNCTIONS: dict[Any, Any] = {
     functional.softshrink: softshrink,
     torch.pdist: pdist,
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
+    **dict.fromkeys((torch.equal, torch.Tensor.equal), equal),
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
     torch.broadcast_tensors: broadcast_tensors,

@@ -48,6 +48,7 @@ MASKS = {
     "split": lambda x: x.tensor_split(torch.tensor([1, 2]))[1] * 2,
     "a size": lambda x: x[: int(torch.tensor([1, 0, 3]).max())] + 1,
     "a branch": lambda x: x + 1 if torch.equal(MASK, MASK.clone()) else x,
+    "tensors of two shapes": lambda x: x + 1 if torch.equal(x, x[:1]) or x.equal(x.T) else x * 2,
 }
 
 
