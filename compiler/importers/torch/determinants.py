@@ -8,7 +8,9 @@ import torch
 
 aten = torch.ops.aten
 
-TOO_LARGE = "of matrices only determinants, factors and solutions of real ones of up to 16 rows are computed"
+TOO_LARGE = (
+    "of matrices only determinants, factors and solutions of real square ones of up to 16 rows are computed"
+)
 MOST_ROWS = 16
 """Rows of the largest matrix whose steps are written out: each is about ten operations on all of it."""
 

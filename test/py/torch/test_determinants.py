@@ -62,5 +62,5 @@ def test_gradients_read_the_factors(is_transposed):
 )
 def test_others_are_refused(example):
     for function in (torch.det, torch.linalg.slogdet):
-        with pytest.raises(UnsupportedError, match="real ones of up to 16 rows"):
+        with pytest.raises(UnsupportedError, match="real square ones of up to 16 rows"):
             tilewright.compile(function, (example,))

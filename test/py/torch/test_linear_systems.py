@@ -157,10 +157,15 @@ def test_gradients(name, is_transposed):
 )
 def test_others_are_refused_or_run_eagerly(example):
     for function in (torch.linalg.inv, torch.linalg.cholesky, lambda x: torch.linalg.solve(x, x)):
-        with pytest.raises(UnsupportedError, match="real ones of up to 16 rows"):
+        with pytest.raises(UnsupportedError, match="real square ones of up to 16 rows"):
             tilewright.compile(function, (example,))
         torch._dynamo.reset()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = torch.compile(function, backend="tilewright")(example)
         torch.testing.assert_close(found, function(example))
+
+
+def test_factors_of_matrices_with_more_columns_are_refused():
+    with pytest.raises(UnsupportedError, match="real square ones of up to 16 rows"):
+        tilewright.compile(lambda x: torch.linalg.lu_factor_ex(x)[0], (torch.randn(3, 5),))
