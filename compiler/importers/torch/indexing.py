@@ -171,6 +171,8 @@ def _in_memory_order(operator: Any, x, source, *where, **named):
     PyTorch's decompositions take over the order of `source`, and a view of the result, as the write into `x` needs
     it, may be none then.
     """
+    if source.dtype != x.dtype:
+        return operator(x, source.to(x.dtype), *where, **named)
     order = _order(x.stride())
     inputs = [argument.name for argument in operator._schema.arguments[2:]]
     given = dict(zip(inputs, where)) | named

@@ -47,6 +47,8 @@ def read_what_was_written(graph: Graph) -> None:
         if place is None or source.target is not aten.slice_scatter.default or _place(source) != place:
             continue
         written: Any = source.args[1]
+        if written.meta["val"].dtype != node.meta["val"].dtype:
+            continue
         if node.target is aten.select.int:
             with graph.inserting_before(node):
                 written = graph.call_function(aten.squeeze.dim, (written, place[0]))

@@ -36,6 +36,15 @@ def test_bytes_are_filled_where_a_mask_is_the_same_everywhere(
     assert torch.equal(tilewright.compile(fill, (x,))(x), fill(x))
 
 
+def test_what_is_read_again_has_the_type_of_the_tensor_that_was_written() -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.slice_scatter(x, y, 0, 1, 2)[1:2], torch.select_scatter(x, y[0], 0, 1)[1]
+
+    x, y = torch.rand(4, 3), torch.rand(1, 3, dtype=torch.float64)
+    for found, wanted in zip(tilewright.compile(write, (x, y))(x, y), write(x, y)):
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+
+
 def test_bytes_that_were_written_are_read_again() -> None:
     def write(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = x.clone()
