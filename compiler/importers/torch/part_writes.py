@@ -29,8 +29,6 @@ aten = torch.ops.aten
 
 _VIEWS = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default}
 _PUTS = {aten.index_put.default, aten._unsafe_index_put.default}
-
-
 _READS = {aten.select.int, aten.slice.Tensor}
 _ALL: tuple[Any, ...] = (0, None, None, 1)
 """Dimension, start, end and step of a slice that says none of them."""

@@ -31,7 +31,7 @@ WALK_US = 0.004
 3,072 and 4,032 rows, 2 to 8 ns."""
 WAITED_WALK_US = 0.02
 """The same where memory is waited for, and not products: measured on Zen 4 with sums of 4,096 columns of as many rows, 512 bytes
-of each in turn, and with the same in blocks of 64 rows."""
+of each in turn, and with the same in blocks of 64 rows (`mean-columns-4096x4096` of the suite `memory`, its schedule edited)."""
 UNFETCHED = 0.5
 """The part of the shorter of products and the coming in of their panels that shows where panels are not fetched ahead. Measured
 on Sapphire Rapids: 0.2 with 128 rows, 0.5 with 16, 1.1 under convolutions of 7 x 7."""
