@@ -36,6 +36,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.torch.assertions import Assertions
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
 from tilewright.compiler.importers.torch.kept import (
@@ -49,6 +50,7 @@ from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import WrittenOutsideError, refuse_without_data
+from tilewright.compiler.importers.torch.own_methods import own_methods
 from tilewright.compiler.importers.torch.own_tensors import (
     Named,
     held_tensors,
@@ -63,7 +65,6 @@ from tilewright.compiler.importers.torch.repeated_calls import (
     refuse_changed_arguments,
     refuse_kept,
 )
-from tilewright.compiler.importers.torch.running_averages import cumulative_averages
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
@@ -154,13 +155,13 @@ def _captured(
         with substituted(model, replacement, constants) as kept:
             with contextlib.ExitStack() as while_called:
                 lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
-                for context in (lines, _traced_parameters(), cumulative_averages(), refused_capsules(_here)):
+                for context in (lines, _traced_parameters(), own_methods(), refused_capsules(_here)):
                     while_called.enter_context(context)
                 functions = while_called.enter_context(OwnFunctions(_here, held))
                 returned = call(*args, **kwargs)
             functions.outside.refuse_written(at_end=True)
             refuse_changed_arguments(given, _here())
-            return use(_Results(wrapped, len(tensors), returned), kept)
+            return use(_Results(wrapped, len(tensors), returned, functions.assertions), kept)
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
         def use(results: _Results, held: Held) -> list[torch.Tensor]:
@@ -354,9 +355,10 @@ _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 class _Results:
     """A model's output tensors in the structure that it returns; tells results from views of inputs and repeated objects."""
 
-    def __init__(self, wrapped: list[torch.Tensor], owned: int, returned: Any):
+    def __init__(self, wrapped: list[torch.Tensor], owned: int, returned: Any, assertions: Assertions):
         self.wrapped = wrapped
         self.owned = owned
+        self._assertions = assertions
         self.outputs: list[Output] = []
         self.mutations: list[Mutation] = []
         self._values: list[torch.Tensor] = []
@@ -425,7 +427,7 @@ class _Results:
             target, index = ("tensor", number) if owned else ("input", number - self.owned)
             self.mutations.append(Mutation(len(results), target, index))
             results.append(new)
-        return results
+        return self._assertions.checked(results, _here())
 
 
 def _refuse_constants_of_tensors(returned: Tree) -> None:

@@ -410,6 +410,8 @@ TABLE: dict[Any, Callable] = {
     aten.sort.stable: sort_stable,
     aten.convolution.default: convolution,
     **{operator: _either(_in_single(operator), _signed(operator)) for operator in _SUMS},
+    aten._is_all_true.default: aten.all.default,
+    aten._is_any_true.default: aten.any.default,
     aten.all.dim: all_along,
     aten.any.dims: any_along,
     aten.linalg_vector_norm.default: _either(

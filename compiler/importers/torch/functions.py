@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import sys
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers.torch import assertions as torch_assertions
 from tilewright.compiler.importers.torch import checks as torch_checks
 from tilewright.compiler.importers.torch import given_functions
 from tilewright.compiler.importers.torch import linear_systems as torch_linear_systems
@@ -68,8 +70,15 @@ def narrow(x, dim, start, length):
 
 
 def equal(x, other):
-    """Whether all elements are equal: those of two shapes never are, whatever they hold."""
-    return x.shape == other.shape and torch.equal(x, other)
+    """Whether all elements are equal, a number that only a call knows: those of two shapes never are."""
+    if x.shape != other.shape:
+        return False
+    return torch.equal(x, other) if x.dtype != other.dtype else torch_numbers.item(torch.all(x == other))
+
+
+def allclose(x, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether all elements are close to each other, a number that only a call knows."""
+    return torch_numbers.item(torch.all(torch.isclose(x, other, rtol, atol, equal_nan)))
 
 
 def view_of(x):
@@ -161,6 +170,7 @@ FUNCTIONS: dict[Any, Any] = {
     torch.pdist: pdist,
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
     **dict.fromkeys((torch.equal, torch.Tensor.equal), equal),
+    **dict.fromkeys((torch.allclose, torch.Tensor.allclose), allclose),
     torch.ops.prims.view_of: view_of,
     torch.ops.prims.view_of.default: view_of,
     torch.broadcast_tensors: broadcast_tensors,
@@ -238,10 +248,15 @@ class OwnFunctions(TorchFunctionMode):
         super().__init__()
         self._place = place
         self.outside = OutsideTensors(place, held)
+        self.assertions = torch_assertions.Assertions()
         self._copied: list[torch.Tensor] = []
         self._overlapping: list[torch.Tensor] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.__bool__:
+            return self.assertions.truth(args[0], torch_assertions.calling_frame(sys._getframe(1)))
+        if func in torch_assertions.OPERATORS:
+            return self.assertions.add(*args, **(kwargs or {}))
         if func in torch_memory_reads.READS:
             return torch_memory_reads.read(func, args, kwargs or {}, self._place)
         if func in given_functions.BY_VALUES:

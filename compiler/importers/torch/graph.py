@@ -8,6 +8,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from tilewright.compiler.importers import Imported
+from tilewright.compiler.importers.torch.assertions import attach
 from tilewright.compiler.importers.torch.capture import physical
 from tilewright.compiler.importers.torch.fold import fold_constants
 from tilewright.compiler.importers.torch.lowering import annotate, lower_graph
@@ -39,6 +40,7 @@ def import_graph(
     tensors = [node for node in inputs if isinstance(node.meta.get("val"), torch.Tensor)]
     outputs, leaves, results = _outputs(module, output, tensors, placeholders, weights)
     updates = _updates(output, [placeholders[i] for i in written], tensors, outputs, leaves)
+    attach(graph, results)
     output.args = (tuple(results),)
     simplify(module)
     constants = lift_constants(module)

@@ -19,7 +19,7 @@ _KINDS = {torch.bool: True, torch.int64: 1, torch.float64: 1.0}
 class Number:
     """A number of a tensor in the precision of Python's; arithmetic gives others, and tensors beside tensors.
 
-    What wants its value while the model is traced (a branch, a size, `math.sqrt`) is refused.
+    What wants its value while the model is traced (a size, `math.sqrt`, a branch with two ways) is refused.
     """
 
     def __init__(self, value: torch.Tensor):
@@ -49,9 +49,11 @@ class Number:
         """Raises DataDependentOutputException: the value is wanted before there is one."""
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
-    __bool__ = __int__ = __float__ = __index__ = __complex__ = __round__ = refuse
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = refuse  # type: ignore[assignment]
+    __int__ = __float__ = __index__ = __complex__ = __round__ = refuse
     __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
 
     def __neg__(self) -> Number:
         return Number(-self.value)
@@ -112,6 +114,9 @@ for _name, _operator, _function, _is_float in (
 ):
     setattr(Number, f"__{_name}__", _arithmetic(_function, _operator, _is_float))
     setattr(Number, f"__r{_name}__", _arithmetic(_function, _operator, _is_float, is_reflected=True))
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(Number, f"__{_name}__", _arithmetic(getattr(torch, _name), getattr(torch, _name), False))
 
 
 def item(x: torch.Tensor) -> Any:
