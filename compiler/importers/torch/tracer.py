@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
+from torch._dispatch.python import no_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
 )
 from torch.fx import Graph, GraphModule, Node
@@ -29,8 +32,35 @@ _CPU = torch.device("cpu")
 NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
 """Operators that read the memory of a tensor beyond its own elements."""
 
-Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, int]
-"""Shape, strides, dtype and storage offset of a tensor."""
+_KEEP_THE_START = {
+    torch.ops.aten.alias.default,
+    torch.ops.aten.detach.default,
+    torch.ops.aten.expand.default,
+    torch.ops.aten.permute.default,
+    torch.ops.aten.split.Tensor,
+    torch.ops.aten.split_with_sizes.default,
+    torch.ops.aten.squeeze.dim,
+    torch.ops.aten.squeeze.dims,
+    torch.ops.aten.t.default,
+    torch.ops.aten.transpose.int,
+    torch.ops.aten.unbind.int,
+    torch.ops.aten.unsqueeze.default,
+    torch.ops.aten.view.default,
+}
+"""Operators that give views whose places count from where their operand starts."""
+
+
+class Layout(NamedTuple):
+    """How the elements of a tensor lie: steps and the offset are in elements, from the start of its memory."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int
+
+    def moved(self, offset: int) -> Layout:
+        """The same, `offset` elements further on."""
+        return Layout(self.shape, self.strides, self.dtype, self.offset + offset)
 
 
 class NotTraceable(Exception):
@@ -64,7 +94,20 @@ def layout_of(tensor: torch.Tensor) -> Layout:
     """The layout of any strided tensor on the CPU; raises NotTraceable for others."""
     if tensor.layout is not torch.strided or tensor.device.type != "cpu":
         raise NotTraceable(f"a {tensor.layout} tensor on {tensor.device}")
-    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, int(tensor.storage_offset())
+    return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, int(tensor.storage_offset()))
+
+
+def _form(value: torch.Tensor) -> Layout:
+    return value.form if isinstance(value, Traced) else layout_of(value)
+
+
+@cache
+def _effect(func: Any) -> str:
+    """What the layout of an operator's results has to do with its operands' offsets: "none", "moved" by the first's, or "any"."""
+    if func in _KEEP_THE_START:
+        return "moved"
+    makes_views = not isinstance(func, OpOverload) or any(r.alias_info for r in func._schema.returns)
+    return "any" if makes_views else "none"
 
 
 class Tracer(TorchDispatchMode):
@@ -77,6 +120,7 @@ class Tracer(TorchDispatchMode):
         self.constants: dict[str, torch.Tensor] = {}
         self._of_constant: dict[int, Traced] = {}
         self._fake = FakeTensorMode()
+        self._fake.cache_enabled = False  # `_results` is one already
         self._values: dict[Layout, Any] = {}
         self._results: dict[Any, Any] = {}
         self._composite: dict[Any, bool] = {}
@@ -113,20 +157,24 @@ class Tracer(TorchDispatchMode):
                 found = func.decompose(*args, **kwargs)
             if found is not NotImplemented:
                 return found
-        key: list[Any] = [func]
+        effect = _effect(func)
+        key: list[Any] = [func, effect]
         nodes = tuple(self._argument(a, key) for a in args)
         named = {name: self._argument(a, key, name) for name, a in kwargs.items()}
         known = tuple(key)
-        results = self._results.get(known)
-        if results is None:
+        layout = self._results.get(known)
+        if layout is None:
             try:
-                results = self._results[known] = self._infer(func, args, kwargs)
+                layout = self._results[known] = self._infer(func, args, kwargs, effect)
             except (DataDependentOutputException, DynamicOutputShapeException):
                 found = self._of_constants(func, nodes, named)
                 if found is None:
                     raise
                 return found
-        return self._record(func, nodes, named, *results)
+        if effect == "moved" and (start := _form(args[0]).offset):
+            parts = layout if not isinstance(layout, Layout) else None
+            layout = layout.moved(start) if parts is None else type(parts)(p.moved(start) for p in parts)
+        return self._record(func, nodes, named, layout)
 
     @staticmethod
     def _is_composite(func: Any) -> bool:
@@ -139,14 +187,14 @@ class Tracer(TorchDispatchMode):
         """The graph's form of an argument; its type, or its value when it is no tensor, joins the key."""
         kind = type(value)
         if kind is Traced:
-            key.append(value.form)
+            key.append(value.form if key[1] == "any" else value.form[:3])
             return value.node
         if kind in (list, tuple):
             key.append((name, kind, len(value)))
             return [self._argument(inner, key) for inner in value]
         if isinstance(value, torch.Tensor):
             traced = self._constant(value)
-            key.append(traced.form)
+            key.append(traced.form if key[1] == "any" else traced.form[:3])
             return traced.node
         if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator)):
             raise NotTraceable(f"an argument of {kind}")
@@ -178,39 +226,44 @@ class Tracer(TorchDispatchMode):
             extent = (
                 offset + 1 + sum((n - 1) * s for n, s in zip(shape, strides)) if 0 not in shape else offset
             )
-            with self._fake:
-                whole = torch.empty(extent, dtype=dtype, device="cpu")
-                self._values[layout] = whole.as_strided(shape, strides, offset)
+            with no_python_dispatcher():
+                whole = torch.empty(extent, dtype=dtype, device="meta")
+                view = whole.as_strided(shape, strides, offset)
+            self._values[layout] = FakeTensor(self._fake, view, _CPU)
         return self._values[layout]
 
-    def _infer(self, func: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The values of the operator's results and their layouts; containers come back as lists."""
+    def _infer(self, func: Callable[..., Any], args: Any, kwargs: Any, effect: str) -> Any:
+        """The layouts of the operator's results: one, or a list or tuple of them, as the operator gives them."""
+        view = _VIEWS.get(func)
+        layout = view(*args) if view is not None and not kwargs and type(args[0]) is Traced else None
+        if layout is not None:
+            return layout
 
         def fake(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
-                return self._value(value.form if isinstance(value, Traced) else layout_of(value))
+                form = _form(value)
+                return self._value(form if effect == "any" else form.moved(-form.offset))
             return [fake(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
         with self._fake:
             found = func(*map(fake, args), **{name: fake(value) for name, value in kwargs.items()})
         if isinstance(found, torch.Tensor):
-            layout = layout_of(found)
-            return self._value(layout), layout
+            return layout_of(found)
         if not isinstance(found, (list, tuple)) or not all(isinstance(part, torch.Tensor) for part in found):
             raise NotTraceable(f"{func} returns {type(found)}")
-        layouts = [layout_of(part) for part in found]
-        return type(found)(map(self._value, layouts)), layouts
+        return type(found)(map(layout_of, found))
 
-    def _record(self, func: Any, args: Any, kwargs: Any, value: Any, layout: Any) -> Any:
+    def _record(self, func: Any, args: Any, kwargs: Any, layout: Any) -> Any:
         stack = fx_traceback.current_meta.get("stack_trace")
-        node = self._node(func, args, kwargs, value, stack)
-        if isinstance(layout, tuple):
-            return Traced.of(layout, node)
+        if isinstance(layout, Layout):
+            return Traced.of(layout, self._node(func, args, kwargs, self._value(layout), stack))
+        values = type(layout)(map(self._value, layout))
+        node = self._node(func, args, kwargs, values, stack)
         parts = [
-            Traced.of(part, self._node(operator.getitem, (node, i), {}, value[i], stack))
+            Traced.of(part, self._node(operator.getitem, (node, i), {}, values[i], stack))
             for i, part in enumerate(layout)
         ]
-        return parts if isinstance(value, list) else tuple(parts)
+        return parts if isinstance(layout, list) else tuple(parts)
 
     def _node(self, target: Any, args: Any, kwargs: Any, value: Any, stack: str | None) -> Node:
         node = self.graph.create_node("call_function", target, args, kwargs)
@@ -218,6 +271,38 @@ class Tracer(TorchDispatchMode):
         if stack:
             node.meta["stack_trace"] = stack
         return node
+
+
+def _selected(x: Traced, dim: int, index: int) -> Layout | None:
+    """The layout of `x.select(dim, index)`; None where PyTorch has to say what is wrong."""
+    shape, strides, dtype, offset = x.form
+    if not -len(shape) <= dim < len(shape) or not -shape[dim] <= index < shape[dim]:
+        return None
+    at = dim % len(shape)
+    start = offset + index % shape[at] * strides[at]
+    return Layout((*shape[:at], *shape[at + 1 :]), (*strides[:at], *strides[at + 1 :]), dtype, start)
+
+
+def _sliced(
+    x: Traced, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Layout | None:
+    """The layout of `x` along part of a dimension; None where PyTorch has to say what is wrong."""
+    shape, strides, dtype, offset = x.form
+    if not -len(shape) <= dim < len(shape) or step < 1:
+        return None
+    at = dim % len(shape)
+    steps = range(shape[at])[start:end:step]
+    first = slice(start, end).indices(shape[at])[0]
+    cut = (*shape[:at], len(steps), *shape[at + 1 :])
+    stepped = (*strides[:at], strides[at] * step, *strides[at + 1 :])
+    return Layout(cut, stepped, dtype, offset + first * strides[at])
+
+
+_VIEWS: dict[Any, Callable[..., Layout | None]] = {
+    torch.ops.aten.select.int: _selected,
+    torch.ops.aten.slice.Tensor: _sliced,
+}
+"""Operators that loops over steps call with another number each time -> the layout of what they give."""
 
 
 def trace_fast(
