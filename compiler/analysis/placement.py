@@ -169,6 +169,16 @@ def chain_of(op: ir.Operation) -> list[ir.Operation]:
     return chain
 
 
+def bases_of_chains(ops: Sequence[ir.Operation]) -> dict[ir.Value, ir.Value]:
+    """What the chain of insertions behind each insertion's result begins with, for operations in order."""
+    bases: dict[ir.Value, ir.Value] = {}
+    for op in ops:
+        if is_inserted(op):
+            destination = op.operands[1]
+            bases[op.results[0]] = bases.get(destination, destination)
+    return bases
+
+
 def root_of_chain(op: ir.Operation) -> ir.Value:
     """The memory that a chain of insertions, of which `op` is the last, fills: an argument, or its own result's."""
     base = chain_of(op)[-1].operands[1]

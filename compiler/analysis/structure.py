@@ -111,7 +111,22 @@ def starts_from_zero(reduction: ir.Operation) -> bool:
     return isinstance(value, (ir.FloatAttr, ir.IntegerAttr)) and value.value == 0
 
 
-def loop_lines(sink: Structured, group: Sequence[Structured]) -> list[dict[int, int | None] | None]:
+Line = dict[int, int | None]
+"""The loop of an operation's own that every parallel loop of its group's sink becomes, None where it is no single plain one."""
+
+
+def sink_line(sink: Structured) -> Line:
+    """That of the sink itself."""
+    return {i: i for i, kind in enumerate(sink.kinds) if kind == "parallel"}
+
+
+def line_through(line: Line, map_: ir.AffineMap, producer: Structured, known: Line | None) -> Line:
+    """That of `producer`, which an operation of `line` reads by `map_`, and others, if any, so that it is `known`."""
+    through = {loop: _carry(own, map_, producer) for loop, own in line.items()}
+    return {i: own if (known or through)[i] == own else None for i, own in through.items()}
+
+
+def loop_lines(sink: Structured, group: Sequence[Structured]) -> list[Line | None]:
     """For each operation of `group`, the loop of its own that every parallel loop of `sink` becomes, if one.
 
     `group` holds the operations in program order, the sink last. None for an operation that the sink does not
@@ -119,19 +134,16 @@ def loop_lines(sink: Structured, group: Sequence[Structured]) -> list[dict[int, 
     """
     producers = {result: number for number, s in enumerate(group) for result in s.op.results}
     last = len(group) - 1
-    lines: list[dict[int, int | None] | None] = [None] * len(group)
-    lines[last] = {i: i for i, kind in enumerate(sink.kinds) if kind == "parallel"}
+    lines: list[Line | None] = [None] * len(group)
+    lines[last] = sink_line(sink)
     for number in range(last, -1, -1):
         line, consumer = lines[number], group[number]
         if line is None:
             continue
         for operand, map_ in zip(consumer.op.operands, consumer.maps):
             producer = producers.get(operand)
-            if producer is None:
-                continue
-            through = {loop: _carry(own, map_, group[producer]) for loop, own in line.items()}
-            known = lines[producer] or through
-            lines[producer] = {i: own if known[i] == own else None for i, own in through.items()}
+            if producer is not None:
+                lines[producer] = line_through(line, map_, group[producer], lines[producer])
     return lines
 
 

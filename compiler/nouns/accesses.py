@@ -47,7 +47,9 @@ class Region:
         """Whether some item belongs to both, or whether that is too hard to tell."""
         if self.memory != other.memory or self.offset >= other.end or other.offset >= self.end:
             return False
-        strides = sorted({*self._extents, *other._extents, 1}, reverse=True)
+        strides = self._strides
+        if strides != other._strides:
+            strides = tuple(sorted({*strides, *other._strides}, reverse=True))
         mine, theirs = self._digits(strides), other._digits(strides)
         if mine is None or theirs is None:
             return True
@@ -58,8 +60,22 @@ class Region:
         """Extents by stride, of dimensions of more than one item."""
         return {s: n for n, s in zip(self.shape, self.strides) if n > 1}
 
-    def _digits(self, strides: Sequence[int]) -> list[tuple[int, int]] | None:
+    @cached_property
+    def _strides(self) -> tuple[int, ...]:
+        """Its strides and 1, falling."""
+        return tuple(sorted({*self._extents, 1}, reverse=True))
+
+    @cached_property
+    def _known_digits(self) -> dict[tuple[int, ...], list[tuple[int, int]] | None]:
+        return {}
+
+    def _digits(self, strides: tuple[int, ...]) -> list[tuple[int, int]] | None:
         """First and end position along each of the falling `strides`; None where an item has two such positions."""
+        if strides not in self._known_digits:
+            self._known_digits[strides] = self._counted(strides)
+        return self._known_digits[strides]
+
+    def _counted(self, strides: tuple[int, ...]) -> list[tuple[int, int]] | None:
         if len(self._extents) < sum(n > 1 for n in self.shape) or strides[-1] < 1:
             return None
         digits, rest = [], self.offset

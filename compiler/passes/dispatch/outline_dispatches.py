@@ -30,17 +30,18 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 
 from tilewright.compiler.analysis.chosen_parts import chosen_parts
 from tilewright.compiler.analysis.dense_constants import is_splat
+from tilewright.compiler.analysis.dispatch_group import Group
 from tilewright.compiler.analysis.padding import slid_padding
-from tilewright.compiler.analysis.placement import chain_of, is_inserted
+from tilewright.compiler.analysis.placement import bases_of_chains, is_inserted
 from tilewright.compiler.analysis.products_after import products_after
 from tilewright.compiler.analysis.shared_rows import ACROSS, REPEATED, apart
-from tilewright.compiler.analysis.structure import Structured, tileable_loops, volume
+from tilewright.compiler.analysis.structure import Structured, volume
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.weight_flow import argument_roles
 from tilewright.compiler.dialects import choice_attribute
@@ -118,18 +119,6 @@ class IllegalChoiceError(PassError):
         self.op, self.rule = op, rule
 
 
-@dataclass
-class Group:
-    """Positions of the operations in one dispatch, the sink first, and why others stayed out."""
-
-    members: list[int]
-    reasons: list[str]
-    refused: dict[int, str] = field(default_factory=dict)
-    """The reasons by the operation that stayed out."""
-    passed_over: list[int] = field(default_factory=list)
-    """Contractions that stayed out because another one was there first."""
-
-
 class Outliner:
     """Outlines one function. Operations are named by their position in the block.
 
@@ -153,8 +142,10 @@ class Outliner:
         self.is_main = ir.StringAttr(function.attributes["sym_name"]).value == "main"
         self.ops = [view.operation for view in function.regions[0].blocks[0].operations][:-1]
         self.structured: dict[int, Structured | None] = {}
+        self.in_place: dict[int, bool] = {}
         self.operands = [external_operands(op) for op in self.ops]
         self.producer = {result: number for number, op in enumerate(self.ops) for result in op.results}
+        self.bases = bases_of_chains(self.ops)
         self.cloned: set[int] = set()
         for number, op in enumerate(self.ops):
             if _is_cloned(op) or (is_view(op) and self.producer.get(op.operands[0]) in self.cloned):
@@ -213,7 +204,7 @@ class Outliner:
         """
         if not self.is_main or not is_inserted(op):
             return False
-        base = chain_of(op)[-1].operands[1]
+        base = self.bases[op.results[0]]
         return not isinstance(base.owner, ir.Block) and base.owner.name in ("tensor.empty", "linalg.fill")
 
     def read(self, number: int) -> Structured | None:
@@ -252,9 +243,10 @@ class Outliner:
         return {n for n in products if before[n] & own[n]}
 
     def grow(self, sink: int, taken: set[int], left_out: frozenset[int] = frozenset()) -> Group:
-        group = Group([sink], [])
-        if self.read(sink) is None:
+        group = Group([sink])
+        if (structured := self.read(sink)) is None:
             return group
+        group.begin(structured)
         frontier = [sink]
         while frontier:
             consumer = frontier.pop(0)
@@ -284,7 +276,8 @@ class Outliner:
                 ):
                     group.passed_over.append(producer)
                 if reason is None:
-                    group.members.append(producer)
+                    read = None if self.is_read_in_place(producer) else self.read(producer)
+                    group.join(producer, read, self.users[value])
                     frontier.append(producer)
                 else:
                     group.reasons.append(f"{_kind(self.read(producer), self.ops[producer])}: {reason}")
@@ -313,8 +306,7 @@ class Outliner:
             return "a windowed reduction would recompute it"
         if structured.has_index and not structured.is_elementwise:
             return "an indexed reduction is not cut"
-        others = self.in_order(group.members)
-        loops = tileable_loops(root, self.in_order([*group.members, producer]))
+        loops = group.loops_with(structured, self.users[self.ops[producer].results[0]])
         if self.product_after.get(producer) in group.members:
             if (
                 reader.is_contraction
@@ -324,22 +316,21 @@ class Outliner:
             rows = volume(root.extents, loops)
             return None if rows >= self.options.min_rows else f"only {rows} rows would remain to cut along"
         if structured.is_contraction:
-            if any(not other.is_elementwise for other in others):
+            if any(not other.is_elementwise for other in self.in_order(group.members)):
                 return _ANOTHER
             if volume(root.extents, loops) < root.points:
                 return "the consumer does not cover its output"
             return None
         if self.options.along_same and not structured.is_elementwise:
-            if any(other.is_contraction for other in others):
+            if any(other.is_contraction for other in self.in_order(group.members)):
                 return _ANOTHER
             joined = self.in_order([*group.members, producer])
             if (reason := apart(joined.index(structured), joined)) is not None:
                 return reason
-        rows, before = (volume(root.extents, cut) for cut in (loops, tileable_loops(root, others)))
-        if (
-            rows >= min(before, self.options.min_rows)
-            or max(s.points for s in (*others, structured)) <= _SMALL_ELEMENTS
-        ):
+        rows, before = (volume(root.extents, cut) for cut in (loops, group.loops))
+        if rows >= min(before, self.options.min_rows):
+            return None
+        if max(s.points for s in (*self.in_order(group.members), structured)) <= _SMALL_ELEMENTS:
             return None
         return f"only {rows} rows would remain to cut along"
 
@@ -375,8 +366,11 @@ class Outliner:
 
     def is_read_in_place(self, number: int) -> bool:
         """Whether the operation pads what windows of another one alone slide over, or chooses parts for a product."""
-        op = self.ops[number]
-        return self.under_windows and (slid_padding(op) is not None or chosen_parts(op) is not None)
+        if number not in self.in_place:
+            op = self.ops[number]
+            found = self.under_windows and (slid_padding(op) is not None or chosen_parts(op) is not None)
+            self.in_place[number] = found
+        return self.in_place[number]
 
     def outline(self, group: Group) -> None:
         body = sorted([*self.closure(group.members), *group.members])
