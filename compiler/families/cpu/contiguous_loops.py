@@ -25,6 +25,7 @@ from tilewright.compiler.families.cpu.vector_prologue import Prologue
 from tilewright.compiler.families.cpu.walked_rows import fetch_row
 from tilewright.compiler.ir import arith, ir, memref, scf, vector
 from tilewright.compiler.nouns.register_tiles import DotTile
+from tilewright.compiler.rewriting.generics import is_read
 
 _FEWEST_LANES = 4
 
@@ -50,15 +51,19 @@ class Contiguous:
 
     @classmethod
     def read(cls, reduction: Structure, vector_bits: int) -> Contiguous | None:
-        """None where there is no such loop, or where terms must be combined in their order."""
+        """None where there is no such loop, or where terms must be combined in their order.
+
+        An operand that the body does not read only says how long a loop is: nothing is loaded along it.
+        """
         combination = Combination.read(reduction.body)
         if not reduction.vectorizable or combination is None:
             return None
         inputs = reduction.maps[:-1]
+        read = [is_read(argument) for argument in reduction.body.arguments]
         lanes = max(1, vector_bits // reduction.accumulator_bits)
         fitting = []
         for loop in reduction.reduction:
-            moving = [i for i, m in enumerate(inputs) if loop in map_dims(m)]
+            moving = [i for i, m in enumerate(inputs) if read[i] and loop in map_dims(m)]
             extent = reduction.extents[loop]
             contiguous = all(
                 is_contiguous_along(inputs[i], loop) and reduction.unit_stride[i] for i in moving
@@ -69,7 +74,7 @@ class Contiguous:
             return None
         extent, inner = max(fitting)
         lanes = min(lanes, 1 << (extent.bit_length() - 1))
-        moving = [m for m in inputs if inner in map_dims(m)]
+        moving = [m for i, m in enumerate(inputs) if read[i] and inner in map_dims(m)]
         # Loops along which some vector operand stays the same, those that re-use most first; two re-use different ones.
         reusing = sorted(
             (

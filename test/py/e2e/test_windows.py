@@ -50,6 +50,32 @@ def test_depthwise(channels, height, width, taps, stride, padding, dilation):
     check(Depthwise(channels, taps, stride, padding, dilation), torch.randn(2, channels, height, width), 1e-4)
 
 
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.MaxPool1d(4, 4),
+        nn.AvgPool1d(4, 4),
+        nn.Sequential(nn.AvgPool1d(4, 4), nn.MaxPool1d(2, 2)),
+        nn.AvgPool1d(4, 3),  # windows overlap
+        nn.MaxPool1d(2, 2),  # too few taps for a vector
+    ],
+)
+def test_of_what_is_the_same_everywhere(pool):
+    """Windows that lie apart become a loop along which nothing is read: a mask of ones, as models without padding have."""
+    x = torch.rand(2, 3, 16)
+    check(_OfOnes(pool), x, 1e-6)
+
+
+class _OfOnes(nn.Module):
+    def __init__(self, pool: nn.Module):
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        pooled = self.pool(torch.ones_like(x))
+        return pooled * x[..., : pooled.shape[-1]]
+
+
 def test_in_double_precision():
     torch.manual_seed(0)
     check(Depthwise(20, (3, 3), 1, 1, 1).double(), torch.randn(1, 20, 9, 11, dtype=torch.float64), 1e-12)
