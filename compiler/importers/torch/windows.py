@@ -119,6 +119,35 @@ def _of_one_image(operator: Any, rank: int):
     return decomposition
 
 
+def _clipped(operator: Any, rank: int):
+    """A pooling in ceil mode whose windows end where the image does, out of ceil mode where all of them lie inside.
+
+    torch-mlir pads the image by a whole window: an average over 2,560 x 2,560 pixels of an image of 2 x 2, as models write
+    that take a mean whatever the image, would fill gigabytes.
+    """
+
+    place = 1 if operator in _MAXIMA else 0  # of `ceil_mode`, which stands behind a dilation there
+
+    def decomposition(x, kernel_size, stride=(), padding=0, *others):
+        is_dilated = any(n != 1 for dilation in others[:place] for n in _of_rank(dilation, rank))
+        if is_dilated or not any(others[place : place + 1]):
+            return NotImplemented
+        kernel, step, pads = (_of_rank(n, rank) for n in (kernel_size, stride or kernel_size, padding))
+        extents = [n + 2 * pad for n, pad in zip(x.shape[-rank:], pads)]
+        steps = [(k, s) if k <= n else (n, n) for k, s, n in zip(kernel, step, extents)]
+        inside = all((n - k) % s == 0 for (k, s), n in zip(steps, extents))
+        if not inside and [k for k, _ in steps] == kernel:
+            return NotImplemented
+        kernel, step = [k for k, _ in steps], [s for _, s in steps]
+        return operator(x, kernel, step, pads, *others[:place], not inside, *others[place + 1 :])
+
+    return decomposition
+
+
+def _of_rank(value: int | list[int], rank: int) -> list[int]:
+    return [value] * rank if isinstance(value, int) else list(value) * (rank // len(value))
+
+
 def _bounds(inside: int, outside: int, device) -> tuple[torch.Tensor, torch.Tensor]:
     """The first and the last element of every window of nearly even size in one dimension."""
     window = torch.arange(outside, device=device).unsqueeze(1)
@@ -154,8 +183,7 @@ def max_pool_of_integers(rank: int):
         if x.dtype != torch.int64:
             return NotImplemented
         kernel, step, pads, dilations = (
-            [n] * rank if isinstance(n, int) else list(n) * (rank // len(n))
-            for n in (kernel_size, stride or kernel_size, padding, dilation)
+            _of_rank(n, rank) for n in (kernel_size, stride or kernel_size, padding, dilation)
         )
         size, axes = x.shape[x.dim() - rank :], []
         for extent, k, s, pad, d in zip(size, kernel, step, pads, dilations):
@@ -177,16 +205,17 @@ def conv_tbc(x, weight, bias, pad=0):
     return found.permute(2, 0, 1).contiguous()
 
 
+_MAXIMA = (aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
+
 TABLE: dict[Any, Any] = {
     aten.conv_tbc.default: conv_tbc,
-    aten.avg_pool2d.default: _of_one_image(aten.avg_pool2d.default, 2),
-    aten.avg_pool3d.default: _of_one_image(aten.avg_pool3d.default, 3),
     **{
-        pool: either(max_pool_of_integers(rank), _of_one_image(pool, rank))
-        for rank, pool in (
-            (2, aten.max_pool2d_with_indices.default),
-            (3, aten.max_pool3d_with_indices.default),
-        )
+        pool: either(_clipped(pool, rank), _of_one_image(pool, rank))
+        for rank, pool in ((2, aten.avg_pool2d.default), (3, aten.avg_pool3d.default))
+    },
+    **{
+        pool: either(max_pool_of_integers(rank), either(_clipped(pool, rank), _of_one_image(pool, rank)))
+        for rank, pool in zip((2, 3), _MAXIMA)
     },
     aten.adaptive_max_pool2d.default: adaptive_max_pool,
     aten.adaptive_max_pool3d.default: adaptive_max_pool,

@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 import tilewright
+from tilewright.compiler.driver import import_model
 from tilewright.compiler.importers.torch.gradients import window_pool_backward
 
 aten = torch.ops.aten
@@ -229,3 +230,30 @@ def test_many_windows_around_an_element_are_written_from_instead():
     )
     assert graph.graph.find_nodes(op="call_function", target=aten.scatter_add.default)
     torch.testing.assert_close(graph(found, indices), wanted)
+
+
+@pytest.mark.parametrize("size", [64, (64, 2), 1000])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_windows_larger_than_the_image_end_where_it_does(size, padding):
+    """An average over 1,000 x 1,000 pixels is a mean of the few that there are, and is no larger than the image."""
+
+    def pools(x):
+        average, volume = (
+            F.avg_pool2d(x, size, None, padding, True),
+            F.avg_pool3d(x, (4, 5, 7), ceil_mode=True),
+        )
+        without = F.avg_pool2d(x, size, None, padding, ceil_mode=True, count_include_pad=False)
+        largest, places = F.max_pool2d(x, size, None, padding, ceil_mode=True, return_indices=True)
+        return average, volume, without, largest, places
+
+    x = torch.randn(2, 4, 5, 7)
+    assert "1000" not in str(import_model(pools, (x,)).module)
+    torch.testing.assert_close(tilewright.compile(pools, (x,))(x), pools(x))
+
+
+def test_images_are_not_padded_where_windows_fit():
+    def pad(size):
+        return "tensor.pad" in str(import_model(pool, (torch.ones(1, 2, size, size),)).module)
+
+    pool = torch.nn.AvgPool2d(3, 2, ceil_mode=True)
+    assert not pad(9) and pad(8)
