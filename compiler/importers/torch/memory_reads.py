@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
@@ -40,12 +40,21 @@ def is_traced(x: Any) -> bool:
 def read(function: Any, args: Any, kwargs: dict[str, Any], place: Callable[[], str]) -> Any:
     """What `function` of READS gives for a tensor that has values, apart from what is traced.
 
-    Raises UnsupportedError for one that is traced: whatever lay at its address would be taken for its values.
+    Of one that is traced, `tolist` has the values that follow from constants alone. Raises UnsupportedError for others:
+    whatever lay at its address would be taken for its values.
     """
     if is_traced(args[0]):
+        if function is _Tensor.tolist:
+            with contextlib.suppress(DataDependentOutputException):
+                return _listed(args[0])
         raise UnsupportedError([UnsupportedOperator(f"torch.Tensor.{READS[function]}", REASON, place())])
     with no_dispatch(), torch._C._ExcludeDispatchKeyGuard(_FUNCTIONALIZE):
         return function(*args, **kwargs)
+
+
+def _listed(x: torch.Tensor) -> Any:
+    """The values of a tensor as nested lists; raises DataDependentOutputException where tracing does not know them."""
+    return [_listed(row) for row in x.unbind()] if x.dim() else x.item()
 
 
 def deepcopy(x: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:

@@ -47,6 +47,9 @@ MASKS = {
     "counts": lambda x: x[0, :3] * torch.bincount(torch.tensor([0, 1, 1, 2])),
     "split": lambda x: x.tensor_split(torch.tensor([1, 2]))[1] * 2,
     "a size": lambda x: x[: int(torch.tensor([1, 0, 3]).max())] + 1,
+    "a list of dimensions": lambda x: x.sum(torch.arange(0, x.dim()).tolist()),
+    "lists of numbers": lambda x: sum(x * n for row in torch.eye(2).mul(3).tolist() for n in row),
+    "no numbers": lambda x: x + len(torch.zeros(2, 0).tolist()) + torch.tensor(3.5).tolist(),
     "a branch": lambda x: x + 1 if torch.equal(MASK, MASK.clone()) else x,
     "tensors of two shapes": lambda x: x + 1 if torch.equal(x, x[:1]) or x.equal(x.T) else x * 2,
 }
