@@ -133,6 +133,32 @@ def cosine(x: Parts) -> Parts:
     return torch.cos(x[0]) * torch.cosh(x[1]), -torch.sin(x[0]) * torch.sinh(x[1])
 
 
+def hyperbolic_sine(x: Parts) -> Parts:
+    """sinh(a) cos(b), cosh(a) sin(b)"""
+    return torch.sinh(x[0]) * torch.cos(x[1]), torch.cosh(x[0]) * torch.sin(x[1])
+
+
+def hyperbolic_cosine(x: Parts) -> Parts:
+    """cosh(a) cos(b), sinh(a) sin(b)"""
+    return torch.cosh(x[0]) * torch.cos(x[1]), torch.sinh(x[0]) * torch.sin(x[1])
+
+
+def tangent(x: Parts) -> Parts:
+    """sinh(2a), sin(2b), over cosh(2a) + cos(2b), all times 2e with `e = exp(-2 |a|)`: neither overflows, and no terms cancel."""
+    twice = -2 * torch.abs(x[0])
+    e, cos = torch.exp(twice), torch.cos(x[1])
+    scale = torch.square(torch.expm1(twice)) + 4 * e * torch.square(cos)
+    return torch.copysign(torch.expm1(2 * twice), x[0]) / scale, 4 * e * torch.sin(x[1]) * cos / scale
+
+
+def sigmoid(x: Parts) -> Parts:
+    """1 / (1 + e ** -x), or e ** x / (1 + e ** x) to the left, where the other would overflow."""
+    is_right = x[0] >= 0
+    re, im = _polar(torch.exp(-torch.abs(x[0])), torch.where(is_right, -x[1], x[1]))
+    above = torch.where(is_right, 1.0, re), torch.where(is_right, 0.0, im)
+    return divide(above, (1 + re, im))
+
+
 def power(x: Parts, exponent) -> Parts:
     """A product for small whole exponents."""
     found = x
@@ -275,6 +301,10 @@ TABLE: dict[Any, Callable] = {
     aten.sqrt.default: _on_parts(sqrt, 1),
     aten.sin.default: _on_parts(sine, 1),
     aten.cos.default: _on_parts(cosine, 1),
+    aten.sinh.default: _on_parts(hyperbolic_sine, 1),
+    aten.cosh.default: _on_parts(hyperbolic_cosine, 1),
+    aten.tanh.default: _on_parts(tangent, 1),
+    aten.sigmoid.default: _on_parts(sigmoid, 1),
     aten.pow.Tensor_Scalar: pow_scalar,
     aten.isnan.default: _on_parts(lambda x: torch.isnan(x[0]) | torch.isnan(x[1]), 1),
     aten.isinf.default: _on_parts(lambda x: torch.isinf(x[0]) | torch.isinf(x[1]), 1),

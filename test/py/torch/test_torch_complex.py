@@ -53,8 +53,8 @@ def test_a_number_beside(number):
 
 
 UNARY = """
-abs angle conj conj_physical cos exp imag isfinite isinf isnan log mean neg real reciprocal sin sqrt square sum
-view_as_real
+abs angle conj conj_physical cos cosh exp imag isfinite isinf isnan log mean neg real reciprocal sigmoid sin sinh sqrt square sum
+tanh view_as_real
 """
 
 
@@ -72,6 +72,12 @@ def test_one_operand(dtype):
 def test_parts_that_overflow_when_squared():
     x = torch.tensor([3e30 + 4e30j, 1e-30 - 1e-30j, 2e38 + 1j])
     agree([torch.abs, torch.reciprocal, lambda x: x / x.flip(0)], x)
+
+
+def test_parts_whose_exponentials_overflow():
+    x = torch.complex(torch.tensor([-100.0, -20, 1e-6, 20, 300]), torch.tensor([0.3, -1.5707963, 0.2, 40, 3]))
+    agree([torch.tanh, lambda x: torch.sigmoid(x[1:])], x)
+    assert tilewright.compile(torch.sigmoid, (x,))(x)[0].isfinite()
 
 
 @pytest.mark.parametrize("start", [torch.float32, torch.float64, torch.int64, torch.bool, *DTYPES], ids=str)
