@@ -5,6 +5,7 @@ What only moves elements, and products of matrices, it takes on complex numbers 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -143,12 +144,28 @@ def hyperbolic_cosine(x: Parts) -> Parts:
     return torch.cosh(x[0]) * torch.cos(x[1]), torch.sinh(x[0]) * torch.sin(x[1])
 
 
-def tangent(x: Parts) -> Parts:
+def hyperbolic_tangent(x: Parts) -> Parts:
     """sinh(2a), sin(2b), over cosh(2a) + cos(2b), all times 2e with `e = exp(-2 |a|)`: neither overflows, and no terms cancel."""
     twice = -2 * torch.abs(x[0])
     e, cos = torch.exp(twice), torch.cos(x[1])
     scale = torch.square(torch.expm1(twice)) + 4 * e * torch.square(cos)
     return torch.copysign(torch.expm1(2 * twice), x[0]) / scale, 4 * e * torch.sin(x[1]) * cos / scale
+
+
+def tangent(x: Parts) -> Parts:
+    """-i tanh(i x)"""
+    re, im = hyperbolic_tangent((-x[1], x[0]))
+    return im, -re
+
+
+def logarithm(base: float) -> Callable[[Parts], Parts]:
+    """The logarithm to a base."""
+
+    def of(x: Parts) -> Parts:
+        re, im = log(x)
+        return re / math.log(base), im / math.log(base)
+
+    return of
 
 
 def sigmoid(x: Parts) -> Parts:
@@ -298,12 +315,16 @@ TABLE: dict[Any, Callable] = {
     aten.reciprocal.default: _on_parts(reciprocal, 1),
     aten.exp.default: _on_parts(exp, 1),
     aten.log.default: _on_parts(log, 1),
+    aten.log2.default: _on_parts(logarithm(2), 1),
+    aten.log10.default: _on_parts(logarithm(10), 1),
     aten.sqrt.default: _on_parts(sqrt, 1),
+    aten.rsqrt.default: _on_parts(lambda x: reciprocal(sqrt(x)), 1),
     aten.sin.default: _on_parts(sine, 1),
     aten.cos.default: _on_parts(cosine, 1),
     aten.sinh.default: _on_parts(hyperbolic_sine, 1),
     aten.cosh.default: _on_parts(hyperbolic_cosine, 1),
-    aten.tanh.default: _on_parts(tangent, 1),
+    aten.tan.default: _on_parts(tangent, 1),
+    aten.tanh.default: _on_parts(hyperbolic_tangent, 1),
     aten.sigmoid.default: _on_parts(sigmoid, 1),
     aten.pow.Tensor_Scalar: pow_scalar,
     aten.isnan.default: _on_parts(lambda x: torch.isnan(x[0]) | torch.isnan(x[1]), 1),

@@ -56,6 +56,7 @@ MASKED = (
 )
 _WRITES = {torch.ops.aten.index_put.default, torch.ops.aten._unsafe_index_put.default}
 
+COMPLEX = "complex numbers are computed by their parts, and of this function there is no such form"
 UNSIGNED = "computes on torch.uint32, which torch-mlir takes for signed numbers here and there; convert to torch.int64 first"
 _SIGNLESS = """
 _unsafe_view alias as_strided bitwise_and bitwise_not bitwise_or bitwise_xor cat clone constant_pad_nd copy detach empty
@@ -261,6 +262,8 @@ def _try_alone(node: Node) -> str | None:
         ValueError,
         KeyError,
     ) as e:
+        if any(value.dtype.is_complex for value in _tensors(node)):
+            return COMPLEX
         return _reason(str(e)) or type(e).__name__
     return None
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import tilewright
+from tilewright.compiler.errors import UnsupportedError
 
 DTYPES = (torch.complex64, torch.complex128)
 
@@ -53,8 +54,8 @@ def test_a_number_beside(number):
 
 
 UNARY = """
-abs angle conj conj_physical cos cosh exp imag isfinite isinf isnan log mean neg real reciprocal sigmoid sin sinh sqrt square sum
-tanh view_as_real
+abs angle conj conj_physical cos cosh exp imag isfinite isinf isnan log log2 log10 mean neg real reciprocal rsqrt sigmoid sin sinh
+sqrt square sum tan tanh view_as_real
 """
 
 
@@ -78,6 +79,12 @@ def test_parts_whose_exponentials_overflow():
     x = torch.complex(torch.tensor([-100.0, -20, 1e-6, 20, 300]), torch.tensor([0.3, -1.5707963, 0.2, 40, 3]))
     agree([torch.tanh, lambda x: torch.sigmoid(x[1:])], x)
     assert tilewright.compile(torch.sigmoid, (x,))(x)[0].isfinite()
+
+
+@pytest.mark.parametrize("function", [torch.asin, torch.log1p, lambda x: x.cumprod(0)])
+def test_functions_without_a_form_are_refused(function):
+    with pytest.raises(UnsupportedError, match="of this function there is no such form"):
+        tilewright.compile(function, (torch.randn(3, dtype=torch.complex64),))
 
 
 @pytest.mark.parametrize("start", [torch.float32, torch.float64, torch.int64, torch.bool, *DTYPES], ids=str)
