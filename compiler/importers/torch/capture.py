@@ -65,6 +65,7 @@ from tilewright.compiler.importers.torch.repeated_calls import (
     refuse_changed_arguments,
     refuse_kept,
 )
+from tilewright.compiler.importers.torch.selections import Selection
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
@@ -370,7 +371,7 @@ class _Results:
 
     def add(self, value: Any, path: str) -> int | None:
         """The number of output tensor `value`, or None when it is no tensor."""
-        if isinstance(value, Number):
+        if isinstance(value, (Number, Selection)):
             value.refuse()
         if not isinstance(value, torch.Tensor):
             return None

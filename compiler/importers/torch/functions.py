@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import DynamicOutputShapeException
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -27,6 +28,7 @@ from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
 from tilewright.compiler.importers.torch import sampling as torch_sampling
+from tilewright.compiler.importers.torch import selections as torch_selections
 from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
 from tilewright.compiler.importers.torch.outside import OutsideTensors
 
@@ -79,6 +81,22 @@ def equal(x, other):
 def allclose(x, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether all elements are close to each other, a number that only a call knows."""
     return torch_numbers.item(torch.all(torch.isclose(x, other, rtol, atol, equal_nan)))
+
+
+def getitem(x, index):
+    """`x[index]` by numbers that are tensors, or of a mask."""
+    try:
+        return torch_places.getitem(x, index)
+    except DynamicOutputShapeException as refusal:
+        return torch_selections.select(x, index, refusal)
+
+
+def setitem(x, index, value):
+    """`x[index] = value` by numbers that are tensors, or of what a mask selected elsewhere."""
+    if isinstance(value, torch_selections.Selection):
+        value.put_into(x, index)
+    else:
+        torch_places.setitem(x, index, value)
 
 
 def view_of(x):
@@ -163,8 +181,8 @@ _DROPOUTS = (functional.dropout, functional.dropout1d, functional.dropout2d, fun
 FUNCTIONS: dict[Any, Any] = {
     **{function: _dropping(function) for function in _DROPOUTS},
     functional.one_hot: one_hot,
-    torch.Tensor.__getitem__: torch_places.getitem,
-    torch.Tensor.__setitem__: torch_places.setitem,
+    torch.Tensor.__getitem__: getitem,
+    torch.Tensor.__setitem__: setitem,
     torch.special.ndtr: ndtr,
     functional.softshrink: softshrink,
     torch.pdist: pdist,
