@@ -284,9 +284,12 @@ def _widened(value: torch.Tensor, made: dict[int, torch.Tensor]) -> torch.Tensor
 def _depends_on_order(statement: Statement, operands: list[Any]) -> bool:
     """Whether sums may overflow on the way, products leave the range, windows meet padding with infinities, or a mode
     is sought among NaN, which eager sorts without an order: then any result is right."""
-    tensors = [v for v in operands if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
+    tensors = [v for v in operands if isinstance(v, torch.Tensor) and v.numel()]
+    of_integers = _PRODUCT.search(statement.source) is not None and "dtype=torch." in statement.source
     for tensor in tensors:
-        size = tensor.detach().abs()
+        if not tensor.is_floating_point() and not of_integers:
+            continue
+        size = tensor.detach().abs() if tensor.is_floating_point() else tensor.double().abs()
         if _MODE.search(statement.source):
             return bool(size.isnan().any())
         if statement.rounding == "window" and not bool(size.isfinite().all()):
