@@ -71,6 +71,13 @@ def narrow(x, dim, start, length):
     return x.index_select(dim, front + torch.arange(length, device=x.device))
 
 
+def select(x, dim, index):
+    """One step along a dimension, which PyTorch's tracer counts from the end however far."""
+    if isinstance(dim, int) and dim < -x.dim():
+        raise IndexError(f"select(): there is no dimension {dim} of a tensor of {x.dim()}")
+    return torch.select(x, dim, index)
+
+
 def equal(x, other):
     """Whether all elements are equal, a number that only a call knows: those of two shapes never are."""
     if x.shape != other.shape:
@@ -187,6 +194,7 @@ FUNCTIONS: dict[Any, Any] = {
     functional.softshrink: softshrink,
     torch.pdist: pdist,
     **dict.fromkeys((torch.narrow, torch.Tensor.narrow), narrow),
+    **dict.fromkeys((torch.select, torch.Tensor.select), select),
     **dict.fromkeys((torch.equal, torch.Tensor.equal), equal),
     **dict.fromkeys((torch.allclose, torch.Tensor.allclose), allclose),
     torch.ops.prims.view_of: view_of,

@@ -25,6 +25,7 @@ CALLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pdist": lambda x: torch.pdist(input=x, p=1.0),
     "narrow": lambda x: torch.narrow(input=x, dim=1, start=1, length=2) + 1,
     "narrow along an axis": lambda x: _narrow(x, axis=1, start=1, length=2) + 1,
+    "select": lambda x: torch.select(input=x, dim=1, index=-1) + 1,
     "broadcast_to": lambda x: torch.broadcast_to(input=x, size=(2, *x.shape)) + 1,
     "cov": lambda x: torch.cov(input=x, correction=0),
     "corrcoef": lambda x: torch.corrcoef(input=x),

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 
+import tilewright
+from tilewright.compiler.errors import ModelImportError
 from tilewright.compiler.importers.torch.decompositions import decomposition_table
 from tilewright.compiler.importers.torch.tracer import Layout, layout_of, trace_fast
 
@@ -94,3 +96,9 @@ def test_parts_of_complex_numbers_start_elsewhere():
 def test_selections_outside_are_errors(wrong):
     with pytest.raises((IndexError, RuntimeError)):
         traced(lambda x: [aten.select.int(x, *wrong) + 1], torch.randn(4, 5))
+
+
+def test_dimensions_before_the_first_are_errors():
+    """PyTorch's fake tensors select along any."""
+    with pytest.raises(ModelImportError, match="there is no dimension -3"):
+        tilewright.compile(lambda x: x.select(-3, 0) + 1, (torch.randn(4, 5),))
