@@ -83,9 +83,11 @@ def i1e(x):
 
 
 def i0(x):
-    """Cephes' Chebyshev series in double precision; else Abramowitz and Stegun 9.8.1 and 9.8.2."""
+    """Cephes' Chebyshev series in double precision; else Abramowitz and Stegun 9.8.1 and 9.8.2, in single precision."""
     if x.dtype == torch.float64:
         return torch.exp(torch.abs(x)) * i0e(x)
+    if x.dtype in (torch.float16, torch.bfloat16):  # the exponential overflows before the result does
+        return i0(x.to(torch.float32)).to(x.dtype)
     if not x.dtype.is_floating_point:  # the least integer has no absolute value
         x = x.to(torch.get_default_dtype())
     a = torch.abs(x)

@@ -371,3 +371,23 @@ def test_bessel_functions_of_the_least_and_the_largest_integer(dtype):
 
     for ours, wanted in zip(tilewright.compile(values, (x,))(x), values(x), strict=True):
         torch.testing.assert_close(ours, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_special_functions_of_16_bit_floats_are_rounded_once(dtype):
+    """What their steps give may be beyond the type though the result is not."""
+    x = torch.cat([torch.linspace(-14, 14, 225), torch.linspace(0.01, 0.99, 25)]).to(dtype)
+    names = (
+        "digamma entr erf erfc erfcx erfinv exp2 expm1 expit gammaln i0 i0e i1 i1e log1p log_ndtr logit sinc"
+    )
+    functions = [getattr(torch.special, name) for name in names.split()]
+    functions += [
+        torch.nn.functional.softplus,
+        torch.nn.functional.mish,
+        lambda x: torch.special.polygamma(1, x.abs()),
+    ]
+    for ours, function in zip(compiled(functions, x), functions, strict=True):
+        wanted = function(x.to(torch.float32)).to(dtype)
+        near = torch.isfinite(ours) == torch.isfinite(wanted)
+        assert near.all(), (function, x[~near], ours[~near], wanted[~near])
+        torch.testing.assert_close(ours, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-6, equal_nan=True)
