@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import linecache
+import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -131,16 +132,17 @@ def _without_error(frame: FrameType) -> tuple[bool, str] | None:
     at = next((n for n, step in enumerate(steps) if step.offset == frame.f_lasti), None)
     if at is None:
         return None
-    if steps[at].opname in ("TO_BOOL", "COMPARE_OP"):  # Python 3.13 asks for the truth before it branches
-        at += 1
+    if sys.version_info >= (3, 13) and steps[at].opname in ("TO_BOOL", "COMPARE_OP"):
+        at += 1  # the truth is asked for before the branch
     branch = steps[at]
     if not branch.opname.startswith("POP_JUMP") or not branch.opname.endswith(("IF_TRUE", "IF_FALSE")):
         return None
     jumps = branch.opname.endswith("IF_TRUE")
     raised = {jumps: _raise_at(steps, branch.argval), not jumps: _raise_at(steps, steps[at + 1].offset)}
-    (holds, step), *others = [(not truth, step) for truth, step in raised.items() if step] or [(True, None)]
-    if step is None or others or _is_caught(frame, step.offset):
+    ends = [(not truth, step) for truth, step in raised.items() if step is not None]
+    if len(ends) != 1 or _is_caught(frame, ends[0][1].offset):
         return None
+    ((holds, step),) = ends
     return holds, _text(frame.f_code, step)
 
 
@@ -176,8 +178,7 @@ def _raise_at(
 
 def _is_caught(frame: FrameType, raised: int) -> bool:
     """Whether the model goes on from an error at offset `raised` of `frame`: `with` blocks are taken to pass errors on."""
-    place: int = raised
-    for code, last in [(frame.f_code, place), *((f.f_code, f.f_lasti) for f in _callers(frame))]:
+    for code, last in [(frame.f_code, raised), *((f.f_code, f.f_lasti) for f in _callers(frame))]:
         for entry in dis.Bytecode(code).exception_entries:  # type: ignore[attr-defined]
             ends = ("RAISE_VARARGS", "RERAISE", "WITH_EXCEPT_START")
             if entry.start <= last < entry.end and _raise_at(_steps(code), entry.target, ends) is None:

@@ -21,8 +21,8 @@ from tilewright.compiler.importers.torch.tracer import Traced
 _functional: Any = torch  # functionalisation has no public names
 
 _POINTWISE = """
-abs add clamp clamp_max clamp_min clone cos detach div eq erf exp expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10 log1p log2
-logical_and logical_not logical_or logit lt maximum minimum mul multiply nan_to_num ne neg negative pow reciprocal relu remainder round
+abs add clamp clamp_max clamp_min clone cos detach div eq erf exp expm1 floor floor_divide fmod ge gt isfinite isinf isnan le log log10
+log1p log2 logical_and logical_not logical_or logit lt maximum minimum mul multiply nan_to_num ne neg negative pow reciprocal relu remainder round
 rsqrt sigmoid sign sin sqrt square sub subtract tanh true_divide
 """
 _QUOTIENTS = "div floor_divide fmod remainder"
@@ -120,11 +120,12 @@ class Selection:
 
     def mean(self, dtype: torch.dtype | None = None) -> torch.Tensor:
         """The mean of all elements, NaN of none; of integers there is none."""
-        if not (dtype or self.values.dtype).is_floating_point:
+        kind = dtype or self.values.dtype
+        if not kind.is_floating_point:
             self.refuse()
-        total = self.sum(dtype)
+        wide = torch.promote_types(kind, torch.float32)  # in which sums do not overflow, nor does the count
         count = self.mask.sum() * self.values.shape[self.mask.dim() :].numel()
-        return total / count.to(total.dtype)
+        return (self.sum(wide) / count.to(wide)).to(kind)
 
     def put_into(self, x: torch.Tensor, mask: Any) -> None:
         """Writes `x[mask] = self`."""

@@ -32,20 +32,14 @@ _CPU = torch.device("cpu")
 NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
 """Operators that read the memory of a tensor beyond its own elements."""
 
+_aten = torch.ops.aten
 _KEEP_THE_START = {
-    torch.ops.aten.alias.default,
-    torch.ops.aten.detach.default,
-    torch.ops.aten.expand.default,
-    torch.ops.aten.permute.default,
-    torch.ops.aten.split.Tensor,
-    torch.ops.aten.split_with_sizes.default,
-    torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze.dims,
-    torch.ops.aten.t.default,
-    torch.ops.aten.transpose.int,
-    torch.ops.aten.unbind.int,
-    torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.view.default,
+    *(
+        getattr(_aten, name).default
+        for name in ("alias", "detach", "expand", "permute", "t", "unsqueeze", "view")
+    ),
+    *(_aten.split.Tensor, _aten.split_with_sizes.default, _aten.unbind.int),
+    *(_aten.squeeze.dim, _aten.squeeze.dims, _aten.transpose.int),
 }
 """Operators that give views whose places count from where their operand starts."""
 

@@ -36,6 +36,11 @@ def sums(x, y, m):
     return (x[m] - y[m]).abs().mean(), (x[m] ** 2).sum(), 1 - x[m].sum(dtype=torch.float64), x[m[:, 1]].mean()
 
 
+def mean_of_16_bits(x, y, m):
+    """Whose sum is beyond their type."""
+    return (x * 0 + 30000.0).half()[m].mean(), x.bfloat16()[m].mean(dtype=torch.float64)
+
+
 def losses(x, y, m):
     target = torch.sigmoid(y)
     plain = F.mse_loss(x[m], y[m]), F.smooth_l1_loss(x[m], y[m], reduction="sum")
@@ -79,7 +84,7 @@ def asserted(x, y, m):
 
 
 COMPUTED = [put_elsewhere, computed_anew, in_place, sums, losses, rows, kept_before_a_write, parts]
-COMPUTED += [divided, asserted]
+COMPUTED += [divided, asserted, mean_of_16_bits]
 
 
 def _drawn(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
