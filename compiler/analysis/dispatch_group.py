@@ -42,13 +42,15 @@ class Group:
 
     def loops_with(self, producer: Structured, readers: list[int]) -> tuple[int, ...]:
         """The loops that are left with one more operation."""
-        line = self.line_of(producer, readers)
-        return self.loops if line is None else tuple(i for i in self.loops if line[i] is not None)
+        return self._cut(self.line_of(producer, readers))
 
     def join(self, number: int, producer: Structured | None, readers: list[int]) -> None:
         """Takes an operation in; without its structure where it is read in place."""
         self.members.append(number)
         line = None if producer is None else self.line_of(producer, readers)
         if producer is not None and line is not None:
-            self.loops = self.loops_with(producer, readers)
+            self.loops = self._cut(line)
             self._lines[number] = producer, line
+
+    def _cut(self, line: Line | None) -> tuple[int, ...]:
+        return self.loops if line is None else tuple(i for i in self.loops if line[i] is not None)

@@ -37,6 +37,7 @@ OPERATORS = (
 """PyTorch's own assertions of tensors."""
 
 _LONGEST_TEXT = 200
+_UNNAMED = "an assertion of the model does not hold"
 
 
 class Assertions:
@@ -45,7 +46,7 @@ class Assertions:
     def __init__(self):
         self._found: list[tuple[torch.Tensor, str]] = []
 
-    def add(self, holds: torch.Tensor, message: str = "an assertion of the model does not hold") -> None:
+    def add(self, holds: torch.Tensor, message: str = _UNNAMED) -> None:
         """Asserts that the one element of `holds` is not zero."""
         self._found.append((holds.reshape([]) != 0, message))
 
@@ -92,7 +93,7 @@ def attach(graph: Graph, results: list[Node]) -> None:
             raise _no_carrier(location(node))
         source = results[carrier]
         holds, *message = node.args
-        text = message[0] if message else "an assertion of the model does not hold"
+        text = message[0] if message else _UNNAMED
         (output,) = graph.find_nodes(op="output")
         with graph.inserting_before(output):
             truth = graph.call_function(torch.ops.aten.ne.Scalar, (holds, 0))

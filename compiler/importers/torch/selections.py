@@ -171,20 +171,33 @@ def _node(x: torch.Tensor) -> Node | None:
     return x.node if isinstance(x, Traced) else None
 
 
-def _are_same(one: Any, other: Any, depth: int = _DEPTH) -> bool:
-    """Whether two nodes are the same function of a model's inputs, however often it was computed."""
-    if one is other:
+def _are_same(
+    one: Node, other: Node, known: set[tuple[Node, Node]] | None = None, depth: int = _DEPTH
+) -> bool:
+    """Whether two nodes are the same function of a model's inputs, however often it was computed; `known` pairs are."""
+    known = set() if known is None else known
+    if one is other or (one, other) in known:
         return True
     if not depth or one.op != "call_function" or (one.op, one.target) != (other.op, other.target):
         return False
     if torch.Tag.nondeterministic_seeded in getattr(one.target, "tags", ()):
         return False
-    operands: list[list[Node]] = [[], []]
-    shapes = [
-        map_arg((node.args, node.kwargs), lambda n, found=found: found.append(n))
-        for node, found in zip((one, other), operands)
-    ]
-    return repr(shapes[0]) == repr(shapes[1]) and all(_are_same(a, b, depth - 1) for a, b in zip(*operands))
+    (operands, form), (others, other_form) = _operands(one), _operands(other)
+    if form != other_form or not all(_are_same(a, b, known, depth - 1) for a, b in zip(operands, others)):
+        return False
+    known.add((one, other))
+    return True
+
+
+def _operands(node: Node) -> tuple[list[Node], str]:
+    """The nodes among a node's arguments, and these as text with dots in their places."""
+    found: list[Node] = []
+
+    def taken(operand: Node) -> Any:
+        found.append(operand)
+        return ...
+
+    return found, repr(map_arg((node.args, node.kwargs), taken))
 
 
 def select(x: Any, index: Any, refusal: DynamicOutputShapeException) -> Selection:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importers.torch.selections import _are_same
 
 
 def put_elsewhere(x, y, m):
@@ -83,8 +84,21 @@ def asserted(x, y, m):
     return x * 2
 
 
+def masks_of_many_steps(x, y, m):
+    """Each of which has two ways to the one before: 2 ** 20 of them in all."""
+    masks = []
+    for _ in range(2):
+        steps = x
+        for _ in range(20):
+            steps = (steps - steps * 0.5).tanh()
+        masks.append(steps > 0)
+    x = x.clone()
+    x[masks[0]] = y[masks[1]]
+    return x
+
+
 COMPUTED = [put_elsewhere, computed_anew, in_place, sums, losses, rows, kept_before_a_write, parts]
-COMPUTED += [divided, asserted, mean_of_16_bits]
+COMPUTED += [divided, asserted, mean_of_16_bits, masks_of_many_steps]
 
 
 def _drawn(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -136,3 +150,14 @@ WANTING = {
 def test_what_needs_their_number_is_refused(name):
     with pytest.raises(UnsupportedError, match=r"nonzero.*depends on values"):
         tilewright.compile(WANTING[name], _drawn(torch.rand(4, 5) > 0.5))
+
+
+def test_operands_in_other_places_make_another_mask():
+    graph = torch.fx.Graph()
+    x, bound = graph.placeholder("x"), graph.placeholder("bound")
+    clamp = torch.ops.aten.clamp.Tensor
+    below, again, above = (
+        graph.call_function(clamp, (x, *bounds)) for bounds in ((bound, None), (bound, None), (None, bound))
+    )
+    assert _are_same(below, again)
+    assert not _are_same(below, above)
