@@ -70,17 +70,13 @@ class Roundings:
         draw = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5
         return value + draw * AMPLITUDE * torch.finfo(dtype).eps * (1 + value.nan_to_num(0, 0, 0).abs())
 
-    def beside_largest(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Every element is off by as much as the largest: the middle of -1 and 1 is 0 or eps / 4."""
+    def beside_largest(
+        self, value: torch.Tensor, largest_of: torch.Tensor, dtype: torch.dtype, ulp: float = AMPLITUDE
+    ) -> torch.Tensor:
+        """Every element is off by as much as the largest of another tensor: the middle of -1 and 1 is 0 or eps / 4."""
         draw = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5
-        largest = value.abs().amax() if value.numel() else 0.0
-        return value + draw * AMPLITUDE * torch.finfo(dtype).eps * largest
-
-    def weighed(self, value: torch.Tensor, operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Weights of cubic convolution are sums of terms up to 12: eager's are off by several eps."""
-        draw = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) - 0.5
-        largest = operand.nan_to_num(0, 0, 0).abs().amax() if operand.numel() else 0.0
-        return value + draw * 24 * torch.finfo(dtype).eps * largest
+        largest = largest_of.nan_to_num(0, 0, 0).abs().amax() if largest_of.numel() else 0.0
+        return value + draw * ulp * torch.finfo(dtype).eps * largest
 
     def flushed(self, value: torch.Tensor) -> torch.Tensor:
         """Instructions that make bf16 take denormals for zero: as far off are results."""

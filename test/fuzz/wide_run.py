@@ -36,6 +36,10 @@ _OF_LARGEST = re.compile(r"linspace|fft\b|fft[2n]\b|stft|conv2d")
 """Steps are added to the ends, by a rounded product or none; Fourier transforms add up all elements for each result, and
 Winograd's algorithm transforms tiles of an image, those that only neighbours read included."""
 
+_OF_LARGEST_OPERAND = re.compile(r"bicubic|antialias|triplet")
+"""Weights of cubic convolution are sums of terms up to 12, those of antialiasing have the rounding of a place in the image,
+and losses of triplets are differences of distances."""
+
 
 @contextlib.contextmanager
 def default_float64() -> Iterator[None]:
@@ -194,11 +198,12 @@ class WideRun(Run):
             if _LOG_SUM.search(statement.source):
                 made = self.noise.beside_one(made, torch.promote_types(eager.dtype, torch.float32))
             if _OF_LARGEST.search(statement.source):
-                made = self.noise.beside_largest(made, eager.dtype)
+                made = self.noise.beside_largest(made, made, eager.dtype)
+            if _OF_LARGEST_OPERAND.search(statement.source):
+                operand = self.names[statement.uses()[0]]
+                made = self.noise.beside_largest(made, operand, eager.dtype, ulp=24)
             if _ZERO_OF_EITHER_SIGN.search(statement.source):
                 made = self.noise.of_either_sign(made)
-            if "bicubic" in statement.source:
-                made = self.noise.weighed(made, self.names[statement.uses()[0]], eager.dtype)
         if statement.targets:
             self.names[name] = made
         elif made is not value and not repeats(value):
