@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sysconfig
-import traceback
-import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -36,19 +32,15 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
-from tilewright.compiler.importers.torch.assertions import Assertions
 from tilewright.compiler.importers.torch.decompositions import Table
 from tilewright.compiler.importers.torch.functions import OwnFunctions
 from tilewright.compiler.importers.torch.kept import (
     Held,
     can_be_remade,
-    holds_tensors,
     is_object,
-    tensors_in,
 )
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.memory_reads import refused_capsules
-from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.outside import WrittenOutsideError, refuse_without_data
 from tilewright.compiler.importers.torch.own_methods import own_methods
 from tilewright.compiler.importers.torch.own_tensors import (
@@ -65,12 +57,11 @@ from tilewright.compiler.importers.torch.repeated_calls import (
     refuse_changed_arguments,
     refuse_kept,
 )
-from tilewright.compiler.importers.torch.selections import Selection
-from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER, RUNTIME_FOLDER, SourceLines
+from tilewright.compiler.importers.torch.results import Results, refuse_layout
+from tilewright.compiler.importers.torch.source_lines import SourceLines, here, place
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.tracing_state import tracing_state, without_reports
-from tilewright.compiler.importers.torch.types import TORCH_FOLDER, dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 from tilewright.runtime.views import is_injective
 
@@ -113,24 +104,37 @@ def run_graph_module(module: GraphModule) -> Callable[..., Any]:
     return run
 
 
-def capture(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
+def capture(
+    model: Callable[..., Any],
+    rebuild: Rebuild,
+    inputs: list[torch.Tensor],
+    table: Table,
+    is_told: bool = True,
+) -> Capture:
     """Traces `model` on what `rebuild` makes of tensors like `inputs`, decomposing by `table`.
 
-    Tensors of its objects and containers are its own where it writes to them, and known values otherwise.
+    Tensors of its objects and containers are its own where it writes to them, and known values otherwise. The model is told that it is
+    exported, if `is_told`.
     """
-    own = own_tensors(model, _here)
+    own = own_tensors(model, here)
+    captured = partial(_captured, model, rebuild, inputs, table, is_told)
     try:
-        return _captured(model, rebuild, inputs, table, own)
+        return captured(own)
     except WrittenOutsideError as error:
         written = {id(tensor) for tensor in error.tensors}
         reached = [named for number, named in held_tensors(model).items() if number in written]
         if len(reached) < len(written):
             raise
-    return _captured(model, rebuild, inputs, table, own + reached)
+    return captured(own + reached)
 
 
 def _captured(
-    model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table, tensors: Named
+    model: Callable[..., Any],
+    rebuild: Rebuild,
+    inputs: list[torch.Tensor],
+    table: Table,
+    is_told: bool,
+    tensors: Named,
 ) -> Capture:
     _refuse_unknown_kinds(tensors, inputs)
     held = held_tensors(model)
@@ -140,7 +144,7 @@ def _captured(
     def called(
         wrapped: list[torch.Tensor],
         before: Sequence[torch.Tensor],
-        use: Callable[[_Results, Held], list[torch.Tensor]],
+        use: Callable[[Results, Held], list[torch.Tensor]],
     ) -> list[torch.Tensor]:
         """What `use` makes of a call with `wrapped` for the model's own tensors, which were `before`, and its inputs.
 
@@ -156,18 +160,18 @@ def _captured(
         with substituted(model, replacement, constants) as kept:
             with contextlib.ExitStack() as while_called:
                 lines = contextlib.nullcontext() if isinstance(model, GraphModule) else SourceLines()
-                for context in (lines, _traced_parameters(), own_methods(), refused_capsules(_here)):
+                for context in (lines, _traced_parameters(), own_methods(), refused_capsules(here)):
                     while_called.enter_context(context)
-                functions = while_called.enter_context(OwnFunctions(_here, held))
+                functions = while_called.enter_context(OwnFunctions(here, held))
                 returned = call(*args, **kwargs)
             functions.outside.refuse_written(at_end=True)
-            refuse_changed_arguments(given, _here())
-            return use(_Results(wrapped, len(tensors), returned, functions.assertions), kept)
+            refuse_changed_arguments(given, here())
+            return use(Results(wrapped, len(tensors), returned, functions.assertions), kept)
 
     def flat(*values: torch.Tensor) -> list[torch.Tensor]:
-        def use(results: _Results, held: Held) -> list[torch.Tensor]:
+        def use(results: Results, held: Held) -> list[torch.Tensor]:
             is_alone = partial(is_alone_in_memory, tensors)
-            kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, _here())
+            kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, here())
             outs = results.finish(values)
             record.update(
                 returns=results.returns, outputs=results.outputs, mutations=results.mutations, kept=kept
@@ -183,11 +187,11 @@ def _captured(
             _functional._disable_functionalization()
 
     def next_call(
-        values: Sequence[torch.Tensor], own: list[torch.Tensor], first: _Results
+        values: Sequence[torch.Tensor], own: list[torch.Tensor], first: Results
     ) -> list[torch.Tensor]:
         """The results of a call that finds what the first one kept; none where it differs by more than their values."""
 
-        def use(results: _Results, _: Held) -> list[torch.Tensor]:
+        def use(results: Results, _: Held) -> list[torch.Tensor]:
             outs = results.finish(values)
             return outs if (results.outputs, results.mutations) == (first.outputs, first.mutations) else []
 
@@ -195,9 +199,10 @@ def _captured(
             return called([_functional._to_functional_tensor(value) for value in values], own, use)
         return []
 
-    traced = _traced(flat, [_without_overlap(t) for t in [*(t for _, t in tensors), *inputs]], table)
+    examples = [_without_overlap(tensor) for tensor in [*(t for _, t in tensors), *inputs]]
+    traced = _traced(flat, examples, table, is_told)
     if (kept := record.pop("kept")) and not halves_agree(traced, [t for _, t in tensors], inputs):
-        refuse_kept(kept, _here())
+        refuse_kept(kept, here())
     in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
     traced.graph.eliminate_dead_code()
     refuse_shared_state(tensors, {m.index for m in record["mutations"] if m.target == "tensor"})
@@ -207,15 +212,8 @@ def _captured(
 def _refuse_unknown_kinds(own: list[tuple[str, torch.Tensor]], inputs: list[torch.Tensor]) -> None:
     """Raises UnsupportedError where a tensor has no data, or another layout than one with strides."""
     for name, tensor in [*own, *((f"argument {number}", tensor) for number, tensor in enumerate(inputs))]:
-        refuse_without_data(tensor, name, _here())
-        _refuse_layout(tensor, "a tensor")
-
-
-def _refuse_layout(tensor: torch.Tensor, what: str) -> None:
-    """Raises UnsupportedError for a sparse tensor, or another without strides."""
-    if tensor.layout is not torch.strided:
-        reason = "compiled code knows dense tensors only; convert it by to_dense()"
-        raise UnsupportedError([UnsupportedOperator(f"{what} of layout {tensor.layout}", reason, _here())])
+        refuse_without_data(tensor, name, here())
+        refuse_layout(tensor, "a tensor")
 
 
 def _fake(mode: FakeTensorMode, example: torch.Tensor) -> torch.Tensor:
@@ -253,9 +251,11 @@ def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> t
     return tuple(found)
 
 
-def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table) -> GraphModule:
+def _traced(
+    flat: Callable[..., Any], examples: list[torch.Tensor], table: Table, is_told: bool
+) -> GraphModule:
     """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
-    with torch.no_grad(), enable_python_dispatcher(), tracing_state():
+    with torch.no_grad(), enable_python_dispatcher(), tracing_state(is_told):
         try:
             return trace_fast(flat, examples, table)
         except WrittenOutsideError:
@@ -271,31 +271,34 @@ def _traced(flat: Callable[..., Any], examples: list[torch.Tensor], table: Table
 def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
     """`capture`, with failures as errors that say where in the model they arose.
 
-    A model that cannot be traced directly goes through torch.export first, which knows more of Python.
+    A model that fails when it is told that it is exported is traced as if it ran in eager PyTorch; if it fails then, too, it goes
+    through torch.export first, which knows more of Python.
     """
     try:
         return capture(model, rebuild, inputs, table)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         operator = UnsupportedOperator(
-            str(error.func), "its result depends on values, not only on shapes", _place(error)
+            str(error.func), "its result depends on values, not only on shapes", place(error)
         )
         raise UnsupportedError([operator]) from error
     except UnsupportedOperatorException as error:
         operator = UnsupportedOperator(
-            str(error.func), "PyTorch traces it with data only; compute without it", _place(error)
+            str(error.func), "PyTorch traces it with data only; compute without it", place(error)
         )
         raise UnsupportedError([operator]) from error
     except TilewrightError:
         raise
     except Exception as direct:
         _refuse_by_words(direct)
+        with contextlib.suppress(Exception):
+            return capture(model, rebuild, inputs, table, is_told=False)
         if isinstance(model, torch.nn.Module) and not isinstance(model, GraphModule):
             with contextlib.suppress(Exception), without_reports():
                 args, kwargs = rebuild(inputs)
                 exported = unwrapped(torch.export.export(model, args, kwargs, strict=False))
                 return capture(exported.module(check_guards=False), rebuild, inputs, table)
         raise ModelImportError(
-            f"the model cannot be traced: {type(direct).__name__}: {direct} ({_place(direct)})"
+            f"the model cannot be traced: {type(direct).__name__}: {direct} ({place(direct)})"
         ) from direct
 
 
@@ -320,152 +323,7 @@ def _refuse_by_words(error: Exception) -> None:
     """Raises UnsupportedError for what PyTorch refuses to trace in words alone."""
     for words, (operator, reason) in _SAID_IN_WORDS.items():
         if words in str(error):
-            raise UnsupportedError([UnsupportedOperator(operator, reason, _place(error))]) from error
-
-
-def _here() -> str:
-    """The innermost source line of the model that is being traced."""
-    return _innermost(traceback.extract_stack())
-
-
-def _place(error: BaseException) -> str:
-    """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
-    return _innermost(traceback.extract_tb(error.__traceback__))
-
-
-def _innermost(frames: traceback.StackSummary) -> str:
-    """The innermost line of the model; of PyTorch's own modules where the model is nothing else."""
-    layers = str(Path(TORCH_FOLDER) / "nn")
-    for found in (_is_own, lambda frame: frame.filename.startswith(layers)):
-        for frame in reversed(frames):
-            if found(frame):
-                return f"{frame.filename}:{frame.lineno} in {frame.name}"
-    return "<unknown location>"
-
-
-def _is_own(frame: traceback.FrameSummary) -> bool:
-    """Whether a line is the user's: neither PyTorch's, nor Python's, nor this compiler's."""
-    if frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
-        return False
-    return not frame.filename.startswith(_STANDARD_LIBRARY) or "site-packages" in frame.filename
-
-
-_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
-
-
-class _Results:
-    """A model's output tensors in the structure that it returns; tells results from views of inputs and repeated objects."""
-
-    def __init__(self, wrapped: list[torch.Tensor], owned: int, returned: Any, assertions: Assertions):
-        self.wrapped = wrapped
-        self.owned = owned
-        self._assertions = assertions
-        self.outputs: list[Output] = []
-        self.mutations: list[Mutation] = []
-        self._values: list[torch.Tensor] = []
-        self._numbers: dict[int, int] = {}
-        self._kept: list[torch.Tensor] = []
-        self._storages = {t.untyped_storage()._cdata: i for i, t in reversed(list(enumerate(wrapped)))}
-        self.returns = Tree.of(returned, self.add, is_object=holds_tensors)
-        _refuse_constants_of_tensors(self.returns)
-
-    def add(self, value: Any, path: str) -> int | None:
-        """The number of output tensor `value`, or None when it is no tensor."""
-        if isinstance(value, (Number, Selection)):
-            value.refuse()
-        if not isinstance(value, torch.Tensor):
-            return None
-        _refuse_layout(value, "a result")
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = len(self.outputs)
-            self._kept.append(value)
-            self.outputs.append(self._output(value))
-        return self._numbers[id(value)]
-
-    def _output(self, value: torch.Tensor) -> Output:
-        if not _functional._is_functional_tensor(value):
-            value = _functional._to_functional_tensor(value)
-        _functional._sync(value)
-        shape = tuple(value.shape)
-        dtype = dtype_name(value.dtype)
-        source = self._storages.get(value.untyped_storage()._cdata)
-        whole = next((i for i, w in enumerate(self.wrapped) if w is value), None)
-        number = whole if whole is not None else source
-        if number is not None:
-            base = self.wrapped[number]
-            # Functionalisation does not tell a conjugate, which is a view in eager PyTorch, from a slice.
-            if value.dtype.itemsize == base.dtype.itemsize and (
-                whole is not None or not value.dtype.is_complex
-            ):
-                kind, index = ("tensor", number) if number < self.owned else ("input", number - self.owned)
-                # A view is made anew of what was written, which may be dense where the input is not.
-                _functional._sync(base)
-                memory, view = (_functional._from_functional_tensor(t) for t in (base, value))
-                offset = int(view.storage_offset()) - int(memory.storage_offset())
-                strides = tuple(view.stride())
-                known = None if memory.is_contiguous() else tuple(memory.stride())
-                return Output(kind, index, dtype, shape, strides, offset, whole is not None, known)
-        if value.numel() == 0:
-            return Output("empty", 0, dtype, shape, tuple(value.stride()))
-        dense, strides = physical(value)
-        _functional._sync(dense)
-        self._values.append(_functional._from_functional_tensor(dense))
-        return Output("result", len(self._values) - 1, dtype, shape, strides)
-
-    def finish(self, values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """All results of the graph: output tensors, then the new values of mutated inputs."""
-        results = list(self._values)
-        for number, (wrapper, value) in enumerate(zip(self.wrapped, values)):
-            _functional._sync(wrapper)
-            new = _functional._from_functional_tensor(wrapper)
-            if new is value:
-                continue
-            if _functional._functionalize_has_metadata_mutation(wrapper) or new.shape != value.shape:
-                reason = "it is resized, transposed or viewed otherwise in place; make another tensor of it"
-                name = "a tensor of the model" if number < self.owned else f"argument {number - self.owned}"
-                raise UnsupportedError([UnsupportedOperator(name, reason, _here())])
-            owned = number < self.owned
-            target, index = ("tensor", number) if owned else ("input", number - self.owned)
-            self.mutations.append(Mutation(len(results), target, index))
-            results.append(new)
-        return self._assertions.checked(results, _here())
-
-
-def _refuse_constants_of_tensors(returned: Tree) -> None:
-    """Raises UnsupportedError for a result that is no tensor, and no container known here, and holds or makes tensors."""
-    for child in returned.children:
-        _refuse_constants_of_tensors(child)
-    value = returned.value
-    makes = isinstance(value, (types.FunctionType, Iterator))
-    if returned.kind == "constant" and (makes or any(True for _ in tensors_in(value))):
-        reason = (
-            "compiled code returns tensors, in tuples, lists, dictionaries, data classes and plain objects"
-        )
-        raise UnsupportedError([UnsupportedOperator(f"a result of {type(value)}", reason, _here())])
-
-
-def physical(value: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...] | None]:
-    """`value` with its dimensions in memory order and broadcast ones cut to one, and strides to view it by.
-
-    The strides are None when a dense row-major tensor of the same shape is what eager gives.
-    """
-    shape, eager = tuple(value.shape), tuple(value.stride())
-    if value.is_contiguous():
-        return value, None
-    broadcast = [d for d in range(len(shape)) if eager[d] == 0 and shape[d] > 1]
-    for d in broadcast:
-        value = value.narrow(d, 0, 1)
-    order = list(range(len(shape)))  # dimensions of size 1 stay where they are
-    places = [d for d in order if shape[d] > 1]
-    for place, d in zip(places, sorted(places, key=lambda d: -eager[d])):
-        order[place] = d
-    strides, step = [0] * len(shape), 1
-    for d in reversed(order):
-        strides[d] = 0 if d in broadcast else step if shape[d] > 1 else eager[d]
-        step *= 1 if d in broadcast else shape[d]
-    if order != list(range(len(shape))):
-        value = value.permute(order)
-    return value, tuple(strides)
+            raise UnsupportedError([UnsupportedOperator(operator, reason, place(error))]) from error
 
 
 @contextlib.contextmanager

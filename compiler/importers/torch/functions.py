@@ -312,7 +312,8 @@ class OwnFunctions(TorchFunctionMode):
         if func in FUNCTIONS:
             args, kwargs = _by_place(args, kwargs or {})
         found = own(*args, **(kwargs or {}))
-        self._follow(found, args)
+        with torch._C.DisableTorchFunction():  # questions of ours are no calls of the model
+            self._follow(found, args)
         if writes(func):
             self.outside.refuse_written()
         is_view = func is torch.Tensor.__getitem__ and not torch_places.copies(args[1])

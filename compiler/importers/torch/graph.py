@@ -9,9 +9,9 @@ from torch.fx import GraphModule, Node
 
 from tilewright.compiler.importers import Imported
 from tilewright.compiler.importers.torch.assertions import attach
-from tilewright.compiler.importers.torch.capture import physical
 from tilewright.compiler.importers.torch.fold import fold_constants
 from tilewright.compiler.importers.torch.lowering import annotate, lower_graph
+from tilewright.compiler.importers.torch.results import physical
 from tilewright.compiler.importers.torch.simplify import lift_constants, simplify
 from tilewright.compiler.importers.torch.types import dtype_name
 from tilewright.runtime.program import TensorSpec

@@ -13,7 +13,6 @@ from torch._decomp import global_decomposition_table
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
 
 from tilewright.compiler.analysis.placement import UPDATED_BY
 from tilewright.compiler.analysis.weight_flow import PARAMETER
@@ -166,9 +165,11 @@ def _unknown_type(node: Node) -> torch.dtype | None:
 
 def _tensors(node: Node) -> Iterator[torch.Tensor]:
     """The node's operands and results."""
-    for value in pytree.tree_leaves([source.meta.get("val") for source in (node, *node.all_input_nodes)]):
-        if isinstance(value, torch.Tensor):
-            yield value
+    for source in (node, *node.all_input_nodes):
+        value = source.meta.get("val")
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, torch.Tensor):
+                yield part
 
 
 def _computes_unsigned(node: Node) -> bool:

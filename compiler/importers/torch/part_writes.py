@@ -39,6 +39,7 @@ def read_what_was_written(graph: Graph) -> None:
 
     torch-mlir does so as well, and makes literals of signed numbers of constants that are unsigned bytes.
     """
+    is_changed = False
     for node in list(graph.nodes):
         place = _place(node) if node.target in _READS else None
         source: Any = node.args[0] if place else None
@@ -52,7 +53,9 @@ def read_what_was_written(graph: Graph) -> None:
                 written = graph.call_function(aten.squeeze.dim, (written, place[0]))
             written.meta = dict(node.meta)
         node.replace_all_uses_with(written)
-    graph.eliminate_dead_code()
+        is_changed = True
+    if is_changed:
+        graph.eliminate_dead_code()
 
 
 def _place(node: Node) -> tuple[int, int, int] | None:
@@ -75,14 +78,17 @@ def _place(node: Node) -> tuple[int, int, int] | None:
 
 def write_where_wholes_lie(graph: Graph) -> None:
     """Rewrites writes of rows into a part that is chosen along the first dimension of a dense tensor."""
+    is_changed = False
     for node in list(graph.nodes):
         chosen = _chosen(node)
         if chosen is not None:
+            is_changed = True
             with graph.inserting_before(node):
                 written = _Part(graph, node, *chosen).written()
             if written is not None:
                 node.replace_all_uses_with(written)
-    graph.eliminate_dead_code()
+    if is_changed:
+        graph.eliminate_dead_code()
 
 
 def _chosen(node: Node) -> tuple[Node, int, Node] | None:

@@ -1,14 +1,16 @@
-"""Notes, while a model is traced, the source lines that lead to each operator."""
+"""The source lines of a model: those that lead to each operator, noted while it is traced, and those of errors."""
 
 from __future__ import annotations
 
 import sys
+import sysconfig
+import traceback
 from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from torch.fx import traceback
+from torch.fx import traceback as fx_traceback
 from torch.overrides import TorchFunctionMode
 
 from tilewright import runtime
@@ -17,6 +19,8 @@ from tilewright.compiler.importers.torch.types import TORCH_FOLDER
 COMPILER_FOLDER = str(Path(__file__).parents[2])
 RUNTIME_FOLDER = str(Path(runtime.__file__).parent)  # type: ignore[arg-type]
 """Where the sources of the compiler and of the runtime lie."""
+
+_STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
 DEEPEST = 8
 """Lines kept of one call stack, the innermost ones."""
@@ -29,7 +33,7 @@ class SourceLines(TorchFunctionMode):
     """
 
     def __enter__(self):
-        self._kept = traceback.preserve_node_meta()
+        self._kept = fx_traceback.preserve_node_meta()
         self._kept.__enter__()
         return super().__enter__()
 
@@ -38,7 +42,7 @@ class SourceLines(TorchFunctionMode):
         self._kept.__exit__(*error)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        traceback.current_meta["stack_trace"] = stack_text()
+        fx_traceback.current_meta["stack_trace"] = stack_text()
         return func(*args, **(kwargs or {}))
 
 
@@ -73,3 +77,30 @@ def _kind(code: CodeType) -> str:
 @cache
 def _line(code: CodeType, line: int) -> str:
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}'
+
+
+def here() -> str:
+    """The innermost source line of the model that is being traced."""
+    return _innermost(traceback.extract_stack())
+
+
+def place(error: BaseException) -> str:
+    """The innermost source line outside of PyTorch and of this compiler in an error's traceback."""
+    return _innermost(traceback.extract_tb(error.__traceback__))
+
+
+def _innermost(frames: traceback.StackSummary) -> str:
+    """The innermost line of the model; of PyTorch's own modules where the model is nothing else."""
+    layers = str(Path(TORCH_FOLDER) / "nn")
+    for found in (_is_own, lambda frame: frame.filename.startswith(layers)):
+        for frame in reversed(frames):
+            if found(frame):
+                return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return "<unknown location>"
+
+
+def _is_own(frame: traceback.FrameSummary) -> bool:
+    """Whether a line is the user's: neither PyTorch's, nor Python's, nor this compiler's."""
+    if frame.filename.startswith((TORCH_FOLDER, COMPILER_FOLDER, RUNTIME_FOLDER, "<")):
+        return False
+    return not frame.filename.startswith(_STANDARD_LIBRARY) or "site-packages" in frame.filename

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx import Graph, GraphModule, Node
 from torch.fx import traceback as fx_traceback
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
@@ -133,7 +134,8 @@ class Tracer(TorchDispatchMode):
         root = torch.nn.Module()
         for name, tensor in self.constants.items():
             root.register_buffer(name, tensor)
-        return GraphModule(root, self.graph)
+        with _use_lazy_graph_module(True):  # nobody calls it: writing its code would take time
+            return _make_graph_module(root, self.graph)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

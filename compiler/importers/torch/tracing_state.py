@@ -11,12 +11,13 @@ import torch
 
 
 @contextlib.contextmanager
-def tracing_state() -> Iterator[None]:
-    """No collections, no reports of what is raised anyway, and models are told that they are exported.
+def tracing_state(is_told: bool) -> Iterator[None]:
+    """No collections, no reports of what is raised anyway, and models are told that they are exported, if `is_told`.
 
     What they compile with `torch.compile`, as PyTorch itself does with functions that its operators are given, runs as it is.
     """
-    with _without_collections(), without_reports(), _exporting(), torch.compiler.set_stance("force_eager"):
+    told = _exporting() if is_told else contextlib.nullcontext()
+    with _without_collections(), without_reports(), told, torch.compiler.set_stance("force_eager"):
         yield
 
 
