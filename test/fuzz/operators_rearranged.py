@@ -115,6 +115,7 @@ _INDICES = {
         "{any1}.index_fill({dim}, torch.tensor([0]), <1|0>)",
         "{any1}.scatter(0, torch.zeros_like({a}[:1], dtype=torch.int64), <1|True|0>)",
         "F.one_hot({at:3;4}, num_classes=5)",
+        "torch.bincount({at:9;4}, minlength=<4|5>)",
         "F.embedding({at:2,2;3}, {t:3,4}, padding_idx=<1|-1>)",
         "torch.searchsorted(torch.tensor([-1.0, 0.0, 0.0, 2.0]), {float}.float(), <right=True|side='right'|out_int32=True>)",
         "torch.bucketize({number}, torch.tensor([0, 1, 2]), <right=True|out_int32=True>)",

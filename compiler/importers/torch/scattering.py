@@ -6,15 +6,18 @@ Element by element each would have a tuple of numbers of its own, written to mem
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from tilewright.compiler.importers.torch.indexing import index_add
 from tilewright.compiler.importers.torch.promotion import WIDE
 
 aten = torch.ops.aten
+_COUNTED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def scatter_add(x, dim, index, source):
@@ -42,6 +45,29 @@ def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
     count = count.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())])
     total = index_add(x if include_self else torch.zeros_like(x), dim, numbers, source)
     return torch.where(count == 0, x, total / torch.where(count == 0, 1.0, count))
+
+
+def bincount(x, weights=None, minlength=0):
+    """How often each number below `minlength` occurs; one beyond, with which eager PyTorch's result is longer, fails the call.
+
+    Of numbers that tracing knows the result is as long as they need.
+    """
+    if x.dim() != 1 or x.dtype not in _COUNTED or minlength < 0:
+        return NotImplemented
+    if weights is not None and weights.shape != x.shape:
+        return NotImplemented
+    if not x.numel():  # eager PyTorch counts without the weights then
+        return torch.zeros(minlength, dtype=torch.int64, device=x.device)
+    length = minlength
+    with contextlib.suppress(DataDependentOutputException):
+        length = max(int(x.amax()) + 1, minlength)
+    if not length:
+        return NotImplemented
+    single = weights is not None and weights.dtype == torch.float32
+    dtype = torch.int64 if weights is None else torch.float32 if single else torch.float64
+    counts = torch.zeros(length, dtype=dtype, device=x.device)
+    ones = torch.ones(x.shape, dtype=dtype, device=x.device)
+    return index_add(counts, 0, x.to(torch.int64), ones if weights is None else weights.to(dtype))
 
 
 def _of_slices(x, dim, index, source) -> torch.Tensor | None:
@@ -85,4 +111,5 @@ def _steps(shape) -> list[int]:
 TABLE: dict[Any, Any] = {
     aten.scatter_add.default: scatter_add,
     aten.scatter_reduce.two: scatter_reduce,
+    aten.bincount.default: bincount,
 }

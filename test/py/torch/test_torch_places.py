@@ -13,6 +13,7 @@ from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.importers.torch import indexing as torch_indexing
 from tilewright.compiler.importers.torch import places as torch_places
 from tilewright.compiler.importers.torch import special as torch_special
+from tilewright.runtime.errors import KernelAssertError
 
 COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilewright")]
 
@@ -275,3 +276,28 @@ def test_sizes_of_fresh_tensors_change():
     *wanted, _ = resized(x)
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(grown, 2 * x.reshape(-1)[:4])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("weight", [None, torch.float32, torch.float16, torch.int32], ids=str)
+def test_counts_of_a_given_length(dtype, weight):
+    x = torch.randint(0, 5, (20,), dtype=dtype)
+    weights = None if weight is None else (torch.rand(20) * 4).to(weight)
+
+    def counted(x, weights):
+        beyond = torch.bincount(torch.tensor([0, 3]), None if weights is None else weights[:2], minlength=2)
+        return torch.bincount(x, weights, minlength=6), beyond, x[:0].bincount(minlength=3)
+
+    found = tilewright.compile(counted, (x, weights))(x, weights)
+    torch.testing.assert_close(found, counted(x, weights))
+
+
+def test_counts_fail_where_they_would_be_longer():
+    x = torch.tensor([0, 2, 2, 1])
+    counted = tilewright.compile(lambda x: torch.bincount(x, minlength=3), (x,))
+    for number in (3, -1):
+        with pytest.raises(KernelAssertError, match="index out of range"):
+            counted(torch.tensor([0, 2, number, 1]))
+    assert counted(x).tolist() == [1, 1, 2]
+    with pytest.raises(UnsupportedError, match=r"aten\.bincount.* depends on values"):
+        tilewright.compile(torch.bincount, (x,))
