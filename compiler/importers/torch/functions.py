@@ -262,6 +262,9 @@ _OF_VALUES |= {
 """Methods that give a tensor's values to Python, which those of tensors from outside have."""
 
 
+_OF_A_NUMBER = torch.ops.aten._assert_scalar.default
+
+
 class OwnFunctions(TorchFunctionMode):
     """Calls our forms of FUNCTIONS.
 
@@ -283,6 +286,8 @@ class OwnFunctions(TorchFunctionMode):
             return self.assertions.truth(args[0], torch_assertions.calling_frame(sys._getframe(1)))
         if func in torch_assertions.OPERATORS:
             return self.assertions.add(*args, **(kwargs or {}))
+        if func is _OF_A_NUMBER and isinstance(args[0], torch_numbers.Number):
+            return self.assertions.add(args[0].value, *args[1:])
         if func in torch_memory_reads.READS:
             return torch_memory_reads.read(func, args, kwargs or {}, self._place)
         if func in given_functions.BY_VALUES:

@@ -45,6 +45,11 @@ class Number:
         number = _KINDS[self.value.dtype]
         return self.value.to(torch.result_type(torch.empty(1, dtype=dtype, device="meta"), number))
 
+    @property
+    def own_dtype(self) -> torch.dtype:
+        """The type that PyTorch gives a tensor of this number alone."""
+        return torch.get_default_dtype() if self.value.dtype.is_floating_point else self.value.dtype
+
     def refuse(self, *_: Any) -> Any:
         """Raises DataDependentOutputException: the value is wanted before there is one."""
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
@@ -54,6 +59,9 @@ class Number:
 
     def __bool__(self) -> bool:
         return bool(self.value)
+
+    def __repr__(self) -> str:
+        return "a number of the call"
 
     def __neg__(self) -> Number:
         return Number(-self.value)
@@ -129,5 +137,75 @@ def item(x: torch.Tensor) -> Any:
         return Number(x)
 
 
-FUNCTIONS: dict[Any, Any] = {torch.Tensor.item: item}
+def sym_ite(chosen: Any, one: Any, other: Any) -> Any:
+    """One of two numbers, as exported programs write a truth that is a number."""
+    if not isinstance(chosen, Number):
+        return torch.sym_ite(chosen, one, other)
+    is_float = any(isinstance(x, float) for x in (one, other))
+    options = [
+        x.value if isinstance(x, Number) else torch.full([], x, dtype=torch.float64 if is_float else None)
+        for x in (one, other)
+    ]
+    return Number(torch.where(chosen.value, *options))
+
+
+def sym_not(x: Any) -> Any:
+    """Whether a truth is none."""
+    return Number(torch.logical_not(x.value)) if isinstance(x, Number) else torch.sym_not(x)
+
+
+def _filling(function: Callable[..., torch.Tensor], empty: Callable[..., torch.Tensor]) -> Callable:
+    """`function`, which fills a tensor like `empty` with a value, of a number of the call too."""
+
+    def filled(*args: Any, **kwargs: Any) -> torch.Tensor:
+        *like, value = (*args, kwargs["fill_value"]) if "fill_value" in kwargs else args
+        if not isinstance(value, Number):
+            return function(*args, **kwargs)
+        kwargs = {name: given for name, given in kwargs.items() if name != "fill_value"}
+        if empty is torch.empty:
+            kwargs["dtype"] = kwargs.get("dtype") or value.own_dtype
+        return empty(*like, **kwargs).fill_(value.value)
+
+    return filled
+
+
+def _new_full(x: torch.Tensor, size: Any, fill_value: Any, **kwargs: Any) -> torch.Tensor:
+    """A tensor of the type of `x` filled with a number of the call too."""
+    if not isinstance(fill_value, Number):
+        return x.new_full(size, fill_value, **kwargs)
+    return x.new_empty(size, **kwargs).fill_(fill_value.value)
+
+
+def _made(function: Callable[..., torch.Tensor]) -> Callable:
+    """`function`, which makes a tensor of numbers in lists, of those of the call too."""
+
+    def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+        leaves, spec = pytree.tree_flatten(args[0] if args else None)
+        if not any(isinstance(leaf, Number) for leaf in leaves):
+            return function(*args, **kwargs)
+        zeros = [type(_KINDS[leaf.value.dtype])(0) if isinstance(leaf, Number) else leaf for leaf in leaves]
+        like = function(pytree.tree_unflatten(zeros, spec), *args[1:], **kwargs)
+        elements = [
+            leaf.value.to(like.dtype) if isinstance(leaf, Number) else torch.full([], leaf, dtype=like.dtype)
+            for leaf in leaves
+        ]
+        return torch.stack(elements).reshape(like.shape)
+
+    return made
+
+
+FUNCTIONS: dict[Any, Any] = {
+    torch.Tensor.item: item,
+    torch.full: _filling(torch.full, torch.empty),
+    torch.full_like: _filling(torch.full_like, torch.empty_like),
+    torch.Tensor.new_full: _new_full,
+    **{function: _made(function) for function in (torch.tensor, torch.as_tensor, torch.scalar_tensor)},
+    torch.ops.aten.full.default: _filling(torch.ops.aten.full.default, torch.empty),
+    torch.ops.aten.full_like.default: _filling(torch.ops.aten.full_like.default, torch.empty_like),
+    torch.ops.aten.scalar_tensor.default: _made(torch.ops.aten.scalar_tensor.default),
+    torch.ops.aten.item.default: item,
+    torch.ops.aten._local_scalar_dense.default: item,
+    torch.sym_ite: sym_ite,
+    torch.sym_not: sym_not,
+}
 """Functions of PyTorch's interface -> our forms of them, called instead while a model is traced."""

@@ -1,4 +1,4 @@
-"""Methods of PyTorch's classes that read a value out of a tensor, in forms that can be traced."""
+"""Methods and functions of PyTorch that read a value out of a tensor, in forms that can be traced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributions import constraints
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tilewright.compiler.importers.torch.decompositions import batch_norm_training
+from tilewright.compiler.importers.torch.numbers import Number
 
 _batch_norm = _BatchNorm.forward
+_check_with = torch._check_with
+_functional: Any = torch  # assertions have no public names
 
 
 def _forward(self: _BatchNorm, input: torch.Tensor) -> torch.Tensor:
@@ -37,11 +41,24 @@ def _is_positive_definite(self: Any, value: torch.Tensor) -> torch.Tensor:
     return symmetric & torch.linalg.cholesky_ex(value).info.eq(0)
 
 
+def _check(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+    """What `torch._check` and its kind are made of: of a number that a call alone knows, an assertion with what would be raised."""
+    if not isinstance(cond, Number):
+        _check_with(error_type, cond, message)
+        return
+    text = "a check of the model does not hold"
+    if message is not None:
+        with contextlib.suppress(DataDependentOutputException):
+            text = str(message())
+    _functional._assert_async(cond.value, f"{error_type.__name__}: {text}")
+
+
 _METHODS: tuple[tuple[Any, str, Any], ...] = (
     (_BatchNorm, "forward", _forward),
     (type(constraints.positive_definite), "check", _is_positive_definite),
+    (torch, "_check_with", _check),
 )
-"""Class, method, and our form of it."""
+"""Class or module, method, and our form of it."""
 
 
 @contextlib.contextmanager

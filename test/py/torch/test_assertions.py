@@ -89,8 +89,22 @@ def raises_another(x):
         raise RuntimeError("refused") from error
 
 
+def checks_all(x):
+    torch._check_tensor_all(x >= 0, lambda: f"{x.shape} below zero")
+    return x.sqrt()
+
+
+def checks_numbers(x):
+    least = x.min().item()
+    torch._check(least >= 0, lambda: f"found {least}")
+    torch._check_value((x < 9).all().item())
+    torch._check(x.dim() == 2)
+    return x * least
+
+
 ASSERTING = [raises, raises_a_text_of_two_lines, asserts_twice, one_of_two_tests, asserts_between]
 ASSERTING += [asserts_by_function, asserts_in_a_loop, asserts_equality, raises_in_blocks, raises_another]
+ASSERTING += [checks_all, checks_numbers]
 
 
 @pytest.mark.parametrize("function", ASSERTING, ids=lambda f: f.__name__)
@@ -111,6 +125,16 @@ def test_an_error_says_what_the_source_says():
     said = r'test_assertions.py:\d+ in raises_a_text_of_two_lines: raise ValueError\( f"\{reason\}: \{x.shape\}", \)'
     with pytest.raises(KernelAssertError, match=said):
         compiled(-torch.rand(3))
+
+
+def test_a_check_says_what_it_would_raise():
+    x = torch.rand(2, 3)
+    for function, said in (
+        (checks_all, r"RuntimeError: torch.Size\(\[2, 3\]\) below zero"),
+        (checks_numbers, "RuntimeError: found a number of the call"),
+    ):
+        with pytest.raises(KernelAssertError, match=said):
+            tilewright.compile(function, (x,))(-x)
 
 
 def test_the_truth_of_constants_is_known():

@@ -47,7 +47,6 @@ WANTED = {
     "a result": lambda x, n: (x, n.item()),
     "a conversion": lambda x, n: x * float(n.item()),
     "a power of integers": lambda x, n: x * 2 ** n.item(),
-    "a filler": lambda x, n: torch.full((2,), n.item()),
 }
 
 
@@ -84,3 +83,52 @@ def test_slices_from_a_start_that_is_a_tensor(dim):
         torch.testing.assert_close(compiled(x, n), sliced(x, n))
     with pytest.raises(KernelAssertError, match="out of range"):
         compiled(x, torch.tensor(5))
+
+
+FILLERS = {
+    "full": lambda x, n: (
+        torch.full((2, 3), n),
+        torch.full([2], n, dtype=torch.int32),
+        torch.full(size=(), fill_value=n),
+    ),
+    "like": lambda x, n: (
+        torch.full_like(x, n),
+        x.new_full((3,), n),
+        torch.full_like(x, n, dtype=torch.float64),
+    ),
+    "tensors": lambda x, n: (torch.tensor(n), torch.as_tensor(n), torch.scalar_tensor(n)),
+    "lists": lambda x, n: (
+        torch.tensor([n, 2.0]),
+        torch.tensor([[n], [True]]),
+        torch.tensor([n, n], dtype=torch.float16),
+    ),
+    "written": lambda x, n: torch.tensor(data=[1, 2]) + torch.tensor([n, n]).mul_(n),
+}
+
+
+@pytest.mark.parametrize("name", FILLERS)
+@pytest.mark.parametrize("n", [3, 2.5, True])
+def test_tensors_made_of_numbers_of_the_call(name, n):
+    def made(x, n):
+        return FILLERS[name](x, n.item())
+
+    x = torch.randn(2, 3)
+    compiled = tilewright.compile(made, (x, torch.tensor(n)))
+    for number in (n, type(n)(0)):
+        torch.testing.assert_close(compiled(x, torch.tensor(number)), made(x, torch.tensor(number)))
+
+
+def test_numbers_in_exported_programs():
+    class Scaled(torch.nn.Module):
+        def forward(self, x, n):
+            count = n.item()
+            torch._check(count < 4)
+            return x * (count / 2 + 1), torch.full((3,), count)
+
+    args = torch.randn(3), torch.tensor(3)
+    program = torch.export.export(Scaled(), args)
+    for form in (program, program.run_decompositions()):
+        compiled = tilewright.compile(form, args)
+        torch.testing.assert_close(compiled(*args), Scaled()(*args))
+        with pytest.raises(KernelAssertError, match="Runtime assertion failed"):
+            compiled(args[0], torch.tensor(4))
