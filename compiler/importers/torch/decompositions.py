@@ -22,6 +22,7 @@ from tilewright.compiler.importers.torch import gamma as torch_gamma
 from tilewright.compiler.importers.torch import gradients as torch_gradients
 from tilewright.compiler.importers.torch import grouped_products as torch_grouped_products
 from tilewright.compiler.importers.torch import indexing as torch_indexing
+from tilewright.compiler.importers.torch import known_values as torch_known_values
 from tilewright.compiler.importers.torch import linear_systems as torch_linear_systems
 from tilewright.compiler.importers.torch import losses as torch_losses
 from tilewright.compiler.importers.torch import order as torch_order
@@ -293,7 +294,7 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
         *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products),
-        *(torch_scattering, torch_losses, torch_linear_systems),
+        *(torch_scattering, torch_losses, torch_linear_systems, torch_known_values),
     )
     late = {op.default: how for op, how in of_libraries}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

@@ -11,6 +11,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils._mode_utils import no_dispatch
 
+aten = torch.ops.aten
+
 
 def evaluated(
     graph: Graph, function: Callable[..., Any], args: Any, kwargs: Any, constant: Callable[[str], Any]
@@ -41,3 +43,28 @@ def evaluated(
                 values[node] = node.target(*operands, **named)  # type: ignore[operator]
         operands, named = map_arg((args, kwargs), values.__getitem__)
         return function(*operands, **named)
+
+
+def _tabulated(operator: Any) -> Callable[..., torch.Tensor]:
+    """`operator`, which computes a tensor from Python's numbers, as a constant of that tensor."""
+
+    def decomposition(*args: Any, device: Any = None, **kwargs: Any) -> torch.Tensor:
+        with unset_fake_temporarily(), no_dispatch():
+            found = operator(*args, **{**kwargs, "device": "cpu"})
+        made = aten.lift_fresh_copy(found)
+        return made if device is None else made.to(device)
+
+    return decomposition
+
+
+_OF_NUMBERS = (
+    "bartlett_window blackman_window hamming_window hann_window kaiser_window fft_fftfreq fft_rfftfreq"
+)
+
+TABLE: dict[Any, Callable[..., Any]] = {
+    operator: _tabulated(operator)
+    for packet in (getattr(aten, name) for name in _OF_NUMBERS.split())
+    for operator in (getattr(packet, overload) for overload in packet.overloads())
+    if not operator._schema.is_mutable
+}
+"""Operator -> decomposition: what they give is known while a model is traced."""

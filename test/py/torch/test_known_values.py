@@ -88,3 +88,24 @@ def test_torch_compile_runs_none_of_it_eagerly(name):
 def test_what_arguments_or_draws_decide_is_refused(model):
     with pytest.raises(UnsupportedError, match="depends on values"):
         tilewright.compile(model, (torch.randn(4, 5),))
+
+
+OF_NUMBERS = {
+    "hamming": lambda x: x * torch.hamming_window(20, False, 0.5, 0.4),
+    "others": lambda x: x * torch.bartlett_window(20) + torch.blackman_window(20) - torch.hann_window(20),
+    "kaiser": lambda x: x * torch.kaiser_window(20, True, 5.0).to(x.device),
+    "double": lambda x: x * torch.hamming_window(20, dtype=torch.float64),
+    "frequencies": lambda x: x * torch.fft.fftfreq(20, 0.5) + torch.fft.rfftfreq(38),
+    "written": lambda x: x * torch.hamming_window(20).mul_(2),
+}
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_windows_and_frequencies_are_constants(name):
+    torch._dynamo.reset()
+    x = torch.randn(20)
+    expected = OF_NUMBERS[name](x)
+    torch.testing.assert_close(tilewright.compile(OF_NUMBERS[name], (x,))(x), expected)
+    before = tilewright.fallback_count()
+    torch.testing.assert_close(torch.compile(OF_NUMBERS[name], backend="tilewright")(x), expected)
+    assert tilewright.fallback_count() == before
