@@ -129,6 +129,7 @@ class Selection:
 
     def put_into(self, x: torch.Tensor, mask: Any) -> None:
         """Writes `x[mask] = self`."""
+        x, mask = _under_mask(x, mask)
         node = _node(mask) if isinstance(mask, torch.Tensor) else None
         if node is None or not _are_same(node, self.node) or x.shape != self.values.shape:
             self.refuse()
@@ -200,9 +201,22 @@ def _operands(node: Node) -> tuple[list[Node], str]:
     return found, repr(map_arg((node.args, node.kwargs), taken))
 
 
+_PARTS = (int, slice, type(Ellipsis))
+
+
+def _under_mask(x: Any, index: Any) -> tuple[Any, Any]:
+    """The part of `x` that the rest of `index` names, and the mask before it: `x[m, 1:]` is `x[:, 1:][m]`."""
+    first, *rest = index if isinstance(index, tuple) and index else (index,)
+    if not isinstance(first, torch.Tensor) or first.dtype != torch.bool:
+        return x, index
+    if not all(isinstance(part, _PARTS) and not isinstance(part, bool) for part in rest):
+        return x, index
+    return (x[(*[slice(None)] * first.dim(), *rest)] if rest else x), first
+
+
 def select(x: Any, index: Any, refusal: DynamicOutputShapeException) -> Selection:
-    """`x[index]` of one mask; raises `refusal` for other indices."""
-    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    """`x[index]` of one mask, in front of numbers and slices or alone; raises `refusal` for other indices."""
+    x, mask = _under_mask(x, index)
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or not mask.dim():
         raise refusal
     node = _node(mask)

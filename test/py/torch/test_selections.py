@@ -97,8 +97,17 @@ def masks_of_many_steps(x, y, m):
     return x
 
 
+def beside_others(x, y, m):
+    x, z, row = x.clone(), torch.stack([x, y, x * y], 2), m[:, 0]
+    x[row, :] = y[row] * 2
+    x[row, 1:3] += y[row, 2:4]
+    z[m, 0] = torch.relu(z[m, -1])
+    z[m, ...] -= 1
+    return x, z, y[row, 2].sum()
+
+
 COMPUTED = [put_elsewhere, computed_anew, in_place, sums, losses, rows, kept_before_a_write, parts]
-COMPUTED += [divided, asserted, mean_of_16_bits, masks_of_many_steps]
+COMPUTED += [divided, asserted, mean_of_16_bits, masks_of_many_steps, beside_others]
 
 
 def _drawn(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
