@@ -171,3 +171,21 @@ def test_models_that_cannot_be_traced_are_no_longer_told_so() -> None:
     with pytest.raises(UnsupportedError, match="its result depends on values"):
         tilewright.compile(lambda x: x if x.sum() > 0 else -x, (torch.randn(4),))
     assert not torch.compiler.is_exporting() and not torch.compiler.is_compiling()
+
+
+def test_models_that_fail_when_they_are_told_are_traced_as_in_eager() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        scale = None if torch.compiler.is_exporting() else 2.0
+        return x * scale  # type: ignore[operator]
+
+    x = torch.randn(4)
+    torch.testing.assert_close(tilewright.compile(f, (x,))(x), 2 * x)
+    assert not torch.compiler.is_exporting() and not torch.compiler.is_compiling()
+
+
+def test_models_that_fail_in_either_way_say_what_they_raised_first() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("told" if torch.compiler.is_exporting() else "not told")
+
+    with pytest.raises(ModelImportError, match="RuntimeError: told"):
+        tilewright.compile(f, (torch.randn(4),))
