@@ -26,6 +26,7 @@ from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch.checks import checked
 from tilewright.compiler.importers.torch.lowering import location
 from tilewright.compiler.importers.torch.source_lines import COMPILER_FOLDER
+from tilewright.compiler.importers.torch.tracer import is_relied_on
 
 _functional: Any = torch  # functionalisation and assertions have no public names
 
@@ -49,6 +50,17 @@ class Assertions:
     def add(self, holds: torch.Tensor, message: str = _UNNAMED) -> None:
         """Asserts that the one element of `holds` is not zero."""
         self._found.append((holds.reshape([]) != 0, message))
+
+    def add_own(self, tensors: Sequence[tuple[str, torch.Tensor]], values: Sequence[torch.Tensor]) -> None:
+        """Asserts that those of a model's tensors which its trace relies on have the values that they had.
+
+        `values` stand for them in the trace.
+        """
+        for (name, tensor), value in zip(tensors, values):
+            if is_relied_on(value):
+                now, then = map(_functional._to_functional_tensor, (value, tensor.detach().clone()))
+                said = f"`{name}` has another value than when the model was compiled, which depends on it: compile it again"
+                self.add((now == then).all(), said)
 
     def truth(self, x: torch.Tensor, frame: FrameType) -> bool:
         """The truth value of `x`: the one with which `frame` raises no error, where that is known in the call alone.

@@ -172,6 +172,7 @@ def _captured(
         def use(results: Results, held: Held) -> list[torch.Tensor]:
             is_alone = partial(is_alone_in_memory, tensors)
             kept = assigned_in_place(held.changes(), held, own, is_alone, results.outputs, here())
+            results.assertions.add_own(tensors, values)
             outs = results.finish(values)
             record.update(
                 returns=results.returns, outputs=results.outputs, mutations=results.mutations, kept=kept
@@ -200,7 +201,7 @@ def _captured(
         return []
 
     examples = [_without_overlap(tensor) for tensor in [*(t for _, t in tensors), *inputs]]
-    traced = _traced(flat, examples, table, is_told)
+    traced = _traced(flat, examples, table, [tensor for _, tensor in tensors], is_told)
     if (kept := record.pop("kept")) and not halves_agree(traced, [t for _, t in tensors], inputs):
         refuse_kept(kept, here())
     in_memory = _read_in_memory(traced.graph, [t for _, t in tensors] + inputs, len(tensors))
@@ -252,12 +253,16 @@ def _read_in_memory(graph: Graph, examples: list[torch.Tensor], owned: int) -> t
 
 
 def _traced(
-    flat: Callable[..., Any], examples: list[torch.Tensor], table: Table, is_told: bool
+    flat: Callable[..., Any],
+    examples: list[torch.Tensor],
+    table: Table,
+    own: list[torch.Tensor],
+    is_told: bool,
 ) -> GraphModule:
     """The graph of `flat`, by our own tracer; by make_fx for what that does not know and for its errors."""
     with torch.no_grad(), enable_python_dispatcher(), tracing_state(is_told):
         try:
-            return trace_fast(flat, examples, table)
+            return trace_fast(flat, examples, table, own)
         except WrittenOutsideError:
             raise
         except Exception as refused:

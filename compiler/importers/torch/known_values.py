@@ -1,8 +1,9 @@
-"""Values that follow from a graph's constants alone, computed while the graph is traced."""
+"""Values that follow from a graph's constants, and from a model's own numbers, computed while the graph is traced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,19 +15,43 @@ from torch.utils._mode_utils import no_dispatch
 aten = torch.ops.aten
 
 
+_OWN, RELIED_ON = "own_value", "relied_on"
+_KNOWN = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_KNOWN |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_may_rely = True
+
+
+def offer(node: Node, tensor: torch.Tensor) -> None:
+    """Lets the placeholder of a model's own tensor be known to have the value of `tensor`, where that is one number."""
+    if tensor.numel() == 1 and tensor.dtype in _KNOWN and bool(tensor == tensor):
+        node.meta[_OWN] = tensor
+
+
+@contextlib.contextmanager
+def without_own() -> Iterator[None]:
+    """Numbers of the model's own are not relied on meanwhile."""
+    global _may_rely
+    before, _may_rely = _may_rely, False
+    try:
+        yield
+    finally:
+        _may_rely = before
+
+
 def evaluated(
     graph: Graph, function: Callable[..., Any], args: Any, kwargs: Any, constant: Callable[[str], Any]
 ) -> Any:
     """What `function` gives of operands among which are nodes of `graph`; None where one depends on an input or a draw.
 
-    `constant` gives the tensor of an attribute of the graph by name.
+    `constant` gives the tensor of an attribute of the graph by name. Numbers of the model's own are relied on where they may be.
     """
     needed: set[Node] = set()
     waiting: list[Node] = []
     map_arg((args, kwargs), waiting.append)
     while waiting:
         node = waiting.pop()
-        if node.op not in ("call_function", "get_attr"):
+        is_own = node.op == "placeholder" and _OWN in node.meta and _may_rely
+        if node.op not in ("call_function", "get_attr") and not is_own:
             return None
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             return None
@@ -36,7 +61,10 @@ def evaluated(
     values: dict[Node, Any] = {}
     with unset_fake_temporarily(), no_dispatch():
         for node in (node for node in graph.nodes if node in needed):
-            if node.op == "get_attr":
+            if node.op == "placeholder":
+                node.meta[RELIED_ON] = True
+                values[node] = node.meta[_OWN]
+            elif node.op == "get_attr":
                 values[node] = constant(str(node.target))
             else:
                 operands, named = map_arg((node.args, node.kwargs), values.__getitem__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils import _pytree as pytree
 
 from tilewright.compiler.importers.torch.checks import checked
+from tilewright.compiler.importers.torch.known_values import without_own
 
 _KINDS = {torch.bool: True, torch.int64: 1, torch.float64: 1.0}
 """What a number is kept in -> a Python number of its kind."""
@@ -42,8 +44,10 @@ class Number:
         """A tensor of rank 0 that has the effect on types of a Python number beside tensors of `dtype`."""
         if dtype is None:
             return self.value
-        number = _KINDS[self.value.dtype]
-        return self.value.to(torch.result_type(torch.empty(1, dtype=dtype, device="meta"), number))
+        own = self.value.dtype
+        if own.is_floating_point and not (dtype.is_floating_point or dtype.is_complex):
+            dtype = torch.get_default_dtype()
+        return self.value.to(own if dtype == torch.bool else dtype)
 
     @property
     def own_dtype(self) -> torch.dtype:
@@ -54,7 +58,21 @@ class Number:
         """Raises DataDependentOutputException: the value is wanted before there is one."""
         raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
 
-    __int__ = __float__ = __index__ = __complex__ = __round__ = refuse
+    def known(self) -> Any:
+        """Its value, where it follows from constants and the model's own numbers; raises DataDependentOutputException."""
+        with torch._C.DisableTorchFunction():
+            return self.value.item()
+
+    def __int__(self) -> int:
+        return int(self.known())
+
+    def __float__(self) -> float:
+        return float(self.known())
+
+    def __index__(self) -> int:
+        return operator.index(self.known())
+
+    __complex__ = __round__ = refuse
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
@@ -130,7 +148,8 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def item(x: torch.Tensor) -> Any:
     """The number of a tensor: its value where that is known while the model is traced."""
     try:
-        return x.item()
+        with without_own():
+            return x.item()
     except DataDependentOutputException:
         if x.dtype.is_complex:
             raise

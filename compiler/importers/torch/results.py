@@ -14,6 +14,7 @@ from tilewright.compiler.importers.torch.kept import holds_tensors, tensors_in
 from tilewright.compiler.importers.torch.numbers import Number
 from tilewright.compiler.importers.torch.selections import Selection
 from tilewright.compiler.importers.torch.source_lines import here
+from tilewright.compiler.importers.torch.tracer import NotTraceable, is_relied_on
 from tilewright.compiler.importers.torch.types import dtype_name
 from tilewright.runtime.signature import Mutation, Output, Tree
 
@@ -26,7 +27,7 @@ class Results:
     def __init__(self, wrapped: list[torch.Tensor], owned: int, returned: Any, assertions: Assertions):
         self.wrapped = wrapped
         self.owned = owned
-        self._assertions = assertions
+        self.assertions = assertions
         self.outputs: list[Output] = []
         self.mutations: list[Mutation] = []
         self._values: list[torch.Tensor] = []
@@ -92,10 +93,12 @@ class Results:
                 name = "a tensor of the model" if number < self.owned else f"argument {number - self.owned}"
                 raise UnsupportedError([UnsupportedOperator(name, reason, here())])
             owned = number < self.owned
+            if owned and is_relied_on(value):
+                raise NotTraceable("a number that the trace relies on is written")
             target, index = ("tensor", number) if owned else ("input", number - self.owned)
             self.mutations.append(Mutation(len(results), target, index))
             results.append(new)
-        return self._assertions.checked(results, here())
+        return self.assertions.checked(results, here())
 
 
 def _refuse_constants_of_tensors(returned: Tree) -> None:

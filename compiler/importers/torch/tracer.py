@@ -27,7 +27,7 @@ from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_modu
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from tilewright.compiler.importers.torch.known_values import evaluated
+from tilewright.compiler.importers.torch.known_values import RELIED_ON, evaluated, offer
 
 _CPU = torch.device("cpu")
 NEEDS_STORAGE = {torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_copy.default}
@@ -301,12 +301,25 @@ _VIEWS: dict[Any, Callable[..., Layout | None]] = {
 """Operators that loops over steps call with another number each time -> the layout of what they give."""
 
 
+def is_relied_on(value: torch.Tensor) -> bool:
+    """Whether the trace holds only for the value that this tensor of the model has now."""
+    return isinstance(value, Traced) and RELIED_ON in value.node.meta
+
+
 def trace_fast(
-    function: Callable[..., Any], examples: list[torch.Tensor], table: dict[Any, Any]
+    function: Callable[..., Any],
+    examples: list[torch.Tensor],
+    table: dict[Any, Any],
+    own: list[torch.Tensor] | None = None,
 ) -> GraphModule:
-    """The graph of `function` on tensors like `examples`; raises NotTraceable, or what the function does."""
+    """The graph of `function` on tensors like `examples`; raises NotTraceable, or what the function does.
+
+    The first ones are like a model's `own`, whose numbers are known.
+    """
     tracer = Tracer(table)
     inputs = [tracer.placeholder(example) for example in examples]
+    for placeholder, tensor in zip(inputs, own or []):
+        offer(placeholder.node, tensor)
     with tracer:
         outputs = function(*inputs)
     return tracer.finish(outputs)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo
+import torch.nn.functional as F
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.runtime.errors import KernelAssertError
 
 MASK = torch.tensor([True, False, True, True])
 
@@ -109,3 +111,72 @@ def test_windows_and_frequencies_are_constants(name):
     before = tilewright.fallback_count()
     torch.testing.assert_close(torch.compile(OF_NUMBERS[name], backend="tilewright")(x), expected)
     assert tilewright.fallback_count() == before
+
+
+class Owning(torch.nn.Module):
+    """A model that decides by a number of its own, `n`."""
+
+    def __init__(self, n, decide):
+        super().__init__()
+        self.register_buffer("n", torch.tensor(n))
+        self.decide = decide
+
+    def forward(self, x):
+        return self.decide(self, x)
+
+
+def initialised(own, x):
+    if not own.n > 0:
+        own.n.fill_(1)
+        return x * 2
+    return x * 3
+
+
+def counted(own, x):
+    own.n += 1
+    return x * 2 if own.n < 9 else x
+
+
+def assigned(own, x):
+    if own.n < 9:
+        own.n = own.n + 1
+    return x * 2
+
+
+DECIDING = {
+    "a branch": (3.5, lambda own, x: x + 1 if own.n > 2 else x * 2),
+    "padding": (3, lambda own, x: F.pad(x, (own.n, max(own.n - 1, own.n // 2)))),
+    "a size": (3, lambda own, x: x[:, : own.n.item()] + own.n.item()),
+    "a conversion": (3, lambda own, x: x[:, : int(own.n)] * float(own.n)),
+    "steps": ([2], lambda own, x: sum(x * i for i in range(int(own.n.max() + 1)))),
+    "initialised": (1, initialised),
+}
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_numbers_of_a_model_decide_until_they_change(name):
+    model, x = Owning(*DECIDING[name]), torch.randn(4, 5)
+    compiled = tilewright.compile(model, (x,))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), model(x))
+    before = model.n.clone()
+    model.n.add_(1)
+    with pytest.raises(KernelAssertError, match="`n` has another value than when the model was compiled"):
+        compiled(x)
+    model.n.copy_(before)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_numbers_of_a_model_that_decide_nothing_may_change():
+    model, x = Owning(3, lambda own, x: x * own.n.item() + own.n), torch.randn(4, 5)
+    compiled = tilewright.compile(model, (x,))
+    model.n.fill_(5)
+    torch.testing.assert_close(compiled(x), 5 * x + 5)
+
+
+@pytest.mark.parametrize(
+    "number, decide", [(0, initialised), (0, counted), (0, assigned), (float("nan"), initialised)]
+)
+def test_numbers_that_a_model_writes_decide_nothing(number, decide):
+    with pytest.raises(UnsupportedError, match="depends on values"):
+        tilewright.compile(Owning(number, decide), (torch.randn(4, 5),))
