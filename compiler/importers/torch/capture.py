@@ -67,6 +67,7 @@ from tilewright.runtime.views import is_injective
 
 _functional: Any = torch  # functionalisation has no public names
 
+_OF_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 Rebuild = Callable[[Sequence[torch.Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
 """Makes a model's positional and keyword arguments of its input tensors in order."""
 
@@ -265,12 +266,18 @@ def _traced(
             return trace_fast(flat, examples, table, own)
         except WrittenOutsideError:
             raise
-        except Exception as refused:
+        except Exception as error:
+            refused = error
             logging.getLogger(__name__).debug("make_fx traces this model: %s", refused)
         fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         with fake_mode:
             fakes = [_fake(fake_mode, example) for example in examples]
-            return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
+            try:
+                return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
+            except _OF_VALUES as error:  # it knows fewer values, and may end before the line that is at fault
+                if isinstance(refused, _OF_VALUES) and "<unknown" not in place(refused):
+                    raise refused from error
+                raise
 
 
 def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor], table: Table) -> Capture:
@@ -281,7 +288,7 @@ def trace(model: Callable[..., Any], rebuild: Rebuild, inputs: list[torch.Tensor
     """
     try:
         return capture(model, rebuild, inputs, table)
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except _OF_VALUES as error:
         operator = UnsupportedOperator(
             str(error.func), "its result depends on values, not only on shapes", place(error)
         )

@@ -180,3 +180,12 @@ def test_numbers_of_a_model_that_decide_nothing_may_change():
 def test_numbers_that_a_model_writes_decide_nothing(number, decide):
     with pytest.raises(UnsupportedError, match="depends on values"):
         tilewright.compile(Owning(number, decide), (torch.randn(4, 5),))
+
+
+def test_a_refusal_names_the_line_at_fault():
+    def decide(own, x):
+        rows = x[: int(own.n)]
+        return rows.unique()
+
+    with pytest.raises(UnsupportedError, match=r"unique.* in decide"):
+        tilewright.compile(Owning(3, decide), (torch.randn(4, 5),))
