@@ -58,7 +58,7 @@ from tilewright.compiler.importers.torch.repeated_calls import (
     refuse_kept,
 )
 from tilewright.compiler.importers.torch.results import Results, refuse_layout
-from tilewright.compiler.importers.torch.source_lines import SourceLines, here, place
+from tilewright.compiler.importers.torch.source_lines import UNKNOWN, SourceLines, here, place
 from tilewright.compiler.importers.torch.substitution import substituted
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE, trace_fast
 from tilewright.compiler.importers.torch.tracing_state import tracing_state, without_reports
@@ -275,7 +275,7 @@ def _traced(
             try:
                 return make_fx(flat, decomposition_table=table, tracing_mode="real")(*fakes)
             except _OF_VALUES as error:  # it knows fewer values, and may end before the line that is at fault
-                if isinstance(refused, _OF_VALUES) and "<unknown" not in place(refused):
+                if isinstance(refused, _OF_VALUES) and place(refused) != UNKNOWN:
                     raise refused from error
                 raise
 

@@ -22,6 +22,9 @@ RUNTIME_FOLDER = str(Path(runtime.__file__).parent)  # type: ignore[arg-type]
 
 _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
 
+UNKNOWN = "<unknown location>"
+"""The place of what no line of the model led to."""
+
 DEEPEST = 8
 """Lines kept of one call stack, the innermost ones."""
 
@@ -96,7 +99,7 @@ def _innermost(frames: traceback.StackSummary) -> str:
         for frame in reversed(frames):
             if found(frame):
                 return f"{frame.filename}:{frame.lineno} in {frame.name}"
-    return "<unknown location>"
+    return UNKNOWN
 
 
 def _is_own(frame: traceback.FrameSummary) -> bool:

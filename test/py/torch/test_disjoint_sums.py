@@ -47,7 +47,7 @@ SUMS = {
     "into ones": (lambda x: torch.slice_scatter(torch.ones_like(x), x[:1], 0, 0, 1) + _part(x, x[1:], 0, 1, 3), 1),
     "of half of what is written": (lambda x: torch.add(_part(x, x[:1], 0, 0, 1), _part(x, x[1:], 0, 1, 3), alpha=0.5), 1),
 }  # fmt: skip
-"""Sums that are not rewritten, or not all of them, in the same way."""
+"""Name -> a sum of parts, and how many additions of whole tensors are left of it."""
 
 
 def _additions(function, x: torch.Tensor) -> int:
