@@ -128,12 +128,13 @@ def _packing(target: Target) -> list[str]:
     packing = [PackContractions(target.vector_bits, target.registers_per_thread).spec(), "transform-filters"]
     return [
         *(packing if target.kind == "cpu" else ()),
+        "limit-sorts",
+        *(("number-sorts",) if target.kind == "cpu" else ()),
         *(("tabulate-indices",) if target.kind == "cpu" else ()),
         "fold-unit-copies",
         "canonicalize",
         "hoist-weights",
         _TIDY,
-        "limit-sorts",
         "materialize-returns",
         *(("plain-taps",) if target.kind == "cpu" else ()),
         ChooseFusion.for_target(target).spec(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.analysis.affine_access import dims, is_dim, map_dims, packing
+from tilewright.compiler.analysis.line_operations import Lines
 from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.structure import Structured, loop_lines, producer, tileable_loops
@@ -62,6 +63,27 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
         blocks=blocks,
         passes=dispatch.passes,
         copied=copied,
+    )
+
+
+def lines_cut_space(lines: Lines, in_place: bool, vector_bits: int) -> CutSpace:
+    """The cuts of a scan, a sort or a scatter: between its lines, those that lie side by side between pairs of vectors.
+
+    What is changed where it lies must not be changed twice, and is cut evenly; a sort or a scatter else copies out what a
+    ragged last rTask has changed in memory of its own.
+    """
+    steps, last = [1] * len(lines.extents), len(lines.extents) - 1
+    if last in lines.parallel:
+        pair = 2 * max(1, vector_bits // _bits(lines.op.results[0].type))
+        steps[last] = min(pair, lines.extents[last])
+    return CutSpace(
+        lines.extents,
+        tuple(range(len(lines.extents))),
+        lines.parallel,
+        tuple(steps),
+        exact=in_place,
+        blocks=(1,) * len(lines.extents),
+        copied=lines.accumulates,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilewright.compiler.ir import arith, ir
 
 _NAN_GREATEST = {"ole": 1, "ule": 1, "oge": 0, "uge": 0}
@@ -53,6 +55,33 @@ def stays_before(sort: ir.Operation, lefts: list[ir.Value], rights: list[ir.Valu
         greatest = arith.andi(greatest, arith.cmpf(arith.CmpFPredicate.ORD, other, other))
     return arith.ori(result, greatest)
 
+
+@dataclass(frozen=True)
+class Order:
+    """The order of numbers, small ones first where it `is_ascending`; integers as unsigned where it `is_unsigned`."""
+
+    is_ascending: bool
+    is_unsigned: bool = False
+
+    @classmethod
+    def of(cls, sort: ir.Operation) -> Order | None:
+        """That of a sort, or of the first elements of one; None where its region does not compare two elements as numbers."""
+        block = sort.regions[0].blocks[0]
+        comparison, *others = (view.operation for view in block.operations)
+        compared = list(block.arguments)[:2]
+        if len(others) != 1 or not comparison.results or others[0].operands[0] != comparison.results[0]:
+            return None
+        if comparison.name not in ("arith.cmpf", "arith.cmpi") or set(comparison.operands) != set(compared):
+            return None
+        predicates = _PREDICATES if comparison.name == "arith.cmpf" else _OF_INTEGERS
+        name = predicates[ir.IntegerAttr(comparison.attributes["predicate"]).value]
+        if name[0] not in "ous" or name[1:] not in ("lt", "le", "gt", "ge"):
+            return None
+        is_ascending = (name[1] == "l") == (comparison.operands[0] == compared[0])
+        return cls(is_ascending, comparison.name == "arith.cmpi" and name[0] == "u")
+
+
+_OF_INTEGERS = ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"]
 
 FIRST = "tilewright.first"
 """On a `tm_tensor.sort`: how many elements along its dimension must come out in order; the others are not read."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from tilewright.compiler.analysis.affine_access import composed, is_dim, map_dims
 from tilewright.compiler.analysis.chosen_parts import chosen_of, chosen_parts
 from tilewright.compiler.analysis.computation_text import ComputationText
+from tilewright.compiler.analysis.line_operations import lines_of
 from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import given_strides
 from tilewright.compiler.analysis.structure import Structured, producer
@@ -122,24 +123,36 @@ def _program(function: ir.Operation) -> str:
 
 
 def _whole(function: ir.Operation) -> Workload:
-    """A dispatch that is not cut: its first result by parallel axes, everything else read and written whole."""
+    """A dispatch that is not read as structured operations: its first result by its axes, what no axis cuts whole.
+
+    Scans, sorts and scatters are cut along parallel axes; of all else everything but the result is read and written whole.
+    """
     block = function.regions[0].blocks[0]
     *ops, end = (view.operation for view in block.operations)
     result, *others = end.operands
     label = next(
         (op.name.rpartition(".")[2] for op in reversed(ops) if op.name.startswith(_LABELLED)), "program"
     )
-    axes = [Axis(f"d{i}", extent) for i, extent in enumerate(static_shape(result.type))]
+    lines = lines_of(function)
+    shape = static_shape(result.type)
+    kinds = lines.kinds if lines is not None and lines.extents == shape else ("parallel",) * len(shape)
+    axes = [Axis(f"d{i}", extent, kind) for i, (extent, kind) in enumerate(zip(shape, kinds))]
+    cut = lines.cut_along() if lines is not None else {}
     operands = []
     for value in (*block.arguments, *others):
-        shape = static_shape(value.type)
-        index = tuple(QuasiAffine.of(len(axes) + i) for i in range(len(shape)))
-        axes += [Axis(f"s{len(axes) + i}", extent, "sequential") for i, extent in enumerate(shape)]
-        operands.append(Operand(f"in{len(operands)}", shape, _dtype(value.type), index))
-    own = tuple(QuasiAffine.of(i) for i in range(len(static_shape(result.type))))
-    operands.append(Operand("out0", static_shape(result.type), _dtype(result.type), own, output=True))
+        own = static_shape(value.type)
+        index = []
+        for extent, loop in zip(own, cut.get(value, (None,) * len(own))):
+            if loop is None:
+                loop = len(axes)
+                axes.append(Axis(f"s{loop}", extent, "sequential"))
+            index.append(QuasiAffine.of(loop))
+        operands.append(Operand(f"in{len(operands)}", own, _dtype(value.type), tuple(index)))
+    own = tuple(QuasiAffine.of(i) for i in range(len(shape)))
+    operands.append(Operand("out0", shape, _dtype(result.type), own, output=True))
     flops = sum(Attention.read(op).flops for op in walk(function, ATTENTION))
-    elements = math.prod(static_shape(result.type))
+    flops += lines.operations if lines is not None else 0.0
+    elements = math.prod(axis.extent for axis in axes if axis.kind == "parallel")
     workload = Workload(
         label, tuple(axes), tuple(operands), 0.0, flops / max(1, elements), _program(function)
     )

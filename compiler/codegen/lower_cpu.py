@@ -23,6 +23,7 @@ from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMat
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_scans import LowerScans
 from tilewright.compiler.passes.lower_cpu.lower_scatters import LowerScatters
+from tilewright.compiler.passes.lower_cpu.lower_sorts import LowerSorts
 from tilewright.compiler.passes.lower_cpu.lower_winograd import LowerWinograd
 from tilewright.compiler.passes.lower_cpu.stream_stores import FENCE, StreamStores
 from tilewright.compiler.passes.lower_cpu.tile_dots import TileDots
@@ -43,7 +44,7 @@ def pipeline(target: Target) -> str:
         func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat,multiply-by-reciprocals),
         apply-schedule,canonicalize,cse,
         func.func(separate-fills),form-kernels,func.func({LowerAttention.for_target(target).spec()}),eliminate-empty-tensors,
-        func.func(tm-tensor-bufferize,restrict-tensors),
+        func.func(bufferize-lines),
         one-shot-bufferize{{allow-unknown-ops=false}},
         canonicalize,cse,canonicalize,
         func.func(
@@ -56,7 +57,7 @@ def pipeline(target: Target) -> str:
             {VectorizeReductions(*registers).spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
-            lower-sorts,{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
+            {LowerSorts(target.vector_bits).spec()},{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,
             place-scratch,

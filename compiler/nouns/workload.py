@@ -134,6 +134,10 @@ class Workload:
     def reduction(self) -> tuple[int, ...]:
         return tuple(i for i, axis in enumerate(self.axes) if axis.kind == "reduction")
 
+    @cached_property
+    def sequential(self) -> tuple[int, ...]:
+        return tuple(i for i, axis in enumerate(self.axes) if axis.kind == "sequential")
+
     @property
     def inputs(self) -> tuple[Operand, ...]:
         return tuple(operand for operand in self.operands if not operand.output)

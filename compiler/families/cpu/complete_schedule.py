@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.analysis.line_operations import lines_of
 from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.dialects.reduction_attribute import Sized, broken
@@ -48,7 +49,7 @@ def complete(function: ir.Operation, schedule: Schedule, target: Target) -> Sche
             "CPU; leave gpu out",
             function.location,
         )
-    left = outside(function) if any(schedule.tile) else None
+    left = outside(function) if any(schedule.tile) and lines_of(function) is None else None
     if left is not None:
         raise ScheduleError(
             f"dispatch @{name}: illegal schedule: tile is {list(schedule.tile)}, but `{left.name}` would stand outside of "

@@ -19,8 +19,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tilewright.compiler.analysis.cut_space import read_cut_space
-from tilewright.compiler.analysis.placement import REPLACES
+from tilewright.compiler.analysis.cut_space import lines_cut_space, read_cut_space
+from tilewright.compiler.analysis.line_operations import lines_of
+from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES
 from tilewright.compiler.analysis.sink import outside
 from tilewright.compiler.analysis.winograd_form import Convolution2d
 from tilewright.compiler.analysis.workload_of import NoWorkload, read_workload
@@ -38,7 +39,6 @@ from tilewright.compiler.families.cpu.panels import DISTANCES, Panels
 from tilewright.compiler.families.cpu.streamed_loops import Streamed
 from tilewright.compiler.families.cpu.walked_rows import ALONG, walked_rows
 from tilewright.compiler.ir import ir
-from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.reduction_blocks import ORDERS, depths, same_as_rows
 from tilewright.compiler.nouns.register_tiles import MOST_SPILLED
 from tilewright.compiler.nouns.schedule import FETCHING, LOOPS, ONE_ORDER, THROUGH_MEMORY, Reduction, Schedule
@@ -189,13 +189,17 @@ def _tile(loop: int) -> str:
 
 def _tiles(function: ir.Operation, target: Target) -> list[tuple[int, ...]]:
     """The sizes to choose of for every loop of the sink, the whole loop last; nothing where the dispatch is not cut."""
+    lines = lines_of(function)
+    if lines is not None:
+        space = lines_cut_space(lines, OVERWRITES in function.attributes, target.vector_bits)
+        return [tile_sizes(space, loop) for loop in range(len(space.extents))]
     try:
         dispatch = read_workload(function)
     except NoWorkload:
         return []
     if dispatch.main is None or Cuts(function).sink is None:
         return []
-    space: CutSpace = read_cut_space(dispatch, target.vector_bits)
+    space = read_cut_space(dispatch, target.vector_bits)
     if outside(function) is not None:
         space = replace(space, loops=(), transposed=())
     convolutions = (Convolution2d.read(structured.op) for structured in dispatch.group)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from tilewright.compiler.analysis.cut_space import read_cut_space
+from tilewright.compiler.analysis.cut_space import lines_cut_space, read_cut_space
+from tilewright.compiler.analysis.line_operations import lines_of
+from tilewright.compiler.analysis.placement import OVERWRITES
 from tilewright.compiler.analysis.sink import outside, sink_of
 from tilewright.compiler.analysis.workload_of import DispatchWorkload, NoWorkload, read_workload, workload_of
 from tilewright.compiler.dialects.attention import ATTENTION
@@ -15,8 +17,7 @@ from tilewright.compiler.families.cpu.cut_reductions import Cuts
 from tilewright.compiler.families.cpu.dispatch_space import dispatch_space
 from tilewright.compiler.families.cpu.kinds import kinds_of
 from tilewright.compiler.families.cpu.walked_rows import walked_rows
-from tilewright.compiler.ir import ir, walk
-from tilewright.compiler.nouns.cut_space import CutSpace
+from tilewright.compiler.ir import ir, static_shape, walk
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import Space
 from tilewright.compiler.nouns.workload import Workload
@@ -211,12 +212,19 @@ def _streamed(
 
 def read_dispatch(function: ir.Operation, target: Target, task_us: float = TASK_US) -> CpuDispatch:
     """The dispatch for proposers; raises NoWorkload for one that code generation does not cut."""
-    dispatch = read_workload(function)
-    if dispatch.main is None or sink_of(function) is None:
-        raise NoWorkload("code generation cuts structured operations only")
-    space: CutSpace = read_cut_space(dispatch, target.vector_bits)
-    if outside(function) is not None:
-        space = space.whole()
+    lines = lines_of(function)
+    if lines is not None:
+        if any(0 in static_shape(value.type) for value in lines.op.operands):
+            raise NoWorkload("a loop has no steps")
+        dispatch = DispatchWorkload(workload_of(function), tuple(range(len(lines.extents))))
+        space = lines_cut_space(lines, OVERWRITES in function.attributes, target.vector_bits)
+    else:
+        dispatch = read_workload(function)
+        if dispatch.main is None or sink_of(function) is None:
+            raise NoWorkload("code generation cuts structured operations, scans, sorts and scatters only")
+        space = read_cut_space(dispatch, target.vector_bits)
+        if outside(function) is not None:
+            space = space.whole()
     return CpuDispatch(
         dispatch.workload,
         target,

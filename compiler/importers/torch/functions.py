@@ -59,7 +59,10 @@ def pdist(x, p=2.0):
     if x.dim() != 2 or not rows or len(rows) * x.shape[1] > LARGEST_SQUARE:
         return torch.pdist(x, p)
     first, second = torch.tensor(rows, device=x.device).t()
-    return torch.linalg.vector_norm(x.index_select(0, first) - x.index_select(0, second), p, -1)
+    difference = x.index_select(0, first) - x.index_select(0, second)
+    distances = torch.linalg.vector_norm(difference, p, -1)
+    # PyTorch's distances have a gradient of zeros here, its norms have none.
+    return torch.where(distances < 0, difference.sum(-1), distances) if p == 0 else distances
 
 
 def narrow(x, dim, start, length):

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from tilewright.compiler.analysis.affine_access import is_dim
 from tilewright.compiler.analysis.chosen_parts import chosen_parts, walked_loops
+from tilewright.compiler.analysis.line_operations import Lines, lines_of
 from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, overwritten
 from tilewright.compiler.analysis.sink import _VIEWS, Loops, packed_blocks, sink_of
 from tilewright.compiler.analysis.written_over import kept_argument, replaced_arguments
@@ -42,6 +43,7 @@ from tilewright.compiler.nouns.schedule import FETCHING, THROUGH_MEMORY, Schedul
 from tilewright.compiler.passes.dispatch.erase_unread_generics import EraseUnreadGenerics
 from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.cut_lines import cut_lines
 from tilewright.compiler.rewriting.gathered_parts import read_in_place
 
 _SINK = "tilewright.sink"
@@ -58,6 +60,10 @@ class ApplySchedule(Pass):
             replaces = REPLACES in function.attributes
             self.check_overwritten(function, replaces)
             schedule = schedule_attribute.read(function)
+            lines = lines_of(function)
+            if lines is not None:
+                _cut_lines(function, lines, schedule or Schedule())
+                continue
             if schedule is None:
                 continue
             reduction_attribute.mark(function, schedule)
@@ -130,6 +136,28 @@ class ApplySchedule(Pass):
             raise self.refusal(
                 function, f"`{OVERWRITES}`: expected {expected}, found {overwritten(function)}"
             )
+
+
+def _cut_lines(function: ir.Operation, lines: Lines, schedule: Schedule) -> None:
+    """Cuts a scan, a sort or a scatter, whose lines begin with what the dispatch says, each in its own rTask."""
+    schedule_attribute.check(function, schedule, lines.extents, list(lines.kinds))
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    for field, said in (("stream", schedule.stream), ("prefetch", schedule.prefetch)):
+        if said:
+            raise ScheduleError(
+                f"dispatch @{name}: illegal schedule: {field} is {str(said).lower()}, but it goes along lines one step after the "
+                f"other; leave {field} out",
+                function.location,
+            )
+    in_place = OVERWRITES in function.attributes
+    for loop, (size, extent) in enumerate(zip(schedule.tile, lines.extents)):
+        if in_place and size and extent % size:
+            raise ScheduleError(
+                f"dispatch @{name}: illegal schedule: tile {size} does not divide loop {loop} of extent {extent} of what is "
+                "changed where it lies, which must not be changed twice; use a divisor or 0",
+                function.location,
+            )
+    cut_lines(lines, schedule.tile, in_place)
 
 
 def _mark_stream(function: ir.Operation, schedule: Schedule) -> None:

@@ -20,6 +20,7 @@ from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.ir import arith, ir, memref, static_shape, vector, walk
 from tilewright.compiler.nouns.register_tiles import register_pieces
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.buffer_casts import read_through_casts
 
 _LINES, _VECTORS = 4, 4
 """Lines, or vectors of them, that are computed side by side while one addition lasts. More lines that lie a power of two apart
@@ -37,10 +38,21 @@ class LowerScans(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for scan in walk(op, "tm_tensor.scan"):
+            read_through_casts(scan)
             if _is_plain(scan):
+                _erase_fills(scan)
                 with ir.InsertionPoint(scan), scan.location:
                     _ScanLoops(scan, self.vector_bits).emit()
                 scan.erase()
+
+
+def _erase_fills(scan: ir.Operation) -> None:
+    """Erases what fills buffers right before the scan writes all of them."""
+    for place in list(scan.operands)[1:]:
+        for fill in [use.owner.operation for use in place.uses]:
+            fills = fill.name == "linalg.fill" and fill.operands[1] == place and fill.block == scan.block
+            if fills and fill.is_before_in_block(scan):
+                fill.erase()
 
 
 def _is_plain(scan: ir.Operation) -> bool:

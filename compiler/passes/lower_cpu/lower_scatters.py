@@ -20,6 +20,7 @@ from tilewright.compiler.families.cpu.reduction import vectorize_body
 from tilewright.compiler.ir import arith, ir, memref, static_shape, vector, walk
 from tilewright.compiler.nouns.register_tiles import register_pieces
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.buffer_casts import read_through_casts
 
 
 @dataclass(frozen=True)
@@ -31,42 +32,11 @@ class LowerScatters(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for scatter in walk(op, "tm_tensor.scatter"):
-            _drop_copies(scatter)
+            read_through_casts(scatter)
             if _is_of_slices(scatter):
                 with ir.InsertionPoint(scatter), scatter.location:
                     _ScatterLoops(scatter, self.vector_bits).emit()
                 scatter.erase()
-
-
-def _drop_copies(scatter: ir.Operation) -> None:
-    """Reads arguments of the kernel where they lie, and combines in its result: bufferization has made buffers for all three."""
-    for at, operand in enumerate(list(scatter.operands)):
-        copies = _copies(operand, scatter)
-        if copies is None:
-            continue
-        first, *last = copies
-        if at < 2 and not last and isinstance(first.operands[0].owner, ir.Block):
-            scatter.operands[at] = first.operands[0]
-            first.erase()
-        elif at == 2 and len(last) == 1 and isinstance(last[0].operands[1].owner, ir.Block):
-            place = last[0].operands[1]
-            is_same = first.operands[0] == place
-            if len(list(place.uses)) == 1 + is_same:
-                first.operands[1] = scatter.operands[at] = place
-                last[0].erase()
-                if is_same:  # the dispatch writes over its argument
-                    first.erase()
-
-
-def _copies(buffer: ir.Value, scatter: ir.Operation) -> list[ir.Operation] | None:
-    """The copies to and from a buffer that nothing else but the scatter uses, the one that fills it first; None for other buffers."""
-    if isinstance(buffer.owner, ir.Block) or buffer.owner.operation.name != "memref.alloc":
-        return None
-    copies = [use.owner.operation for use in buffer.uses if use.owner.operation != scatter]
-    if any(copy.name != "memref.copy" or copy.block != scatter.block for copy in copies):
-        return None
-    copies.sort(key=lambda copy: copy.operands[1] != buffer)
-    return copies if [copy.operands[1] == buffer for copy in copies][:2] in ([True], [True, False]) else None
 
 
 def _numbered(scatter: ir.Operation) -> list[int]:

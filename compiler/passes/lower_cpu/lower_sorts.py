@@ -1,14 +1,18 @@
-"""lower-sorts: sorts on buffers become stable merge sorts, n log n comparisons instead of n²."""
+"""lower-sorts: sorts on buffers, and the first elements of them, in n log n steps instead of n²; stable, NaN greatest."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.analysis.line_operations import SORT, TOPK
 from tilewright.compiler.analysis.sort_order import FIRST, stays_before
 from tilewright.compiler.errors import PassError
+from tilewright.compiler.families.cpu.packed_lines import PackedLines
 from tilewright.compiler.ir import arith, ir, memref, scf, static_shape, walk
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.buffer_casts import read_through_casts
 
 _FEW = 8
 """How many times more elements there must be than are wanted for inserting to beat merging, which costs log n each."""
@@ -16,13 +20,14 @@ _FEW = 8
 
 @dataclass(frozen=True)
 class LowerSorts(Pass):
-    """Replaces `tm_tensor.sort` on buffers by loops that merge runs of 1, 2, 4, … elements in scratch buffers.
+    """Replaces `tm_tensor.sort` and `tm_tensor.topk` on buffers by loops.
 
-    Before (values and their indices, ordered by value):
+    The first elements of lines of at most 32 bits, and where they are from, are found by comparisons of integers, many at a
+    time (`families/cpu/packed_lines.py`). All others are merged in runs of 1, 2, 4, … elements in scratch buffers. Before:
 
-        tm_tensor.sort dimension(1) outs(%values, %indices : memref<16x256xf32>, memref<16x256xi64>) {
-        ^bb0(%a: f32, %b: f32, %i: i64, %j: i64):
-          %in_order = arith.cmpf ole, %a, %b : f32
+        tm_tensor.sort dimension(1) outs(%values, %others : memref<16x256xf64>, memref<16x256xf64>) {
+        ^bb0(%a: f64, %b: f64, %i: f64, %j: f64):
+          %in_order = arith.cmpf ole, %a, %b : f64
           tm_tensor.yield %in_order : i1
         }
 
@@ -38,51 +43,92 @@ class LowerSorts(Pass):
         }
 
     The region tells whether its left elements may stay before its right ones; a merge takes the left one then, so
-    equal elements keep their order. Where `limit-sorts` found that only a few first elements are read, at most an
-    eighth, one scan keeps these in order instead and most elements cost one comparison. NaN counts as greater than every number. Raises PassError for dynamic shapes.
+    equal elements keep their order. Where only a few first elements are wanted, at most an eighth, one scan keeps these in
+    order instead and most elements cost one comparison. Raises PassError for dynamic shapes.
     """
 
     anchor: ClassVar[str] = "func.func"
+    vector_bits: int = 512
 
     def run(self, op: ir.Operation) -> None:
-        for sort in walk(op, "tm_tensor.sort"):
+        for sort in [*walk(op, SORT), *walk(op, TOPK)]:
+            read_through_casts(sort)
             if all(isinstance(value.type, ir.MemRefType) for value in sort.operands):
-                _lower(op, sort)
+                self.lower(op, sort)
+
+    def lower(self, function: ir.Operation, sort: ir.Operation) -> None:
+        """Replaces one of them."""
+        for buffer in sort.operands:
+            if not ir.ShapedType(buffer.type).has_static_shape:
+                raise PassError(
+                    f"`lower-sorts`: expected buffers of static shape, found {buffer.type}; compile for fixed shapes",
+                    sort.location,
+                )
+        shape = static_shape(sort.operands[0].type)
+        dim = ir.IntegerAttr(sort.attributes["dimension"]).value
+        line = PackedLines.read(sort, self.vector_bits) or _Merged(sort, dim)
+        with sort.location:
+            with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
+                scratch = [memref.alloc(type_, [], []) for type_ in line.scratch]
+            with ir.InsertionPoint(sort):
+                others = [extent for number, extent in enumerate(shape) if number != dim]
+                _for_each(others, [], lambda at: line.emit(at, scratch))
+        sort.erase()
 
 
-def _lower(function: ir.Operation, sort: ir.Operation) -> None:
-    buffers = list(sort.operands)
-    if not all(ir.ShapedType(buffer.type).has_static_shape for buffer in buffers):
-        raise PassError(
-            f"`lower-sorts`: expected buffers of static shape, found {buffers[0].type}; compile for fixed shapes",
-            sort.location,
-        )
-    shape = static_shape(buffers[0].type)
-    dim = ir.IntegerAttr(sort.attributes["dimension"]).value
-    length = shape[dim]
-    entry = function.regions[0].blocks[0]
-    with sort.location:
-        with ir.InsertionPoint.at_block_begin(entry):
-            scratch = [[_scratch(buffer.type, length) for buffer in buffers] for _ in range(2)]
-        with ir.InsertionPoint(sort):
-            others = [extent for number, extent in enumerate(shape) if number != dim]
-            first = ir.IntegerAttr(sort.attributes[FIRST]).value if FIRST in sort.attributes else length
-            if first * _FEW <= length:
-                _for_each(others, [], lambda at: _select_row(sort, buffers, scratch[0], at, dim, first))
-            else:
-                _for_each(others, [], lambda at: _sort_row(sort, buffers, scratch, at, dim, length))
-    sort.erase()
+class _Merged:
+    """The loops of any sort, or of the first elements of one."""
 
+    def __init__(self, sort: ir.Operation, dim: int):
+        self.sort, self.dim = sort, dim
+        operands = list(sort.operands)
+        self.length = static_shape(operands[0].type)[dim]
+        self.first = ir.IntegerAttr(sort.attributes[FIRST]).value if FIRST in sort.attributes else self.length
+        self.sources = self.targets = operands
+        if sort.name == TOPK:
+            self.sources, self.targets = operands[:-2], operands[-2:]
+            self.first = static_shape(operands[-1].type)[dim]
+        self.selects = self.first * _FEW <= self.length
 
-def _scratch(type_: ir.MemRefType, length: int) -> ir.Value:
-    return memref.alloc(ir.MemRefType.get([length], type_.element_type), [], [])
+    @property
+    def scratch(self) -> list[ir.MemRefType]:
+        """Two buffers of a line for all that is sorted along."""
+        elements = [ir.MemRefType(target.type).element_type for target in self.targets]
+        return [ir.MemRefType.get([self.length], element) for element in elements] * 2
+
+    def emit(self, at: list[ir.Value], scratch: Sequence[ir.Value]) -> None:
+        count = len(self.targets)
+        both = list(scratch[:count]), list(scratch[count:])
+        if self.selects:
+            _select_row(self, both[0], at)
+        else:
+            _sort_row(self, both, at)
+
+    def load(self, at: list[ir.Value], k: ir.Value) -> list[ir.Value]:
+        """The elements at one place of a line; where none says where it is from, that place."""
+        found = [memref.load(source, self._place(at, k)) for source in self.sources]
+        if len(found) < len(self.targets):
+            found.append(arith.index_cast(ir.MemRefType(self.targets[-1].type).element_type, k))
+        return found
+
+    def drain(self, at: list[ir.Value], sorted_: Sequence[ir.Value], count: int) -> None:
+        """Writes the first elements to where they belong."""
+
+        def one(at_k: list[ir.Value]) -> None:
+            for target, run in zip(self.targets, sorted_):
+                memref.store(memref.load(run, at_k), target, self._place(at, at_k[0]))
+
+        _for_each([count], [], one)
+
+    def _place(self, at: list[ir.Value], k: ir.Value) -> list[ir.Value]:
+        return [*at[: self.dim], k, *at[self.dim :]]
 
 
 def _index(number: int) -> ir.Value:
     return arith.constant(ir.IndexType.get(), number)
 
 
-def _for_each(extents: list[int], at: list[ir.Value], emit) -> None:
+def _for_each(extents: list[int], at: list[ir.Value], emit: Callable[[list[ir.Value]], None]) -> None:
     """Loops over all positions of `extents` around what `emit` makes of one."""
     if not extents:
         emit(at)
@@ -93,36 +139,25 @@ def _for_each(extents: list[int], at: list[ir.Value], emit) -> None:
         scf.yield_([])
 
 
-def _sort_row(sort: ir.Operation, buffers, scratch, at: list[ir.Value], dim: int, length: int) -> None:
-    def position(k: ir.Value) -> list[ir.Value]:
-        return [*at[:dim], k, *at[dim:]]
-
+def _sort_row(line: _Merged, scratch: tuple[list[ir.Value], list[ir.Value]], at: list[ir.Value]) -> None:
     source, target = scratch
 
     def fill(at_k: list[ir.Value]) -> None:
-        for buffer, run in zip(buffers, source):
-            memref.store(memref.load(buffer, position(at_k[0])), run, at_k)
+        for value, run in zip(line.load(at, at_k[0]), source):
+            memref.store(value, run, at_k)
 
-    _for_each([length], [], fill)
+    _for_each([line.length], [], fill)
     width = 1
-    while width < length:
-        _merge_level(sort, source, target, width, length)
+    while width < line.length:
+        _merge_level(line.sort, source, target, width, line.length)
         source, target = target, source
         width *= 2
-
-    def drain(at_k: list[ir.Value]) -> None:
-        for buffer, run in zip(buffers, source):
-            memref.store(memref.load(run, at_k), buffer, position(at_k[0]))
-
-    _for_each([length], [], drain)
+    line.drain(at, source, line.first if line.sort.name == TOPK else line.length)
 
 
-def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int, first: int) -> None:
+def _select_row(line: _Merged, kept: list[ir.Value], at: list[ir.Value]) -> None:
     """Scans one row and keeps its `first` elements in order, each inserted behind those that may stay before it."""
-    length = static_shape(buffers[0].type)[dim]
-
-    def position(k: ir.Value) -> list[ir.Value]:
-        return [*at[:dim], k, *at[dim:]]
+    sort, first = line.sort, line.first
 
     def insert(element: list[ir.Value], end: ir.Value) -> None:
         index = ir.IndexType.get()
@@ -145,15 +180,14 @@ def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int,
         for value, run in zip(element, kept):
             memref.store(value, run, [loop.results[0]])
 
-    def load(k: ir.Value) -> list[ir.Value]:
-        return [memref.load(buffer, position(k)) for buffer in buffers]
-
-    _for_each([first], [], lambda at_k: insert(load(at_k[0]), at_k[0]))
+    if not first:
+        return
+    _for_each([first], [], lambda at_k: insert(line.load(at, at_k[0]), at_k[0]))
     # The last one kept is carried in registers: through memory every comparison would wait for the store before.
     starts = [memref.load(run, [_index(first - 1)]) for run in kept]
-    rest = scf.ForOp(_index(first), _index(length), _index(1), starts)
+    rest = scf.ForOp(_index(first), _index(line.length), _index(1), starts)
     with ir.InsertionPoint(rest.body):
-        element, last = load(rest.induction_variable), list(rest.inner_iter_args)
+        element, last = line.load(at, rest.induction_variable), list(rest.inner_iter_args)
         stays = stays_before(sort, last, element)
         moves = arith.xori(stays, arith.constant(ir.IntegerType.get_signless(1), 1))
         branch = scf.IfOp(moves, [value.type for value in last], has_else=True)
@@ -163,15 +197,12 @@ def _select_row(sort: ir.Operation, buffers, kept, at: list[ir.Value], dim: int,
         with ir.InsertionPoint(branch.else_block):
             scf.yield_(last)
         scf.yield_(list(branch.results))
-
-    def drain(at_k: list[ir.Value]) -> None:
-        for buffer, run in zip(buffers, kept):
-            memref.store(memref.load(run, at_k), buffer, position(at_k[0]))
-
-    _for_each([first], [], drain)
+    line.drain(at, kept, first)
 
 
-def _merge_level(sort: ir.Operation, source, target, width: int, length: int) -> None:
+def _merge_level(
+    sort: ir.Operation, source: list[ir.Value], target: list[ir.Value], width: int, length: int
+) -> None:
     """Merges neighbouring sorted runs of `width` elements of `source` into `target`."""
     end, last = _index(length), _index(length - 1)
     outer = scf.ForOp(_index(0), end, _index(2 * width))

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.own_memory import give_each_its_own
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,4 @@ class RestrictTensors(Pass):
                 read.attributes["restrict"] = ir.UnitAttr.get()
         if walk(op, "bufferization.to_buffer"):
             for empty in walk(op, "tensor.empty"):
-                _give_each_its_own(empty)
-
-
-def _give_each_its_own(empty: ir.Operation) -> None:
-    uses = [(use.owner.operation, use.operand_number) for use in empty.results[0].uses]
-    for user, operand in uses[1:]:
-        with ir.InsertionPoint(user):
-            user.operands[operand] = empty.clone().results[0]
+                give_each_its_own(empty)

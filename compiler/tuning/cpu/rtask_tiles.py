@@ -34,6 +34,10 @@ _PLAIN = 0.5
 """Arithmetic of loops without a register tile reaches this part of the multiply-add peak: one operation counts where
 two could."""
 
+_STEPS = 0.25
+"""The same of one lane where every step waits for the one before it, as in scans and sorts: one operation a cycle, where two
+multiply-adds could start."""
+
 
 @dataclass(frozen=True)
 class Ranked:
@@ -207,7 +211,7 @@ class CpuModel(RTaskTimes):
         """The register tile of an rTask, `asked` as far as it fits, and the part of the multiplier's peak it can use."""
         loops = self.space.registers
         if loops is None:
-            return None, _PLAIN
+            return None, _PLAIN if not self.workload.sequential else _STEPS / self.lanes
         rows = tile[loops.unroll] if loops.unroll is not None else loops.unroll_extent
         columns = tile[loops.vector] if loops.vector is not None else loops.vector_extent
         if asked is not None:

@@ -168,6 +168,8 @@ class RTaskTimes:
         task = np.tile(np.asarray(workload.extents, dtype=np.int64), (len(tiles), 1))
         task[:, list(space.axes)] = tiles
         tile = np.ones_like(task)
+        # Lines of scans, sorts and scatters are gone along once.
+        tile[:, list(workload.sequential)] = task[:, list(workload.sequential)]
         order = list(reversed(workload.reduction))
         if space.registers is not None:
             sizes = np.asarray([(t.unroll, t.vector) if t else (1, 1) for t in registers], dtype=np.int64)

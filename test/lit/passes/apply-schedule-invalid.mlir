@@ -213,3 +213,46 @@ func.func private @turned(%a: tensor<8x8xf32>) -> tensor<8x8xf32> attributes {ti
   } -> tensor<8x8xf32>
   return %r : tensor<8x8xf32>
 }
+
+// -----
+
+// expected-error @below {{dispatch @along_the_line: illegal schedule {'tile': [0, 10], 'unroll': 0, 'vector': 0}: loop 1 is a sequential, only parallel loops are cut into rTasks; use 0}}
+func.func private @along_the_line(%x: tensor<50x30xf32>) -> (tensor<50x30xf32>, tensor<50xf32>)
+    attributes {tilewright.schedule = {tile = [0, 10]}} {
+  %e = tensor.empty() : tensor<50x30xf32>
+  %g = tensor.empty() : tensor<50xf32>
+  %r:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x : tensor<50x30xf32>) outs(%e, %g : tensor<50x30xf32>, tensor<50xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<50x30xf32>, tensor<50xf32>
+  return %r#0, %r#1 : tensor<50x30xf32>, tensor<50xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @streamed_lines: illegal schedule: stream is true, but it goes along lines one step after the other; leave stream out}}
+func.func private @streamed_lines(%x: tensor<50x30xf32>) -> (tensor<50x30xf32>, tensor<50xf32>)
+    attributes {tilewright.schedule = {tile = [10], stream = true}} {
+  %e = tensor.empty() : tensor<50x30xf32>
+  %g = tensor.empty() : tensor<50xf32>
+  %r:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x : tensor<50x30xf32>) outs(%e, %g : tensor<50x30xf32>, tensor<50xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<50x30xf32>, tensor<50xf32>
+  return %r#0, %r#1 : tensor<50x30xf32>, tensor<50xf32>
+}
+
+// -----
+
+// expected-error @below {{dispatch @changed_twice: illegal schedule: tile 16 does not divide loop 1 of extent 40 of what is changed where it lies, which must not be changed twice; use a divisor or 0}}
+func.func private @changed_twice(%u: tensor<9x1x40xf32>, %at: tensor<9x1xi64>, %x: tensor<5x40xf32>) -> tensor<5x40xf32>
+    attributes {tilewright.overwrites = 2, tilewright.schedule = {tile = [0, 16]}} {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false) ins(%u, %at : tensor<9x1x40xf32>, tensor<9x1xi64>) outs(%x : tensor<5x40xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    %s = arith.addf %old, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<5x40xf32>
+  return %r : tensor<5x40xf32>
+}

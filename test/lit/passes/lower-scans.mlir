@@ -28,6 +28,36 @@ func.func @columns(%x: memref<30x16xi32>, %y: memref<30x16xi32>, %last: memref<1
   return
 }
 
+// All of the results is written: what filled them before is not needed.
+// CHECK-LABEL: func.func @filled(
+// CHECK-NOT: linalg.fill
+// CHECK: return
+func.func @filled(%x: memref<6x30xf32>, %y: memref<6x30xf32>, %last: memref<6xf32>) {
+  %zero = arith.constant 0.0 : f32
+  linalg.fill ins(%zero : f32) outs(%y : memref<6x30xf32>)
+  linalg.fill ins(%zero : f32) outs(%last : memref<6xf32>)
+  tm_tensor.scan dimension(1) inclusive(true) ins(%x : memref<6x30xf32>) outs(%y, %last : memref<6x30xf32>, memref<6xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  return
+}
+
+// What fills them once the scan is done stays.
+// CHECK-LABEL: func.func @filled_later(
+// CHECK: linalg.fill
+func.func @filled_later(%x: memref<6x30xf32>, %y: memref<6x30xf32>, %last: memref<6xf32>) {
+  %zero = arith.constant 0.0 : f32
+  tm_tensor.scan dimension(1) inclusive(true) ins(%x : memref<6x30xf32>) outs(%y, %last : memref<6x30xf32>, memref<6xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  linalg.fill ins(%zero : f32) outs(%y : memref<6x30xf32>)
+  return
+}
+
 // Almost: exclusive, of more than one operation, and with a number from outside. Upstream's loops are for them.
 // CHECK-LABEL: func.func @others(
 // CHECK-COUNT-3: tm_tensor.scan

@@ -1,4 +1,4 @@
-// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(lower-sorts))' | filecheck %s
+// RUN: tilewright-opt %s --pass-pipeline='builtin.module(func.func(lower-sorts{vector-bits=512}))' | filecheck %s
 
 // Rows of 5: runs of 1, 2 and 4 are merged, from one scratch buffer into the other and back.
 // CHECK-LABEL: func.func @rows
@@ -12,6 +12,62 @@ func.func @rows(%v: memref<3x5xf32>, %i: memref<3x5xi64>) {
   tm_tensor.sort dimension(1) outs(%v, %i : memref<3x5xf32>, memref<3x5xi64>) {
   ^bb0(%a: f32, %b: f32, %m: i64, %n: i64):
     %c = arith.cmpf ole, %a, %b : f32
+    tm_tensor.yield %c : i1
+  }
+  return
+}
+
+// Elements of 32 bits whose places are wanted: both as one integer, in columns of 4 vectors that are sorted in registers, then
+// runs of 4, 8 and 16 elements are merged from both ends. The 30 elements are padded by greatest ones.
+// CHECK-LABEL: func.func @numbered
+// CHECK-COUNT-2: memref.alloc() : memref<32xi64>
+// CHECK: vector.load %{{.+}} : memref<3x30xf32>, vector<8xf32>
+// CHECK: arith.cmpf uno
+// CHECK: arith.bitcast %{{.+}} : vector<8xf32> to vector<8xi32>
+// CHECK: arith.shli %{{.+}} : vector<8xi64>
+// CHECK: arith.constant 9223372036854775807 : i64
+// CHECK: arith.minsi %{{.+}} : vector<8xi64>
+// CHECK: arith.maxsi %{{.+}} : vector<8xi64>
+// CHECK-COUNT-3: arith.minsi %{{.+}} : i64
+// CHECK: arith.trunci %{{.+}} : i64 to i32
+// CHECK-NOT: tm_tensor.topk
+// CHECK: return
+func.func @numbered(%v: memref<3x30xf32>, %s: memref<3x30xf32>, %i: memref<3x30xi64>) {
+  tm_tensor.topk dimension(1) ins(%v : memref<3x30xf32>) outs(%s, %i : memref<3x30xf32>, memref<3x30xi64>) {
+  ^bb0(%a: f32, %b: f32):
+    %c = arith.cmpf ole, %a, %b : f32
+    tm_tensor.yield %c : i1
+  }
+  return
+}
+
+// The greatest two of 100: vectors of which no element is greater than the second are passed over.
+// CHECK-LABEL: func.func @few
+// CHECK: memref.alloc() : memref<2xi64>
+// CHECK: %[[BETTER:.+]] = arith.cmpi slt, %{{.+}}, %{{.+}} : vector<16xi32>
+// CHECK: %[[ANY:.+]] = vector.reduction <or>, %[[BETTER]]
+// CHECK: scf.if %[[ANY]]
+// CHECK: return
+func.func @few(%v: memref<3x100xi32>, %s: memref<3x2xi32>, %i: memref<3x2xi64>) {
+  tm_tensor.topk dimension(1) ins(%v : memref<3x100xi32>) outs(%s, %i : memref<3x2xi32>, memref<3x2xi64>) {
+  ^bb0(%a: i32, %b: i32):
+    %c = arith.cmpi sge, %a, %b : i32
+    tm_tensor.yield %c : i1
+  }
+  return
+}
+
+// Elements of 64 bits, and their places as integers beside them.
+// CHECK-LABEL: func.func @wide
+// CHECK: memref.alloc() : memref<20xf64>
+// CHECK: memref.alloc() : memref<20xi64>
+// CHECK: arith.cmpf ole, %{{.+}} : f64
+// CHECK-NOT: tm_tensor.topk
+// CHECK: return
+func.func @wide(%v: memref<3x20xf64>, %s: memref<3x20xf64>, %i: memref<3x20xi64>) {
+  tm_tensor.topk dimension(1) ins(%v : memref<3x20xf64>) outs(%s, %i : memref<3x20xf64>, memref<3x20xi64>) {
+  ^bb0(%a: f64, %b: f64):
+    %c = arith.cmpf ole, %a, %b : f64
     tm_tensor.yield %c : i1
   }
   return

@@ -89,3 +89,68 @@ def test_a_few_first_elements_are_those_of_the_whole_sort(shape, count, dim, lar
     values, indices = module(x)
     torch.testing.assert_close(values, exact.values.narrow(dim, 0, count), equal_nan=True, rtol=0, atol=0)
     assert torch.equal(indices, exact.indices.narrow(dim, 0, count))
+
+
+def special_values(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Equal ones among others; infinities, both zeros and NaN of both signs, or the ends of the range."""
+    generator = torch.Generator().manual_seed(3)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, shape, generator=generator) > 0
+    if dtype.is_floating_point:
+        x = torch.randint(-9, 9, shape, generator=generator).to(dtype) / 2
+        flat = x.view(-1)
+        for start, value in enumerate((torch.inf, -torch.inf, 0.0, -0.0, torch.nan, -torch.nan)):
+            flat[start::13] = value
+        return x
+    ends = torch.iinfo(dtype)
+    x = torch.randint(max(ends.min, -9), 9, shape, generator=generator).to(dtype)
+    x.view(-1)[::7], x.view(-1)[3::11] = ends.max, ends.min
+    return x
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+    ],
+    ids=str,
+)
+def test_elements_of_every_type_stay_what_they_are(dtype: torch.dtype, descending: bool, target: str):
+    """Signs of zeros included: elements that are compared as integers are not computed from these."""
+    inputs = [special_values(dtype, shape) for shape in ((3, 41), (140, 2), (2, 1, 2300), (10_000,))]
+    dims = (1, 0, 2, 0)
+
+    def ordered(*inputs):
+        return [torch.sort(x, stable=True, dim=dim, descending=descending) for x, dim in zip(inputs, dims)]
+
+    found = tilewright.compile(ordered, tuple(inputs), target=target)(*inputs)
+    for x, dim, (values, indices) in zip(inputs, dims, found):
+        exact = torch.sort(x, stable=True, dim=dim, descending=descending)
+        assert torch.equal(indices, exact.indices)
+        torch.testing.assert_close(values, exact.values, equal_nan=True, rtol=0, atol=0)
+        if dtype.is_floating_point:
+            numbers = ~values.isnan()
+            assert torch.equal(values.signbit()[numbers], exact.values.signbit()[numbers])
+
+
+@pytest.mark.parametrize("length", [*range(1, 20), 63, 64, 65, 255, 257, 700, 2100])
+@pytest.mark.parametrize("count", [1, 2, 7, 40, 700])
+def test_any_number_of_first_elements(length: int, count: int):
+    """Lines that are kept in order and lines that are sorted, in one column of vectors and in several."""
+    count = min(count, length)
+    x = torch.randint(-50, 50, (2, length), generator=torch.Generator().manual_seed(length)).float()
+    values, indices = tilewright.compile(lambda x: torch.topk(x, count), (x,))(x)
+    exact = torch.sort(x, stable=True, descending=True)
+    assert torch.equal(values, exact.values[:, :count])
+    assert torch.equal(indices, exact.indices[:, :count])

@@ -137,6 +137,13 @@ CASES: dict[str, Case] = {
     "truths": Case(lambda x: (x > 0.9).any(1), (waves(12, 30),), 1),
     "beside its input": Case(lambda x: torch.cat([x.sum(1, keepdim=True), x], 1), (waves(13, 24),), 1),
     "windows along memory": Case(lambda x: F.avg_pool2d(x, 3, 1), (waves(2, 3, 14, 20),), 1),
+    "running sums": Case(lambda x: x.cumsum(-1), (waves(23, 40),), 0),
+    "running products of columns": Case(lambda x: x.cumprod(0), (waves(9, 70),), 0),
+    "sorted columns": Case(lambda x: x.sort(0)[0], (waves(19, 44),), 0),
+    "greatest of rows": Case(lambda x: x.topk(3, -1)[0], (waves(22, 50),), 0),
+    "added to rows": Case(
+        lambda x, y: x.index_add(0, torch.tensor([4, 1, 4]), y), (waves(6, 70), waves(3, 70)), 0
+    ),
     "places of maxima": Case(lambda x: x.argmax(1), (waves(17, 40),), 1),
 }
 

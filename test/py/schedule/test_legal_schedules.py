@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from tilewright.compiler import driver, phases
+from tilewright.compiler.analysis.line_operations import lines_of
 from tilewright.compiler.analysis.sink import Loops, sink_of
 from tilewright.compiler.dialects import schedule_attribute
 from tilewright.compiler.errors import ScheduleError
@@ -42,6 +43,9 @@ MODELS = {
     "group-norm": (nn.GroupNorm(2, 6), (2, 6, 5, 5)),
     "reductions": (Function(lambda x: (x.amax(0), (x * x).sum(1))), (17, 33)),
     "scan": (Function(lambda x: torch.cumsum(x, 1) * 2), (6, 19)),
+    "sort": (Function(lambda x: x.sort(0, descending=True)[0] + 1), (21, 14)),
+    "first": (Function(lambda x: x.topk(2, 1)[0] + 1), (15, 40)),
+    "scatter": (Function(lambda x: x.index_add(1, torch.tensor([3, 0, 3]), x[:, :3]) * 2), (5, 6, 18)),
     "gather": (Function(lambda x: x[:, torch.arange(4, -1, -1)] + x[:, :5]), (11, 8)),
     "batched": (Function(lambda x: torch.relu(x @ x.transpose(1, 2) + 1)), (3, 10, 12)),
     "pooling": (nn.AvgPool2d(3, 2, 1), (1, 4, 9, 9)),
@@ -54,9 +58,10 @@ def randomise(module: ir.Module, rng: random.Random) -> dict[str, list[int]]:
     with module.context:
         for function in functions(module):
             sink = sink_of(function) if "tilewright.operator" in function.attributes else None
-            if sink is None:
+            lines = lines_of(function)
+            if sink is None and lines is None:
                 continue
-            loops = Loops.of(sink)
+            loops = Loops.of(sink) if sink is not None else Loops(lines.extents, lines.kinds, False)
             tile = []
             for extent, kind in zip(loops.extents, loops.kinds):
                 if kind != "parallel" or rng.random() < 0.3:

@@ -40,6 +40,13 @@ def test_pairs_of_rows():
     agree(lambda x: F.pdist(x[:2]) * 2, torch.randn(5, 3, dtype=torch.float64))
 
 
+def test_numbers_of_differences_have_a_gradient_of_zeros():
+    x = torch.randn(4, 3, requires_grad=True)
+    distances = torch.compile(lambda x: F.pdist(x, 0), backend="tilewright")(x)
+    (slope,) = torch.autograd.grad(distances.sum(), x, allow_unused=True)
+    assert slope is not None and torch.equal(slope, torch.zeros(4, 3))
+
+
 def test_elements_chosen_for_a_larger_mask():
     source = torch.arange(12.0)
     agree(

@@ -1,0 +1,123 @@
+"""Scans, sorts and scatters as schedules see them: the loops around their lines, and which of these are independent.
+
+    tm_tensor.scan dimension(1)   64 x 300               loops  d0: 64 parallel, d1: 300, one step after the other
+    tm_tensor.scatter dimension_map = [0]                       d0: 20, chosen by the data, d1: 64 parallel
+        updates 900 x 1 x 64, numbers 900 x 1 -> 20 x 64
+
+A line is what one step of every parallel loop leaves: a row that is scanned or sorted, a column that updates go into.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.compiler.ir import ir, static_shape
+from tilewright.compiler.nouns.workload import Kind
+
+SCAN, SORT, TOPK, SCATTER = (f"tm_tensor.{name}" for name in ("scan", "sort", "topk", "scatter"))
+LINE_OPERATIONS = (SCAN, SORT, TOPK, SCATTER)
+
+SORT_CYCLES = 25
+"""Of an element of a line that is sorted: six exchanges and three merges, or so. Measured on Zen 4, 256 to 2048 elements."""
+
+
+def selects(kept: int, length: int) -> bool:
+    """Whether the first elements of a line are kept in order while it is gone along, rather than all of it sorted.
+
+    Of elements in any order, kept * (1 + ln(length / kept)) are ever among them, each of which moves half of those.
+    """
+    inserted = kept * (1 + math.log(max(1.0, length / max(1, kept))))
+    return inserted * (15 + 0.75 * kept) <= SORT_CYCLES * length
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One such operation on tensors or buffers of static shape.
+
+    `extents` are those of its loops, the dimensions of its first result. `loops[n]` are, for every dimension of operand
+    `n`, the loop that it is cut along with, None where it stays whole; the last `results` operands are where results go.
+    """
+
+    op: ir.Operation
+    extents: tuple[int, ...]
+    parallel: tuple[int, ...]
+    loops: tuple[tuple[int | None, ...], ...]
+    results: int
+
+    @classmethod
+    def read(cls, op: ir.Operation) -> Lines | None:
+        """The operation's loops; None for any other operation, and for shapes that are not static."""
+        if op.name not in LINE_OPERATIONS or not all(_is_static(value.type) for value in op.operands):
+            return None
+        shapes = [static_shape(value.type) for value in op.operands]
+        if op.name == SCATTER:
+            return cls._of_scatter(op, shapes)
+        results = len(shapes) if op.name == SORT else 2
+        extents = shapes[len(shapes) - results]
+        dim = ir.IntegerAttr(op.attributes["dimension"]).value
+        parallel = tuple(loop for loop in range(len(extents)) if loop != dim)
+        whole = tuple(loop if loop != dim else None for loop in range(len(extents)))
+        loops = [whole if len(shape) == len(extents) else parallel for shape in shapes]
+        return cls(op, extents, parallel, tuple(loops), results)
+
+    @classmethod
+    def _of_scatter(cls, op: ir.Operation, shapes: list[tuple[int, ...]]) -> Lines:
+        updates, numbers, target = shapes
+        window = updates[1:]
+        numbered = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
+        parallel: tuple[int, ...] = ()
+        if len(window) == len(target):
+            dims = range(len(target))
+            parallel = tuple(d for d in dims if d not in numbered and window[d] == target[d])
+        target_loops = tuple(d if d in parallel else None for d in range(len(target)))
+        own = (None, *target_loops) if parallel else (None,) * len(updates)
+        return cls(op, target, parallel, (own, (None,) * len(numbers), target_loops), 1)
+
+    @property
+    def destinations(self) -> tuple[int, ...]:
+        """The numbers of the operands that results go into."""
+        return tuple(range(len(self.op.operands) - self.results, len(self.op.operands)))
+
+    def cut_along(self) -> dict[ir.Value, tuple[int | None, ...]]:
+        """Per operand and result, the loops that its dimensions are cut along with."""
+        results = zip(self.op.results, (self.loops[number] for number in self.destinations))
+        return {**dict(zip(self.op.operands, self.loops)), **dict(results)}
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Per loop, as workloads call them."""
+        return tuple(
+            "parallel" if loop in self.parallel else "sequential" for loop in range(len(self.extents))
+        )
+
+    @property
+    def operations(self) -> float:
+        """What all of it computes: of an update, or an element that is scanned or passed over, one; of what is sorted more."""
+        elements = math.prod(static_shape(self.op.operands[0].type))
+        if self.op.name not in (SORT, TOPK):
+            return float(elements)
+        dim = ir.IntegerAttr(self.op.attributes["dimension"]).value
+        length = static_shape(self.op.operands[0].type)[dim]
+        return elements * (1.0 if selects(self.extents[dim], length) else SORT_CYCLES)
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether results begin with what was there before: what sorts and scatters change is not to be changed twice."""
+        return self.op.name in (SORT, SCATTER)
+
+
+def lines_of(function: ir.Operation) -> Lines | None:
+    """The operation that a dispatch consists of, beside constants and what its results begin with; None for any other."""
+    *ops, terminator = (view.operation for view in function.regions[0].blocks[0].operations)
+    found = [op for op in ops if op.name in LINE_OPERATIONS]
+    beside = ("arith.constant", "tensor.empty", "linalg.fill")
+    if len(found) != 1 or any(op.name not in beside for op in ops if op not in found):
+        return None
+    if list(terminator.operands) != list(found[0].results):
+        return None
+    return Lines.read(found[0])
+
+
+def _is_static(type_: ir.Type) -> bool:
+    return isinstance(type_, (ir.RankedTensorType, ir.MemRefType)) and ir.ShapedType(type_).has_static_shape
