@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -83,6 +83,44 @@ class Experts(nn.Module):
 
     def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         return nn.functional.grouped_mm(x, self.weight, offs=ends)
+
+
+class Lines(nn.Module):
+    """`function` of the tensors given: operators that take no weights."""
+
+    def __init__(self, function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        return self.function(*tensors)
+
+
+def cumsum(shape: Sequence[int], dim: int) -> Built:
+    """Running sums along `dim`."""
+    return Lines(lambda x: x.cumsum(dim)), (normal(*shape),)
+
+
+def sort(shape: Sequence[int]) -> Built:
+    """Rows in ascending order, with the places that elements had; equal ones stay in order."""
+    return Lines(lambda x: x.sort(stable=True, dim=-1)), (normal(*shape),)
+
+
+def topk(shape: Sequence[int], count: int) -> Built:
+    """The `count` greatest elements of rows, and their places."""
+    return Lines(lambda x: x.topk(count)), (normal(*shape),)
+
+
+def index_add(shape: Sequence[int], rows: int) -> Built:
+    """`rows` rows added to zeros of `shape` at random places, as gradients of an embedding are."""
+    places = torch.randint(0, shape[0], (rows,), generator=torch.Generator().manual_seed(SEED))
+    return Lines(lambda at, x: x.new_zeros(shape).index_add(0, at, x)), (places, normal(rows, *shape[1:]))
+
+
+def scatter_add(shape: Sequence[int]) -> Built:
+    """Elements added to random ones of their own row."""
+    places = torch.randint(0, shape[1], tuple(shape), generator=torch.Generator().manual_seed(SEED))
+    return Lines(lambda x, at: torch.zeros_like(x).scatter_add(1, at, x)), (normal(*shape), places)
 
 
 def experts(count: int, rows: int, k: int, n: int, dtype: str = "f32") -> Built:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tilewright.bench import models
 
-SUITES = ("models", "training", "resnet18-conv", "gemm", "experts", "decoding", "memory", "roller119")
+SUITES = (
+    "models", "training", "resnet18-conv", "gemm", "experts", "decoding", "memory", "lines", "roller119",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,19 @@ MEMORY: dict[str, tuple] = {
     "mean-channels-32x256x28x28": ("mean", (32, 256, 28, 28), (0, 2, 3)),
 }
 
+# Running sums, sorts, and sums of rows or elements by number: name -> (function of `bench.operators`, arguments).
+LINES = {
+    "cumsum-rows-4096x1024": ("cumsum", (4096, 1024), 1),
+    "cumsum-columns-1024x4096": ("cumsum", (1024, 4096), 0),
+    "sort-4096x256": ("sort", (4096, 256)),
+    "sort-1x50257": ("sort", (1, 50257)),
+    "topk8-4096x1024": ("topk", (4096, 1024), 8),
+    "topk50-1x50257": ("topk", (1, 50257), 50),
+    "embedding-gradient-30522x256": ("index_add", (30522, 256), 1024),
+    "index-add-10000x128": ("index_add", (10000, 128), 40000),
+    "scatter-add-4096x256": ("scatter_add", (4096, 256)),
+}
+
 _QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}
 _QUICK_EXPERTS = {"8x512x1024-rows8"}
 _QUICK_DECODING = {"cache-12x1024x64", "1x768x3072-i8"}
@@ -131,6 +146,7 @@ _QUICK_MEMORY = {
     "layernorm-128x768",
     "globalpool-2048x7",
 }
+_QUICK_LINES = {"sort-4096x256", "topk50-1x50257"}
 _QUICK_CONVS = {1, 2, 5, 12}
 _QUICK_TRAINING = {"dcgan-b16"}
 _QUICK_ROLLER = {"C0", "C34", "D21", "E9", "M2", "P10", "R3"}
@@ -150,6 +166,7 @@ def suite(name: str, only: Sequence[str] = (), quick: bool = False, batch: int =
         "experts": _experts,
         "decoding": _decoding,
         "memory": _memory,
+        "lines": _lines,
         "roller119": _roller,
     }
     if name not in makers:
@@ -252,6 +269,14 @@ def _memory(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
         Case(name, partial(operator, *row))
         for name, row in MEMORY.items()
         if only or not quick or name in _QUICK_MEMORY
+    ]
+
+
+def _lines(only: Sequence[str], quick: bool, batch: int) -> list[Case]:
+    return [
+        Case(name, partial(operator, *row))
+        for name, row in LINES.items()
+        if only or not quick or name in _QUICK_LINES
     ]
 
 

@@ -114,7 +114,7 @@ def lines_of(function: ir.Operation) -> Lines | None:
     beside = ("arith.constant", "tensor.empty", "linalg.fill")
     if len(found) != 1 or any(op.name not in beside for op in ops if op not in found):
         return None
-    if list(terminator.operands) != list(found[0].results):
+    if not found[0].results or list(terminator.operands) != list(found[0].results):
         return None
     return Lines.read(found[0])
 
