@@ -140,6 +140,7 @@ class ApplySchedule(Pass):
 
 def _cut_lines(function: ir.Operation, lines: Lines, schedule: Schedule) -> None:
     """Cuts a scan, a sort or a scatter, whose lines begin with what the dispatch says, each in its own rTask."""
+    reduction_attribute.mark(function, schedule)
     schedule_attribute.check(function, schedule, lines.extents, list(lines.kinds))
     name = ir.StringAttr(function.attributes["sym_name"]).value
     for field, said in (("stream", schedule.stream), ("prefetch", schedule.prefetch)):

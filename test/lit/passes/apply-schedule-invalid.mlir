@@ -256,3 +256,18 @@ func.func private @changed_twice(%u: tensor<9x1x40xf32>, %at: tensor<9x1xi64>, %
   } -> tensor<5x40xf32>
   return %r : tensor<5x40xf32>
 }
+
+// -----
+
+// expected-error @below {{dispatch @no_reduction: illegal schedule: reductions has 1 entries, the dispatch has 0 reductions; write one for each, or leave all out}}
+func.func private @no_reduction(%x: tensor<50x30xf32>) -> (tensor<50x30xf32>, tensor<50xf32>)
+    attributes {tilewright.schedule = {tile = [10], reductions = [{scalar = []}]}} {
+  %e = tensor.empty() : tensor<50x30xf32>
+  %g = tensor.empty() : tensor<50xf32>
+  %r:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x : tensor<50x30xf32>) outs(%e, %g : tensor<50x30xf32>, tensor<50xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<50x30xf32>, tensor<50xf32>
+  return %r#0, %r#1 : tensor<50x30xf32>, tensor<50xf32>
+}
