@@ -103,8 +103,24 @@ class Lines:
 
     @property
     def accumulates(self) -> bool:
-        """Whether results begin with what was there before: what sorts and scatters change is not to be changed twice."""
-        return self.op.name in (SORT, SCATTER)
+        """Whether results are read back while they are made, which nobody else may write meanwhile."""
+        return self.op.name in (SORT, SCATTER) or (self.op.name == SCAN and not carries(self.op))
+
+
+_COMBINING = ("arith.addf", "arith.mulf", "arith.addi", "arith.muli")
+
+
+def carries(scan: ir.Operation) -> bool:
+    """Whether a scan is inclusive and adds or multiplies alone: its loops carry what they have and only write results."""
+    body = scan.regions[0].blocks[0]
+    first, *others = (view.operation for view in body.operations)
+    return (
+        ir.BoolAttr(scan.attributes["inclusive"]).value
+        and first.name in _COMBINING
+        and set(first.operands) == set(body.arguments)
+        and len(others) == 1
+        and others[0].operands[0] == first.results[0]
+    )
 
 
 def lines_of(function: ir.Operation) -> Lines | None:

@@ -8,7 +8,7 @@
     }
 
 Upstream's tiling asks an operation for its tiles, which torch-mlir's do not give. A last rTask that is ragged is moved back to
-overlap its neighbour; what it would change twice, because it begins with what was there, it changes in memory of its own.
+overlap its neighbour; what is read back while it is made, two rTasks that overlap make in memory of their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def cut_lines(lines: Lines, tile: Sequence[int], in_place: bool) -> None:
 def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: bool) -> None:
     op, loops = lines.op, len(sizes)
     arguments = list(grid.body.arguments)
-    ragged = any(extent % size for extent, size in zip(lines.extents, sizes))
+    overlaps = any(extent % size for extent, size in zip(lines.extents, sizes))
+    has_own_memory = overlaps and lines.accumulates
     places = [
         _start(argument, extent, size)
         for argument, extent, size in zip(arguments[:loops], lines.extents, sizes)
@@ -61,7 +62,7 @@ def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: boo
         own = part(whole, lines.loops[number])
         place = own.of(whole)
         parts.append(own)
-        if ragged and lines.accumulates:
+        if has_own_memory:
             place = _empty(place)
         begun.append(place if in_place else _begun(op.operands[number], own, place))
     new = ir.Operation.create(
@@ -73,7 +74,7 @@ def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: boo
     )
     op.regions[0].blocks[0].append_to(new.regions[0])
     results = [
-        linalg.copy(result, outs=[own.of(whole)]) if ragged and lines.accumulates else result
+        linalg.copy(result, outs=[own.of(whole)]) if has_own_memory else result
         for result, own, whole in zip(new.results, parts, arguments[loops:])
     ]
     terminator = scf.InParallelOp()

@@ -149,8 +149,7 @@ class _Line:
             turned = arith.xori(bits, arith.andi(signs, self.number((1 << 31) - 1, lanes)))
             key = arith.select(unordered, self.number((1 << 31) - 1, lanes), turned)
         elif self.element.width < 32:
-            extend = arith.extui if self.lines.order.is_unsigned or self.element.width == 1 else arith.extsi
-            key = extend(i32, value)
+            key = (arith.extui if self.lines.order.is_unsigned else arith.extsi)(i32, value)
         else:
             key = value
             if self.lines.order.is_unsigned:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.compiler.analysis.line_operations import carries
 from tilewright.compiler.families.cpu.loop_nest import LoopNest
 from tilewright.compiler.ir import arith, ir, memref, static_shape, vector, walk
 from tilewright.compiler.nouns.register_tiles import register_pieces
@@ -26,7 +27,6 @@ _LINES, _VECTORS = 4, 4
 """Lines, or vectors of them, that are computed side by side while one addition lasts. More lines that lie a power of two apart
 would not stay in the first cache, whose sets have eight ways."""
 _FLOAT_SUMS = ("arith.addf", "arith.mulf")
-_COMBINING = (*_FLOAT_SUMS, "arith.addi", "arith.muli")
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,12 @@ def _erase_fills(scan: ir.Operation) -> None:
 
 
 def _is_plain(scan: ir.Operation) -> bool:
-    """Whether it is inclusive, on buffers of static shape with elements, and combines by one of `_COMBINING` alone."""
-    types, body = [value.type for value in scan.operands], scan.regions[0].blocks[0]
-    first, *others = (view.operation for view in body.operations)
+    """Whether it carries what it has, on buffers of static shape with elements."""
+    types = [value.type for value in scan.operands]
     return (
         all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types)
         and min(static_shape(types[0])) > 0
-        and ir.BoolAttr(scan.attributes["inclusive"]).value
-        and first.name in _COMBINING
-        and set(first.operands) == set(body.arguments)
-        and len(others) == 1
-        and others[0].operands[0] == first.results[0]
+        and carries(scan)
     )
 
 

@@ -58,3 +58,21 @@ func.func private @scatter(%u: tensor<9x1x40xf32>, %at: tensor<9x1xi64>) -> tens
   } -> tensor<5x40xf32>
   return %r : tensor<5x40xf32>
 }
+
+// So does a scan that reads its results back: one that is exclusive has no loops that carry them.
+// CHECK-LABEL: func.func private @exclusive(
+// CHECK: scf.forall
+// CHECK: %[[SUMS:.+]]:2 = tm_tensor.scan
+// CHECK-DAG: linalg.copy {{.*}} ins(%[[SUMS]]#0 : tensor<16x30xf32>)
+// CHECK-DAG: linalg.copy {{.*}} ins(%[[SUMS]]#1 : tensor<16xf32>)
+func.func private @exclusive(%x: tensor<50x30xf32>) -> (tensor<50x30xf32>, tensor<50xf32>)
+    attributes {tilewright.schedule = {tile = [16, 0], unroll = 0, vector = 0}} {
+  %e = tensor.empty() : tensor<50x30xf32>
+  %g = tensor.empty() : tensor<50xf32>
+  %r:2 = tm_tensor.scan dimension(1) inclusive(false) ins(%x : tensor<50x30xf32>) outs(%e, %g : tensor<50x30xf32>, tensor<50xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.addf %before, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<50x30xf32>, tensor<50xf32>
+  return %r#0, %r#1 : tensor<50x30xf32>, tensor<50xf32>
+}
