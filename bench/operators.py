@@ -123,6 +123,29 @@ def scatter_add(shape: Sequence[int]) -> Built:
     return Lines(lambda x, at: torch.zeros_like(x).scatter_add(1, at, x)), (normal(*shape), places)
 
 
+def put_tokens(shape: Sequence[int], kept: int) -> Built:
+    """`kept` rows of every image put back among zeros where they had been, as decoders of masked autoencoders do."""
+    images, tokens, width = shape
+    order = torch.rand(images, tokens, generator=torch.Generator().manual_seed(SEED)).argsort(1)
+    rows = normal(images, kept, width)
+    return Lines(lambda x, at: x.new_zeros(shape).scatter(1, at.unsqueeze(-1).expand_as(x), x)), (
+        rows,
+        order[:, :kept],
+    )
+
+
+def greatest_of_edges(shape: Sequence[int], edges: int) -> Built:
+    """The greatest elements of the rows of `edges` that are meant for one of `shape[0]` nodes."""
+    nodes = torch.randint(0, shape[0], (edges,), generator=torch.Generator().manual_seed(SEED))
+
+    def greatest(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return x.new_zeros(shape).scatter_reduce(
+            0, at.unsqueeze(-1).expand_as(x), x, "amax", include_self=False
+        )
+
+    return Lines(greatest), (normal(edges, *shape[1:]), nodes)
+
+
 def experts(count: int, rows: int, k: int, n: int, dtype: str = "f32") -> Built:
     """`rows` rows of `count` experts, whose matrices are weights; where groups end is an input."""
     kind = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]

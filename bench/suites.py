@@ -134,6 +134,8 @@ LINES = {
     "embedding-gradient-30522x256": ("index_add", (30522, 256), 1024),
     "index-add-10000x128": ("index_add", (10000, 128), 40000),
     "scatter-add-4096x256": ("scatter_add", (4096, 256)),
+    "put-tokens-32x197x768": ("put_tokens", (32, 197, 768), 49),
+    "greatest-of-edges-1000x64": ("greatest_of_edges", (1000, 64), 20000),
 }
 
 _QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}

@@ -3,8 +3,12 @@
     tm_tensor.scan dimension(1)   64 x 300               loops  d0: 64 parallel, d1: 300, one step after the other
     tm_tensor.scatter dimension_map = [0]                       d0: 20, chosen by the data, d1: 64 parallel
         updates 900 x 1 x 64, numbers 900 x 1 -> 20 x 64
+    tm_tensor.scatter dimension_map = [0], tilewright.lines = 8 d0: 8 parallel, d1: 256, chosen by the data
+        updates 24, numbers 24 x 1 -> 2048
 
-A line is what one step of every parallel loop leaves: a row that is scanned or sorted, a column that updates go into.
+A line is what one step of every parallel loop leaves: a row that is scanned or sorted, a column that updates go into. A scatter
+into several lines has all of one before those of the next, in its target, its updates and its numbers; numbers count from
+where their own line begins.
 """
 
 from __future__ import annotations
@@ -12,11 +16,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.nouns.workload import Kind
 
 SCAN, SORT, TOPK, SCATTER = (f"tm_tensor.{name}" for name in ("scan", "sort", "topk", "scatter"))
 LINE_OPERATIONS = (SCAN, SORT, TOPK, SCATTER)
+
+LINES = "tilewright.lines"
+"""On a scatter: how many lines of as many slices each its target consists of; one where it does not say."""
 
 SORT_CYCLES = 25
 """Of an element of a line that is sorted: six exchanges and three merges, or so. Measured on Zen 4, 256 to 2048 elements."""
@@ -35,14 +43,15 @@ def selects(kept: int, length: int) -> bool:
 class Lines:
     """One such operation on tensors or buffers of static shape.
 
-    `extents` are those of its loops, the dimensions of its first result. `loops[n]` are, for every dimension of operand
-    `n`, the loop that it is cut along with, None where it stays whole; the last `results` operands are where results go.
+    `extents` are those of its loops, the dimensions of its first result, the first of which is two loops where there are
+    several lines. `loops[n]` are, for every dimension of operand `n`, the loops that go through it, of which it is cut along
+    with the first; none where it stays whole. The last `results` operands are where results go.
     """
 
     op: ir.Operation
     extents: tuple[int, ...]
     parallel: tuple[int, ...]
-    loops: tuple[tuple[int | None, ...], ...]
+    loops: tuple[tuple[tuple[int, ...], ...], ...]
     results: int
 
     @classmethod
@@ -57,30 +66,39 @@ class Lines:
         extents = shapes[len(shapes) - results]
         dim = ir.IntegerAttr(op.attributes["dimension"]).value
         parallel = tuple(loop for loop in range(len(extents)) if loop != dim)
-        whole = tuple(loop if loop != dim else None for loop in range(len(extents)))
-        loops = [whole if len(shape) == len(extents) else parallel for shape in shapes]
+        whole = tuple((loop,) if loop != dim else () for loop in range(len(extents)))
+        loops = [
+            whole if len(shape) == len(extents) else tuple((loop,) for loop in parallel) for shape in shapes
+        ]
         return cls(op, extents, parallel, tuple(loops), results)
 
     @classmethod
     def _of_scatter(cls, op: ir.Operation, shapes: list[tuple[int, ...]]) -> Lines:
         updates, numbers, target = shapes
-        window = updates[1:]
+        window, count = updates[1:], line_count(op)
+        extents = target if count == 1 else (count, target[0] // count, *target[1:])
+        line: tuple[int, ...] = () if count == 1 else (0,)
         numbered = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
-        parallel: tuple[int, ...] = ()
+        beside: list[tuple[int, ...]] = [()] * len(window)
         if len(window) == len(target):
-            dims = range(len(target))
-            parallel = tuple(d for d in dims if d not in numbered and window[d] == target[d])
-        target_loops = tuple(d if d in parallel else None for d in range(len(target)))
-        own = (None, *target_loops) if parallel else (None,) * len(updates)
-        return cls(op, target, parallel, (own, (None,) * len(numbers), target_loops), 1)
+            for d, (own, extent) in enumerate(zip(window, target)):
+                if own == extent and d not in numbered:
+                    beside[d] = (d + len(line),)
+        of_updates = (line, *beside)
+        of_numbers = (line, *[()] * (len(numbers) - 1))
+        of_target = tuple(beside) if len(window) == len(target) else ((),) * len(target)
+        if count > 1:
+            of_target = ((0, 1), *of_target[1:])
+        parallel = (*line, *(loop for loops in beside for loop in loops))
+        return cls(op, extents, parallel, (of_updates, of_numbers, of_target), 1)
 
     @property
     def destinations(self) -> tuple[int, ...]:
         """The numbers of the operands that results go into."""
         return tuple(range(len(self.op.operands) - self.results, len(self.op.operands)))
 
-    def cut_along(self) -> dict[ir.Value, tuple[int | None, ...]]:
-        """Per operand and result, the loops that its dimensions are cut along with."""
+    def gone_through(self) -> dict[ir.Value, tuple[tuple[int, ...], ...]]:
+        """Per operand and result, the loops that go through its dimensions."""
         results = zip(self.op.results, (self.loops[number] for number in self.destinations))
         return {**dict(zip(self.op.operands, self.loops)), **dict(results)}
 
@@ -105,6 +123,23 @@ class Lines:
     def accumulates(self) -> bool:
         """Whether results are read back while they are made, which nobody else may write meanwhile."""
         return self.op.name in (SORT, SCATTER) or (self.op.name == SCAN and not carries(self.op))
+
+
+def line_count(scatter: ir.Operation) -> int:
+    """How many lines the target of a scatter consists of; raises PassError where operands do not have as many equal parts."""
+    if LINES not in scatter.attributes:
+        return 1
+    said = scatter.attributes[LINES]
+    count = ir.IntegerAttr(said).value if isinstance(said, ir.IntegerAttr) else 0
+    rows = [static_shape(operand.type)[0] for operand in scatter.operands]
+    numbered = list(ir.DenseI64ArrayAttr(scatter.attributes["dimension_map"]))
+    if count < 1 or any(n % count for n in rows) or numbered != [0]:
+        raise PassError(
+            f"`{LINES}` of a scatter: expected a divisor of {', '.join(map(str, rows))}, what its operands have along their first "
+            f"dimension, which it numbers, found {said} and dimension_map = {numbered}",
+            scatter.location,
+        )
+    return count
 
 
 _COMBINING = ("arith.addf", "arith.mulf", "arith.addi", "arith.muli")

@@ -135,20 +135,30 @@ def _whole(function: ir.Operation) -> Workload:
     )
     lines = lines_of(function)
     shape = static_shape(result.type)
-    kinds = lines.kinds if lines is not None and lines.extents == shape else ("parallel",) * len(shape)
-    axes = [Axis(f"d{i}", extent, kind) for i, (extent, kind) in enumerate(zip(shape, kinds))]
-    cut = lines.cut_along() if lines is not None else {}
-    operands = []
-    for value in (*block.arguments, *others):
+    extents = shape if lines is None else lines.extents
+    kinds = ("parallel",) * len(shape) if lines is None else lines.kinds
+    axes = [Axis(f"d{i}", extent, kind) for i, (extent, kind) in enumerate(zip(extents, kinds))]
+    through = lines.gone_through() if lines is not None else {}
+
+    def place(value: ir.Value) -> tuple[QuasiAffine, ...]:
+        found = []
         own = static_shape(value.type)
-        index = []
-        for extent, loop in zip(own, cut.get(value, (None,) * len(own))):
-            if loop is None:
-                loop = len(axes)
-                axes.append(Axis(f"s{loop}", extent, "sequential"))
-            index.append(QuasiAffine.of(loop))
-        operands.append(Operand(f"in{len(operands)}", own, _dtype(value.type), tuple(index)))
-    own = tuple(QuasiAffine.of(i) for i in range(len(shape)))
+        for elements, loops in zip(own, through.get(value, ((),) * len(own))):
+            index: QuasiAffine = QuasiAffine()
+            for loop in loops:
+                elements //= max(1, extents[loop])
+                index += QuasiAffine.of(loop).scaled(max(1, elements))
+            if elements > 1 or not loops:
+                index += QuasiAffine.of(len(axes))
+                axes.append(Axis(f"s{len(axes)}", elements, "sequential"))
+            found.append(index)
+        return tuple(found)
+
+    operands = [
+        Operand(f"in{number}", static_shape(value.type), _dtype(value.type), place(value))
+        for number, value in enumerate((*block.arguments, *others))
+    ]
+    own = tuple(map(QuasiAffine.of, range(len(shape)))) if len(extents) == len(shape) else place(result)
     operands.append(Operand("out0", shape, _dtype(result.type), own, output=True))
     flops = sum(Attention.read(op).flops for op in walk(function, ATTENTION))
     flops += lines.operations if lines is not None else 0.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.compiler.analysis.dense_constants import is_splat
-from tilewright.compiler.analysis.line_operations import Lines
+from tilewright.compiler.analysis.line_operations import LINES, Lines
 from tilewright.compiler.ir import affine, arith, ir, linalg, scf, static_shape, tensor
 
 
@@ -48,10 +48,14 @@ def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: boo
         for argument, extent, size in zip(arguments[:loops], lines.extents, sizes)
     ]
 
-    def part(value: ir.Value, along: Sequence[int | None]) -> _Part:
-        shape = static_shape(value.type)
-        offsets = [0 if loop is None else places[loop] for loop in along]
-        return _Part(offsets, [n if loop is None else sizes[loop] for n, loop in zip(shape, along)])
+    def part(value: ir.Value, through: Sequence[tuple[int, ...]]) -> _Part:
+        offsets: list[ir.Value | int] = []
+        taken = []
+        for elements, loops in zip(static_shape(value.type), through):
+            each = elements // max(1, lines.extents[loops[0]]) if loops else elements
+            offsets.append(_times(places[loops[0]], each) if loops else 0)
+            taken.append(sizes[loops[0]] * each if loops else elements)
+        return _Part(offsets, taken)
 
     inputs = [
         part(op.operands[number], lines.loops[number]).of(op.operands[number])
@@ -65,12 +69,11 @@ def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: boo
         if has_own_memory:
             place = _empty(place)
         begun.append(place if in_place else _begun(op.operands[number], own, place))
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    if LINES in attributes:
+        attributes[LINES] = ir.IntegerAttr.get(attributes[LINES].type, sizes[0])
     new = ir.Operation.create(
-        op.name,
-        [value.type for value in begun],
-        [*inputs, *begun],
-        {name: op.attributes[name] for name in op.attributes},
-        regions=1,
+        op.name, [value.type for value in begun], [*inputs, *begun], attributes, regions=1
     )
     op.regions[0].blocks[0].append_to(new.regions[0])
     results = [
@@ -116,6 +119,14 @@ def _start(place: ir.Value, extent: int, size: int) -> ir.Value | int:
     d0 = ir.AffineExpr.get_dim(0)
     map_ = ir.AffineMap.get(1, 0, [d0, ir.AffineExpr.get_constant(extent - size)])
     return affine.AffineMinOp(map_, [place]).result
+
+
+def _times(place: ir.Value | int, factor: int) -> ir.Value | int:
+    """A place counted in parts of one."""
+    if isinstance(place, int):
+        return place * factor
+    map_ = ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * factor])
+    return place if factor == 1 else affine.AffineApplyOp(map_, [place]).result
 
 
 def _begun(start: ir.Value, part: _Part, place: ir.Value) -> ir.Value:

@@ -35,6 +35,12 @@ def plus(base: ir.Value, offset: int) -> ir.Value:
     return affine.apply(ir.AffineMap.get(1, 0, [d0 + offset]), [base])
 
 
+def scaled(value: ir.Value, factor: int) -> ir.Value:
+    if factor == 1:
+        return value
+    return affine.apply(ir.AffineMap.get(1, 0, [ir.AffineExpr.get_dim(0) * factor]), [value])
+
+
 def sum_of(left: ir.Value, right: ir.Value) -> ir.Value:
     d = ir.AffineExpr.get_dim
     return affine.apply(ir.AffineMap.get(2, 0, [d(0) + d(1)]), [left, right])

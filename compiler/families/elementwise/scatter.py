@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.line_operations import line_count
 from tilewright.compiler.analysis.structure import producer
 from tilewright.compiler.families.elementwise.access import Buffer, load_lanes, store_lanes
 from tilewright.compiler.families.elementwise.elements import Element, Elements
@@ -33,7 +34,8 @@ _KEYS = 1024
 class Scatter:
     """`count` updates of `slice_` elements each at one of `keys` places; a key has one index per leading dimension.
 
-    `dimensions[k]` is the dimension that index k of an update counts.
+    `dimensions[k]` is the dimension that index k of an update counts. There are `lines` equal parts of updates and of keys, and
+    an update counts the keys of its own line.
     """
 
     op: ir.Operation
@@ -42,6 +44,7 @@ class Scatter:
     slice_: int
     shape: tuple[int, ...]
     dimensions: tuple[int, ...]
+    lines: int = 1
 
     @classmethod
     def read(cls, op: ir.Operation) -> Scatter:
@@ -57,7 +60,7 @@ class Scatter:
         keys, slice_ = math.prod(shape[:depth]), math.prod(rows)
         if not keys * slice_ * count or keys * slice_ >= 1 << 31:
             raise Unwritable("a scatter of nothing, or into more than 2^31 elements")
-        return cls(op, count, keys, slice_, shape, dimensions)
+        return cls(op, count, keys, slice_, shape, dimensions, line_count(op))
 
 
 def scatter_of(function: ir.Operation) -> ir.Operation | None:
@@ -134,14 +137,18 @@ def _key(scatter: Scatter, elements: Elements, update: builder.Value) -> ir.Valu
     indices = scatter.op.operands[1]
     type_ = ir.RankedTensorType(indices.type).element_type
     found: dict[int, ir.Value] = {}
+    rows = scatter.shape[0] // scatter.lines
     for k, dim in enumerate(scatter.dimensions):
+        extent = scatter.shape[dim] if dim else rows
         (value,) = elements.values(elements.of(indices, [at, QuasiAffine((), k)]), type_)
         wide = arith.index_cast(ir.IndexType.get(), value)
-        low, high = (elements.constant(ir.IndexType.get(), n) for n in (0, scatter.shape[dim] - 1))
+        low, high = (elements.constant(ir.IndexType.get(), n) for n in (0, extent - 1))
         found[dim] = arith.maxsi(low, arith.minsi(wide, high))
     total = builder.index(0)
     for dim in range(len(scatter.dimensions)):
         total = total * scatter.shape[dim] + builder.Value(found[dim])
+    if scatter.lines > 1:
+        total += update // (scatter.count // scatter.lines) * rows
     return total.value
 
 

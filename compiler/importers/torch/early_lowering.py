@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from tilewright.compiler.analysis.line_operations import LINES, SCATTER
 from tilewright.compiler.ir import arith, cf, ir, linalg, math, scf, static_shape, tensor, walk
 from tilewright.compiler.rewriting.generics import elementwise
+from tilewright.compiler.rewriting.reshaping import reshaped
 
 
 def lower_early(module: ir.Module) -> None:
@@ -104,6 +106,52 @@ def _product(op: ir.Operation) -> ir.Operation:
     return multiply(*(_dense(operand) for operand in op.operands), outs=[start]).owner
 
 
+def _scatter(op: ir.Operation) -> ir.Operation:
+    """Slices combined with those of their line that numbers say, one after the other."""
+    x, index, source, how = op.operands
+    type_ = _builtin_type(x.type)
+    combine = _COMBINED[ir.StringAttr(how.owner.attributes["value"]).value]
+    is_unsigned = ",ui" in str(x.type)
+    (count, slices, width), numbered = type_.shape, _builtin_type(index.type).shape[1]
+    element = type_.element_type
+    flat = [count * slices, *([] if width == 1 else [width])]
+    updates = reshaped(_dense(source), [count * numbered, *([] if width == 1 else [1, width])], op.location)
+    numbers = reshaped(_dense(index), [count * numbered, 1], op.location)
+    target = reshaped(_dense(x), flat, op.location)
+    attributes = {
+        "dimension_map": ir.DenseI64ArrayAttr.get([0]),
+        "unique_indices": ir.BoolAttr.get(False),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+    }
+    if count > 1:
+        attributes[LINES] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), count)
+    scatter = ir.Operation.create(SCATTER, [target.type], [updates, numbers, target], attributes, regions=1)
+    body = scatter.regions[0].blocks.append(element, element)
+    with ir.InsertionPoint(body):
+        new, old = body.arguments
+        ir.Operation.create("tm_tensor.yield", [], [combine(new, old, is_unsigned)])
+    return reshaped(scatter.result, list(type_.shape), op.location).owner
+
+
+def _of_types(of_floats: Callable, of_signed: Callable, of_unsigned: Callable) -> Callable:
+    def combine(new: ir.Value, old: ir.Value, is_unsigned: bool) -> ir.Value:
+        if isinstance(new.type, ir.FloatType):
+            return of_floats(old, new)
+        return (of_unsigned if is_unsigned else of_signed)(old, new)
+
+    return combine
+
+
+_COMBINED: dict[str, Callable[[ir.Value, ir.Value, bool], ir.Value]] = {
+    "set": lambda new, old, is_unsigned: new,
+    "sum": _of_types(arith.addf, arith.addi, arith.addi),
+    "prod": _of_types(arith.mulf, arith.muli, arith.muli),
+    "amax": _of_types(arith.maximumf, arith.maxsi, arith.maxui),
+    "amin": _of_types(arith.minimumf, arith.minsi, arith.minui),
+}
+"""What a scatter makes of an update and the element that it is meant for; whether integers have no sign is the third."""
+
+
 def _dense(value: ir.Value) -> ir.Value:
     type_ = _builtin_type(value.type)
     return ir.Operation.create("torch_c.to_builtin_tensor", [type_], [value]).result
@@ -124,5 +172,6 @@ _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.tilewright.checked": _check,
     "torch.tilewright.gcd": _gcd,
     "torch.tilewright.product": _product,
+    "torch.tilewright.scatter": _scatter,
 }
 """Operator -> what lowers it, None where torch-mlir may."""

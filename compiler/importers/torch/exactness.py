@@ -55,6 +55,11 @@ def clamp(x, min=None, max=None):
     return x
 
 
+def leaky_relu(x, negative_slope=0.01):
+    """What is above zero, all else scaled: torch-mlir's sum of both parts makes 0 of -0."""
+    return torch.where(x > 0, x, x * negative_slope) if x.dtype.is_floating_point else NotImplemented
+
+
 def clamp_tensor(x, min=None, max=None):
     """`x` between two tensors; NaN in any of them wins."""
     bounds = [bound for bound in (min, max) if bound is not None]
@@ -399,6 +404,7 @@ TABLE: dict[Any, Callable] = {
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp_tensor,
     aten.hardtanh.default: hardtanh,
+    aten.leaky_relu.default: leaky_relu,
     aten.trunc.default: trunc,
     aten.eq.Tensor: equal,
     **{operator: _with_float(operator) for operator in _COMPARISONS},

@@ -16,7 +16,8 @@ aten = torch.ops.aten
 
 _DENSE = (
     *(aten.native_layer_norm.default, aten.layer_norm.default),
-    *(aten.index_add.default, aten.index_copy.default),
+    *(aten.index_add.default, aten.index_copy.default, aten.scatter_add.default),
+    *(aten.scatter.src, aten.scatter.value, aten.scatter_reduce.two),
     *(aten.cummax.default, aten.cummin.default, aten.logcumsumexp.default, aten.kthvalue.default),
     *(aten.log_sigmoid.default, aten.log_sigmoid_forward.default),
 )

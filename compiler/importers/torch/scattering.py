@@ -1,7 +1,11 @@
-"""Scatters: of whole slices by the slices' numbers, of elements by one number each.
+"""Scatters along one dimension: into the lines along it, each with numbers and updates of its own.
 
-Networks on graphs sum what comes along edges at their nodes: `scatter_add` with the nodes' numbers, expanded to every feature.
-Element by element each would have a tuple of numbers of its own, written to memory first.
+    x [8, 256].scatter_add(1, index [8, 3], source [8, 3])
+      =>
+    tilewright.scatter(x [8, 256, 1], index [8, 3], source [8, 3, 1], "sum")
+
+Networks on graphs sum what comes along edges at their nodes: `scatter_add` with the nodes' numbers, expanded to every feature. A
+number is meant for a whole slice there, [8, 256, n]. torch-mlir would write a tuple of numbers of its own for every element.
 """
 
 from __future__ import annotations
@@ -17,34 +21,88 @@ from tilewright.compiler.importers.torch.indexing import index_add
 from tilewright.compiler.importers.torch.promotion import WIDE
 
 aten = torch.ops.aten
+_LIBRARY = torch.library.Library("tilewright", "FRAGMENT")
+_LIBRARY.define("scatter(Tensor x, Tensor index, Tensor source, str how) -> Tensor")
+
+
+def _scatter(x, index, source, how):
+    """`source` [l, m, w] combined with slices of `x` [l, n, w] that `index` [l, m] numbers, in their order."""
+    index = index.unsqueeze(-1).expand(source.shape)
+    if how == "set":
+        return x.scatter(1, index, source)
+    return x.scatter_reduce(1, index, source, how)
+
+
+_LIBRARY.impl("scatter", _scatter, "CompositeExplicitAutograd")
+torch.library.register_fake("tilewright::scatter", lambda x, index, source, how: x.new_empty(x.shape))
+
 _COUNTED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def scatter_add(x, dim, index, source):
     """Sums of slices where a number is meant for all of one, of elements otherwise."""
-    if not index.numel():
-        return x.clone()
     if x.dtype in WIDE:
         return NotImplemented
-    numbers = _of_slices(x, dim, index, source)
-    if numbers is None:
-        return _of_elements(aten.scatter_add.default, x, dim, index, source)
-    return index_add(x, dim, numbers, source)
+    numbers = None if x.dtype == torch.bool or not index.numel() else _of_slices(x, dim, index, source)
+    return (
+        _into_lines(x, dim, index, source, "sum") if numbers is None else index_add(x, dim, numbers, source)
+    )
+
+
+def scatter(x, dim, index, source):
+    """Elements put where numbers say, the last of those that are meant for one place."""
+    return _into_lines(x, dim, index, source, "set")
+
+
+def scatter_value(x, dim, index, value):
+    """One number put in many places."""
+    return _into_lines(x, dim, index, x.new_full(index.shape, value), "set")
 
 
 def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
-    """Means of whole slices by sums and one count for each; others element by element."""
+    """Sums, products, maxima and minima by themselves, means by sums and a count for each element or slice.
+
+    Where the old elements do not count, those that updates are meant for begin with what changes nothing.
+    """
     if not index.numel():
         return x.clone()
     if x.dtype in WIDE:
         return NotImplemented
+    if reduce == "mean":
+        return _mean(x, dim, index, source, include_self)
+    if not include_self:
+        x = scatter_value(x, dim, index, _neutral(x.dtype, reduce))
+    if x is NotImplemented or reduce == "sum":
+        return x if x is NotImplemented else scatter_add(x, dim, index, source)
+    return _into_lines(x, dim, index, source, reduce)
+
+
+def _mean(x, dim, index, source, include_self: bool):
     numbers = _of_slices(x, dim, index, source)
-    if numbers is None or reduce != "mean" or not x.dtype.is_floating_point:
-        return _of_elements(aten.scatter_reduce.two, x, dim, index, source, reduce, include_self=include_self)
-    count = index_add(x.new_full((x.shape[dim],), int(include_self)), 0, numbers, x.new_ones(numbers.shape))
-    count = count.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())])
-    total = index_add(x if include_self else torch.zeros_like(x), dim, numbers, source)
-    return torch.where(count == 0, x, total / torch.where(count == 0, 1.0, count))
+    if numbers is None:
+        count = scatter_add(torch.full_like(x, int(include_self)), dim, index, torch.ones_like(source))
+    else:
+        count = index_add(
+            x.new_full((x.shape[dim],), int(include_self)), 0, numbers, x.new_ones(numbers.shape)
+        )
+        count = count.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())])
+    total = scatter_add(x if include_self else torch.zeros_like(x), dim, index, source)
+    if total is NotImplemented:
+        return total
+    how = None if x.dtype.is_floating_point else "floor"
+    is_old = torch.eq(count, 0)
+    return torch.where(is_old, x, torch.div(total, torch.where(is_old, 1, count), rounding_mode=how))
+
+
+def _neutral(dtype: torch.dtype, how: str) -> float | int:
+    """What changes nothing that it is combined with."""
+    if how in ("sum", "prod"):
+        return 0 if how == "sum" else 1
+    if dtype.is_floating_point:
+        return -math.inf if how == "amax" else math.inf
+    if dtype == torch.bool:
+        return how == "amin"
+    return torch.iinfo(dtype).min if how == "amax" else torch.iinfo(dtype).max
 
 
 def bincount(x, weights=None, minlength=0):
@@ -85,30 +143,48 @@ def _of_slices(x, dim, index, source) -> torch.Tensor | None:
     return index
 
 
-def _of_elements(operator: Any, x, dim, index, source, *args, **kwargs):
-    """A scatter of a matrix or more into the flattened tensor; numbers out of range stay so."""
-    if x.dim() < 2 or not x.numel():
+def _into_lines(x, dim, index, source, how: str):
+    """`tilewright.scatter` into the lines of `x` along `dim`, as many of them as `index` has numbers for."""
+    if not index.numel():
+        return x.clone()
+    if not x.dim() or not index.dim() or not x.numel() or x.dtype.is_complex:
         return NotImplemented
+    if x.dtype == torch.bool:
+        how = {"set": "set", "sum": "amax", "prod": "amin"}.get(how, how)
+        return _into_lines(x.to(torch.uint8), dim, index, source.to(torch.uint8), how) != 0
     dim %= x.dim()
     source = source[tuple(slice(n) for n in index.shape)]
-    place = torch.zeros((), dtype=index.dtype, device=index.device)
-    for d, step in enumerate(_steps(x.shape)):
-        own = torch.arange(index.shape[d], device=index.device).reshape(
-            [-1 if e == d else 1 for e in range(x.dim())]
-        )
-        place = place + (index if d == dim else own) * step
-    outside = (index < 0) | (index >= x.shape[dim])
-    place = torch.where(outside, x.numel(), place)
-    found = operator(x.reshape(-1), 0, place.reshape(-1), source.reshape(-1), *args, **kwargs)
+    part = x[tuple(slice(x.shape[d] if d == dim else n) for d, n in enumerate(index.shape))]
+    behind = range(dim + 1, x.dim())
+    if all(index.shape[d] == 1 or not index.stride(d) for d in behind):
+        index = index[(..., *[0] * len(behind))]
+        found = _combined(part, dim, index, source, how)
+    else:
+        part, index, source = (value.movedim(dim, -1) for value in (part, index, source))
+        found = _combined(part, x.dim() - 1, index, source, how).movedim(-1, dim)
+    return _with_part(x, found, 0)
+
+
+def _combined(x, dim: int, index, source, how: str):
+    lines, width = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
+    updates = source.reshape(lines, source.shape[dim], width)
+    numbers = index.to(torch.int64).reshape(lines, index.shape[dim])
+    found = torch.ops.tilewright.scatter(x.reshape(lines, x.shape[dim], width), numbers, updates, how)
     return found.reshape(x.shape)
 
 
-def _steps(shape) -> list[int]:
-    """Elements between neighbours along each dimension, in order of rows."""
-    return [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+def _with_part(x, part, dim: int):
+    """`x` with its first elements along the dimensions from `dim` on replaced."""
+    if x.shape == part.shape:
+        return part
+    extent = part.shape[dim]
+    inner = part if dim == x.dim() - 1 else _with_part(x.narrow(dim, 0, extent), part, dim + 1)
+    return inner if extent == x.shape[dim] else aten.slice_scatter(x, inner, dim, 0, extent)
 
 
 TABLE: dict[Any, Any] = {
+    aten.scatter.src: scatter,
+    aten.scatter.value: scatter_value,
     aten.scatter_add.default: scatter_add,
     aten.scatter_reduce.two: scatter_reduce,
     aten.bincount.default: bincount,

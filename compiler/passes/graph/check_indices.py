@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.line_operations import line_count
 from tilewright.compiler.ir import arith, cf, ir, linalg, static_shape, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import elementwise
@@ -106,7 +107,8 @@ def _erase_foreign_checks(place: ir.Value) -> None:
 def _check_scatter(scatter: ir.Operation) -> None:
     """Has the scatter read its indices through a generic that checks each against its own dimension."""
     _, indices, target = scatter.operands
-    shape, (_, depth) = static_shape(target.type), static_shape(indices.type)
+    rows, *rest = static_shape(target.type)
+    shape, (_, depth) = (rows // line_count(scatter), *rest), static_shape(indices.type)
     extents = [shape[d] for d in tuple(ir.DenseI64ArrayAttr(scatter.attributes["dimension_map"]))[:depth]]
 
     def checked(index: ir.Value) -> ir.Value:

@@ -7,7 +7,12 @@
       scf.for %j = 0 to 64 step 16 { %x[%row, %j .. %j + 16] += %u[%i, 0, %j .. %j + 16] }
     }
 
-Upstream's loops read the slice's number again for every element, which LLVM can make no vectors of.
+Upstream's loops read the slice's number again for every element, which LLVM can make no vectors of. A scatter into several
+lines is one into each of them:
+
+    tm_tensor.scatter {tilewright.lines = 8} ins(%u, %at : memref<24xf32>, memref<24x1xi64>) outs(%x : memref<2048xf32>)
+      =>
+    scf.for %l = 0 to 8 { tm_tensor.scatter ins(%u[3 %l] [3], %at[3 %l, 0] [3, 1]) outs(%x[256 %l] [256]) }
 """
 
 from __future__ import annotations
@@ -15,7 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tilewright.compiler.families.cpu.index_loops import index, loop, plus
+from tilewright.compiler.analysis.line_operations import LINES, SCATTER, line_count
+from tilewright.compiler.families.cpu.index_loops import index, loop, plus, scaled
 from tilewright.compiler.families.cpu.reduction import vectorize_body
 from tilewright.compiler.ir import arith, ir, memref, static_shape, vector, walk
 from tilewright.compiler.nouns.register_tiles import register_pieces
@@ -31,12 +37,47 @@ class LowerScatters(Pass):
     vector_bits: int = 512
 
     def run(self, op: ir.Operation) -> None:
-        for scatter in walk(op, "tm_tensor.scatter"):
+        for scatter in walk(op, SCATTER):
             read_through_casts(scatter)
+            if line_count(scatter) > 1:
+                scatter = _of_each_line(scatter)
             if _is_of_slices(scatter):
                 with ir.InsertionPoint(scatter), scatter.location:
                     _ScatterLoops(scatter, self.vector_bits).emit()
                 scatter.erase()
+
+
+def _of_each_line(scatter: ir.Operation) -> ir.Operation:
+    """Replaces the scatter by a loop over its lines; returns the scatter into one of them."""
+    count = line_count(scatter)
+    found = []
+
+    def line(number: ir.Value, _: list[ir.Value]) -> list[ir.Value]:
+        parts = [_part(operand, number, count) for operand in scatter.operands]
+        attributes = {name: scatter.attributes[name] for name in scatter.attributes if name != LINES}
+        one = ir.Operation.create(scatter.name, [], parts, attributes, regions=1)
+        scatter.regions[0].blocks[0].append_to(one.regions[0])
+        found.append(one)
+        return []
+
+    with ir.InsertionPoint(scatter), scatter.location:
+        loop(0, count, 1, line)
+    scatter.erase()
+    return found[0]
+
+
+def _part(buffer: ir.Value, number: ir.Value, count: int) -> ir.Value:
+    """One of `count` parts of as many rows each."""
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    type_ = ir.MemRefType(buffer.type)
+    rows, *rest = type_.shape
+    strides, _ = type_.get_strides_and_offset()
+    layout = ir.StridedLayoutAttr.get(dynamic, strides)
+    sizes = [rows // count, *rest]
+    result = ir.MemRefType.get(sizes, type_.element_type, layout, type_.memory_space)
+    offsets, steps = [dynamic, *[0] * len(rest)], [1] * len(sizes)
+    start = scaled(number, rows // count)
+    return memref.SubViewOp(result, buffer, [start], [], [], offsets, sizes, steps).result
 
 
 def _numbered(scatter: ir.Operation) -> list[int]:

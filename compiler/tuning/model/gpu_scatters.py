@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compiler.errors import ScheduleError
+from tilewright.compiler.nouns.quasi_affine import QuasiAffine
 from tilewright.compiler.nouns.schedule import WARP, GpuTile
 from tilewright.compiler.nouns.workload import Operand, Workload
 from tilewright.compiler.tuning.model.deal import Deal, column, ones
@@ -100,14 +101,15 @@ def _points(workload: Workload, updates: tuple[int, ...], target: Operand) -> np
             # Threads bring neighbouring indices into shared memory.
             continue
         left = np.arange(WARP) % max(1, math.prod(operand.shape))
-        for index, extent in reversed(list(zip(operand.index_map, operand.shape))):
-            for term in index.terms:
-                found[:, term.variable] = left % extent
+        for variable, extent in _digits(workload, operand.index_map):
+            found[:, variable] = left % extent
             left = left // extent
     for operand in workload.operands:
         if operand.shape not in (updates, target.shape) and operand.shape:
-            for term in operand.index_map[0].terms:
-                found[:, term.variable] = np.arange(WARP) % operand.shape[0]
+            left = np.arange(WARP) % operand.shape[0]
+            for variable, extent in _digits(workload, operand.index_map[:1]):
+                found[:, variable] = left % extent
+                left = left // extent
     return found
 
 
@@ -116,8 +118,16 @@ def _box(workload: Workload, target: Operand, elements: np.ndarray) -> np.ndarra
     found = np.tile(np.asarray(workload.extents, dtype=np.int64), (len(elements), 1))
     for operand in (o for o in workload.operands if o.shape == target.shape):
         left = np.maximum(elements, 1)
-        for index, extent in reversed(list(zip(operand.index_map, operand.shape))):
-            for term in index.terms:
-                found[:, term.variable] = np.minimum(left, extent)
+        for variable, extent in _digits(workload, operand.index_map):
+            found[:, variable] = np.minimum(left, extent)
             left = -(-left // extent)
+    return found
+
+
+def _digits(workload: Workload, indices: Sequence[QuasiAffine]) -> list[tuple[int, int]]:
+    """The axes that number the elements of an operand, and their extents, the fastest first; lines have two in a dimension."""
+    found = []
+    for index in reversed(indices):
+        terms = sorted(index.terms, key=lambda term: term.scale)
+        found += [(term.variable, workload.axes[term.variable].extent) for term in terms]
     return found

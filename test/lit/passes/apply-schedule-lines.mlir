@@ -76,3 +76,22 @@ func.func private @exclusive(%x: tensor<50x30xf32>) -> (tensor<50x30xf32>, tenso
   } -> tensor<50x30xf32>, tensor<50xf32>
   return %r#0, %r#1 : tensor<50x30xf32>, tensor<50xf32>
 }
+
+// A scatter into several lines is cut between these too: parts of its one dimension.
+// CHECK-LABEL: func.func private @lines(
+// CHECK: scf.forall (%[[L:.+]], %{{.+}}) = (0, 0) to (8, 256) step (3, 256) shared_outs(%[[OUT:.+]] = %{{.+}})
+// CHECK: %[[FIRST:.+]] = affine.min #{{.+}}(%[[L]])
+// CHECK: %[[U:.+]] = tensor.extract_slice %arg0[%{{.+}}] [9] [1] : tensor<24xf32> to tensor<9xf32>
+// CHECK: %[[AT:.+]] = tensor.extract_slice %arg1[%{{.+}}, 0] [9, 1] [1, 1]
+// CHECK: linalg.copy {{.*}} outs(%{{.+}} : tensor<768xf32>)
+// CHECK: tm_tensor.scatter {dimension_map = array<i64: 0>, tilewright.lines = 3 : i64} {{.*}} ins(%[[U]], %[[AT]] :
+// CHECK: tensor.parallel_insert_slice %{{.+}} into %[[OUT]][%{{.+}}] [768] [1]
+func.func private @lines(%u: tensor<24xf32>, %at: tensor<24x1xi64>, %x: tensor<2048xf32>) -> tensor<2048xf32>
+    attributes {tilewright.schedule = {tile = [3, 0], unroll = 0, vector = 0}} {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0>, tilewright.lines = 8 : i64} unique_indices(false) ins(%u, %at : tensor<24xf32>, tensor<24x1xi64>) outs(%x : tensor<2048xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    %s = arith.addf %old, %new : f32
+    tm_tensor.yield %s : f32
+  } -> tensor<2048xf32>
+  return %r : tensor<2048xf32>
+}

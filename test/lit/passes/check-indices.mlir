@@ -107,3 +107,19 @@ func.func @scatter_in_a_square(%u: tensor<4xf32>, %i: tensor<4x2xi32>, %x: tenso
   } -> tensor<8x8xf32>
   return %r : tensor<8x8xf32>
 }
+
+// -----
+
+// Numbers of several lines count from where their line begins.
+// CHECK-LABEL: func.func @scatter_into_lines
+// CHECK: arith.minui %{{.+}}, %{{.+}}
+// CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 4, as the dimension has 5 elements"
+// CHECK: tm_tensor.scatter
+func.func @scatter_into_lines(%u: tensor<24xf32>, %i: tensor<24x1xi64>, %x: tensor<40xf32>) -> tensor<40xf32> {
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0>, tilewright.lines = 8 : i64} unique_indices(false)
+      ins(%u, %i : tensor<24xf32>, tensor<24x1xi64>) outs(%x : tensor<40xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    tm_tensor.yield %new : f32
+  } -> tensor<40xf32>
+  return %r : tensor<40xf32>
+}

@@ -47,3 +47,33 @@ func.func @cast(%u: memref<9x1x40xf32>, %at: memref<9x1xi64>, %out: memref<5x40x
   }
   return
 }
+
+// A scatter into several lines is one into each: vectors where slices are, upstream's loops of elements.
+// CHECK-LABEL: func.func @lines_of_rows(
+// CHECK: scf.for %[[L:.+]] = %{{.+}} to %[[EIGHT:.+]] step
+// CHECK-DAG: memref.subview %arg0[%{{.+}}, 0, 0] [3, 1, 40] [1, 1, 1]
+// CHECK-DAG: memref.subview %arg2[%{{.+}}, 0] [5, 40] [1, 1]
+// CHECK: vector.store %{{.+}} vector<16xf32>
+// CHECK-NOT: tm_tensor.scatter
+// CHECK-LABEL: func.func @lines_of_elements(
+// CHECK: %[[FIRST:.+]] = affine.apply #{{.+}}(%[[L:.+]])
+// CHECK: %[[U:.+]] = memref.subview %arg0[%[[FIRST]]] [3] [1] : memref<24xf32> to memref<3xf32, strided<[1], offset: ?>>
+// CHECK: %[[AT:.+]] = memref.subview %arg1[%{{.+}}, 0] [3, 1] [1, 1]
+// CHECK: %[[X:.+]] = memref.subview %arg2[%{{.+}}] [256] [1]
+// CHECK: tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false) ins(%[[U]], %[[AT]] : {{.*}}) outs(%[[X]]
+func.func @lines_of_rows(%u: memref<24x1x40xf32>, %at: memref<24x1xi64>, %out: memref<40x40xf32>) {
+  tm_tensor.scatter {dimension_map = array<i64: 0>, tilewright.lines = 8 : i64} unique_indices(false) ins(%u, %at : memref<24x1x40xf32>, memref<24x1xi64>) outs(%out : memref<40x40xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    %s = arith.addf %old, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  return
+}
+func.func @lines_of_elements(%u: memref<24xf32>, %at: memref<24x1xi64>, %x: memref<2048xf32>) {
+  tm_tensor.scatter {dimension_map = array<i64: 0>, tilewright.lines = 8 : i64} unique_indices(false) ins(%u, %at : memref<24xf32>, memref<24x1xi64>) outs(%x : memref<2048xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    %s = arith.addf %old, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  return
+}

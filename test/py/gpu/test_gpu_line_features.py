@@ -55,6 +55,11 @@ CASES = {
         lambda x, i, s: x.index_add(0, i, s),
         (r(1000, 64), torch.arange(100), r(100, 64)),
     ),
+    "scatter into lines": (
+        "scatter",
+        lambda x, i, s: x.scatter_add(1, i.unsqueeze(-1).expand(s.shape), s),
+        (r(10, 100, 64), torch.arange(10).repeat(10, 1), r(10, 10, 64)),
+    ),
 }
 WINDOWS = ("depthwise", "halves", "pooling", "small pooling")
 
@@ -164,6 +169,13 @@ def test_blocks_of_a_scatter_compare_all_keys() -> None:
     assert found["instructions"][1] > 5 * found["instructions"][0]
     # Of more keys more updates hit, one after the other.
     assert found.parts_us["latency"][0] > 2 * found.parts_us["latency"][1]
+
+
+def test_lines_of_a_scatter_change_nothing_of_what_blocks_do() -> None:
+    tile = GpuTile("scatter", 256, (100,))
+    one, several = counted("scatter", tile), counted("scatter into lines", tile)
+    for what in ("blocks", "traffic.L2.in1", "traffic.shared.in1", "traffic.L2.out", "instructions"):
+        assert one[what].tolist() == several[what].tolist(), what
 
 
 def test_updates_may_be_constants() -> None:

@@ -150,6 +150,8 @@ def test_scatters_apply_updates_in_their_order() -> None:
     check(lambda a, i, u: a.index_put((i,), u), sample(60), torch.randperm(60)[:30], sample(30))
     rows = torch.randint(0, 6, (3, 17))
     check(lambda a, i, u: a.scatter_add(1, i, u), sample(3, 17), rows, sample(3, 17), tolerance=1e-4)
+    of_planes = torch.randint(0, 5, (3, 4, 1)).expand(3, 4, 6)
+    check(lambda a, i, u: a.scatter(1, i, u), sample(3, 5, 6), of_planes, sample(3, 4, 6), seeds=(1,))
 
 
 def test_folding_of_windows() -> None:

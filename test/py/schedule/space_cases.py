@@ -144,6 +144,14 @@ CASES: dict[str, Case] = {
     "added to rows": Case(
         lambda x, y: x.index_add(0, torch.tensor([4, 1, 4]), y), (waves(6, 70), waves(3, 70)), 0
     ),
+    "added to elements of rows": Case(
+        lambda x, y: x.scatter_add(1, (y * 3 + 4).long(), y), (waves(22, 9), waves(22, 14)), 0
+    ),
+    "put in rows of planes": Case(
+        lambda x, y: x.scatter(1, torch.tensor([4, 1, 4]).reshape(1, 3, 1).expand(7, 3, 40), y),
+        (waves(7, 6, 40), waves(7, 3, 40)),
+        0,
+    ),
     "places of maxima": Case(lambda x: x.argmax(1), (waves(17, 40),), 1),
 }
 

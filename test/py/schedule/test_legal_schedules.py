@@ -46,6 +46,7 @@ MODELS = {
     "sort": (Function(lambda x: x.sort(0, descending=True)[0] + 1), (21, 14)),
     "first": (Function(lambda x: x.topk(2, 1)[0] + 1), (15, 40)),
     "scatter": (Function(lambda x: x.index_add(1, torch.tensor([3, 0, 3]), x[:, :3]) * 2), (5, 6, 18)),
+    "elements": (Function(lambda x: x.scatter_add(1, torch.tensor([[3, 0, 3]] * 7), x[:, :3]) * 2), (7, 6)),
     "gather": (Function(lambda x: x[:, torch.arange(4, -1, -1)] + x[:, :5]), (11, 8)),
     "batched": (Function(lambda x: torch.relu(x @ x.transpose(1, 2) + 1)), (3, 10, 12)),
     "pooling": (nn.AvgPool2d(3, 2, 1), (1, 4, 9, 9)),
