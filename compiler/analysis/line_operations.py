@@ -142,11 +142,14 @@ def line_count(scatter: ir.Operation) -> int:
     return count
 
 
-_COMBINING = ("arith.addf", "arith.mulf", "arith.addi", "arith.muli")
+_COMBINING = (
+    *("arith.addf", "arith.mulf", "arith.maximumf", "arith.minimumf"),
+    *("arith.addi", "arith.muli", "arith.maxsi", "arith.minsi", "arith.maxui", "arith.minui"),
+)
 
 
 def carries(scan: ir.Operation) -> bool:
-    """Whether a scan is inclusive and adds or multiplies alone: its loops carry what they have and only write results."""
+    """Whether a scan is inclusive and of one operation on both: its loops carry what they have and only write results."""
     body = scan.regions[0].blocks[0]
     first, *others = (view.operation for view in body.operations)
     return (

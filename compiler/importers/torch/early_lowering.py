@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tilewright.compiler.analysis.line_operations import LINES, SCATTER
+from tilewright.compiler.analysis.line_operations import LINES, SCAN, SCATTER
 from tilewright.compiler.ir import arith, cf, ir, linalg, math, scf, static_shape, tensor, walk
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.rewriting.reshaping import reshaped
@@ -20,7 +20,7 @@ def lower_early(module: ir.Module) -> None:
             if lowered is None:
                 continue
             result = op.results[0]
-            found = ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [lowered.result])
+            found = ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [lowered.results[0]])
         result.replace_all_uses_with(found.result)
         op.operation.erase()
 
@@ -133,6 +133,40 @@ def _scatter(op: ir.Operation) -> ir.Operation:
     return reshaped(scatter.result, list(type_.shape), op.location).owner
 
 
+def _running(op: ir.Operation) -> ir.Operation:
+    """An inclusive scan along a dimension."""
+    type_ = _builtin_type(op.results[0].type)
+    dim, how = (value.owner.attributes["value"] for value in list(op.operands)[1:])
+    along = ir.IntegerAttr(dim).value
+    combine = _RUNNING[ir.StringAttr(how).value]
+    ends = [extent for d, extent in enumerate(type_.shape) if d != along]
+    places = [tensor.empty(shape, type_.element_type) for shape in (list(type_.shape), ends)]
+    attributes = {
+        "dimension": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), along),
+        "inclusive": ir.BoolAttr.get(True),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 2]),
+    }
+    operands = [_dense(op.operands[0]), *places]
+    scan = ir.Operation.create(SCAN, [place.type for place in places], operands, attributes, regions=1)
+    body = scan.regions[0].blocks.append(type_.element_type, type_.element_type)
+    with ir.InsertionPoint(body):
+        before, new = body.arguments
+        combined = combine(new, before, ",ui" in str(op.results[0].type))
+        ir.Operation.create("tm_tensor.yield", [], [combined])
+    return scan
+
+
+def _log_of_sum(new: ir.Value, old: ir.Value, _: bool) -> ir.Value:
+    """log(exp(new) + exp(old)); equal infinite ones are the result."""
+    high, low = arith.maximumf(old, new), arith.minimumf(old, new)
+    infinity = arith.constant(high.type, float("inf"))
+    is_sum = arith.ori(
+        arith.cmpf(arith.CmpFPredicate.UNE, low, high),
+        arith.cmpf(arith.CmpFPredicate.OLT, math.absf(low), infinity),
+    )
+    return arith.select(is_sum, arith.addf(high, math.log1p(math.exp(arith.subf(low, high)))), high)
+
+
 def _of_types(of_floats: Callable, of_signed: Callable, of_unsigned: Callable) -> Callable:
     def combine(new: ir.Value, old: ir.Value, is_unsigned: bool) -> ir.Value:
         if isinstance(new.type, ir.FloatType):
@@ -150,6 +184,8 @@ _COMBINED: dict[str, Callable[[ir.Value, ir.Value, bool], ir.Value]] = {
     "amin": _of_types(arith.minimumf, arith.minsi, arith.minui),
 }
 """What a scatter makes of an update and the element that it is meant for; whether integers have no sign is the third."""
+_RUNNING = {how: _COMBINED[how] for how in ("amax", "amin")} | {"logaddexp": _log_of_sum}
+"""What a scan makes of an element and what it has of those before."""
 
 
 def _dense(value: ir.Value) -> ir.Value:
@@ -172,6 +208,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.tilewright.checked": _check,
     "torch.tilewright.gcd": _gcd,
     "torch.tilewright.product": _product,
+    "torch.tilewright.running": _running,
     "torch.tilewright.scatter": _scatter,
 }
 """Operator -> what lowers it, None where torch-mlir may."""

@@ -29,11 +29,12 @@ from tilewright.compiler.importers.torch import recurrent as torch_recurrent
 from tilewright.compiler.importers.torch import resizing as torch_resizing
 from tilewright.compiler.importers.torch import sampling as torch_sampling
 from tilewright.compiler.importers.torch import selections as torch_selections
-from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
 from tilewright.compiler.importers.torch.outside import OutsideTensors
 
 Place = Callable[[], str]
 """Tells the line of the model that is being traced."""
+_MOST_OF_PAIRS = 1 << 24
+"""Most elements of the rows of all pairs, which are written beside each other."""
 
 
 def one_hot(x, num_classes=-1):
@@ -56,7 +57,7 @@ def ndtr(x):
 def pdist(x, p=2.0):
     """Distances between all pairs of rows in the p-norm, in order of the first."""
     rows = list(itertools.combinations(range(x.shape[0]), 2))
-    if x.dim() != 2 or not rows or len(rows) * x.shape[1] > LARGEST_SQUARE:
+    if x.dim() != 2 or not rows or len(rows) * x.shape[1] > _MOST_OF_PAIRS:
         return torch.pdist(x, p)
     first, second = torch.tensor(rows, device=x.device).t()
     difference = x.index_select(0, first) - x.index_select(0, second)

@@ -1,4 +1,4 @@
-"""Decompositions of operators that follow an order: medians, running extremes and products, sorted rows."""
+"""Decompositions of operators that follow an order: medians, running extremes, products and logarithms of sums, sorted rows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ from tilewright.compiler.importers.torch.types import compute_dtype
 
 aten = torch.ops.aten
 
-LARGEST_SQUARE = 1 << 24
-"""Most elements of the [n, n] comparison that stands in for a scan without a lowering of its own."""
+_LIBRARY = torch.library.Library("tilewright", "FRAGMENT")
+_LIBRARY.define("running(Tensor x, int dim, str how) -> Tensor")
+
+
+def _of_all_before(x, dim, how):
+    """What `how` makes of every element and those before it along `dim`."""
+    if how == "logaddexp":
+        return torch.logcumsumexp(x, dim)
+    return (torch.cummax if how == "amax" else torch.cummin)(x, dim)[0]
+
+
+_LIBRARY.impl("running", _of_all_before, "CompositeExplicitAutograd")
+torch.library.register_fake("tilewright::running", lambda x, dim, how: x.new_empty(x.shape))
 
 
 def kthvalue(x, k, dim=-1, keepdim=False):
@@ -69,57 +80,46 @@ def nanmedian(x):
     return torch.nanmedian(x.reshape(-1), 0)[0]
 
 
-def _running(x, dim: int, largest: bool):
-    """Running extreme and the last index that met it, by comparing every element with all earlier ones."""
+def _running(x, dim: int, how: str):
+    """Running extreme along `dim`, and the last place that met it."""
     if not x.dim() or not x.numel():
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
-    n = x.shape[dim]
-    if x.numel() * n > LARGEST_SQUARE:
-        return NotImplemented
-    worst = (-math.inf if largest else math.inf) if x.dtype.is_floating_point else None
-    if worst is None:
-        worst = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
-    moved = x.movedim(dim, -1)
-    position = torch.arange(n)
-    seen = position.unsqueeze(0) <= position.unsqueeze(1)
-    spread = torch.where(seen, moved.unsqueeze(-2), worst)
-    values = (torch.amax if largest else torch.amin)(spread, -1)
-    element = moved.unsqueeze(-2)
-    met = element == values.unsqueeze(-1)
-    met = seen & (met | torch.isnan(element) if x.dtype.is_floating_point else met)
-    indices = torch.amax(torch.where(met, position, 0), -1)
-    return values.movedim(-1, dim), indices.movedim(-1, dim)
+    if x.dtype == torch.bool:
+        values, places = _running(x.to(torch.uint8), dim, how)
+        return values != 0, places
+    dim %= x.dim()
+    values = torch.ops.tilewright.running(x, dim, how)
+    met = x == values
+    if x.dtype.is_floating_point:
+        met = met | torch.isnan(x)
+    return values, _last_places(met, dim)
+
+
+def _last_places(met, dim: int):
+    """Of every element along `dim` the last place up to it that has been met; 0 before there is one."""
+    place = torch.arange(met.shape[dim], dtype=torch.int32)
+    place = place.reshape([-1 if d == dim else 1 for d in range(met.dim())])
+    return torch.ops.tilewright.running(torch.where(met, place, 0), dim, "amax").to(torch.int64)
 
 
 def cummax(x, dim):
     """Running maximum and its index."""
-    return _running(x, dim, True)
+    return _running(x, dim, "amax")
 
 
 def cummin(x, dim):
     """Running minimum and its index."""
-    return _running(x, dim, False)
+    return _running(x, dim, "amin")
 
 
 def logcumsumexp(x, dim):
-    """Running logsumexp: the running maximum, and log1p of what all other elements up to here are of it.
-
-    The two cancel where the sum is near 1: f32 is computed in f64, as in eager PyTorch.
-    """
+    """Running logsumexp; f32 is computed in f64, as in eager PyTorch."""
     if not x.dim() or not x.numel():
         return x.clone()
-    n = x.shape[dim]
-    if x.numel() * n > LARGEST_SQUARE or x.dtype.is_complex:
+    if x.dtype.is_complex:
         return NotImplemented
     wide = x.to(torch.float64 if x.dtype == torch.float32 else compute_dtype(x))
-    largest, place = cummax(wide, dim)
-    largest, place = largest.movedim(dim, -1).unsqueeze(-1), place.movedim(dim, -1).unsqueeze(-1)
-    position = torch.arange(n)
-    is_other = (position.unsqueeze(0) <= position.unsqueeze(1)) & (position != place)
-    scale = torch.where(torch.isinf(largest), 0, largest)
-    others = torch.where(is_other, wide.movedim(dim, -1).unsqueeze(-2) - scale, -math.inf)
-    found = largest.squeeze(-1) + torch.log1p(torch.sum(torch.exp(others), -1))
-    return found.movedim(-1, dim).to(x.dtype)
+    return torch.ops.tilewright.running(wide, dim % x.dim(), "logaddexp").to(x.dtype)
 
 
 def searchsorted(sorted_sequence, values, *, out_int32=False, right=False, side=None, sorter=None):
@@ -157,18 +157,18 @@ def cumprod(x, dim, *, dtype=None):
 
 
 def mode(x, dim=-1, keepdim=False):
-    """The smallest of the most frequent elements, and the last index of it, by comparing all pairs."""
+    """The smallest of the most frequent elements, and the last index of it, where the first of the longest runs ends once sorted."""
     if not x.dim():
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
-    if not x.numel() or x.numel() * x.shape[dim] > LARGEST_SQUARE:
+    if not x.numel():
         return NotImplemented
     moved = x.movedim(dim, -1)
     ordered, places = torch.sort(moved, -1)
-    count = torch.sum(ordered.unsqueeze(-1) == ordered.unsqueeze(-2), -1, dtype=torch.int64)
-    first = torch.argmax(count, -1, keepdim=True)
-    last = first + torch.clamp_min(torch.gather(count, -1, first) - 1, 0)
-    found = torch.gather(ordered, -1, first), torch.gather(places, -1, last)
-    found = [part.movedim(-1, dim) for part in found]
+    others = torch.logical_not(torch.eq(ordered[..., 1:], ordered[..., :-1]))
+    begins = torch.cat([torch.zeros_like(ordered[..., :1], dtype=torch.bool), others], -1)
+    runs = torch.arange(x.shape[dim]) - _last_places(begins, x.dim() - 1)
+    last = torch.argmax(runs, -1, keepdim=True)
+    found = [torch.gather(part, -1, last).movedim(-1, dim) for part in (ordered, places)]
     return tuple(found) if keepdim else tuple(part.squeeze(dim) for part in found)
 
 

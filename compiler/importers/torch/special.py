@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers.torch.order import LARGEST_SQUARE
 from tilewright.compiler.importers.torch.result_memory import laid_out_as
 
 aten = torch.ops.aten
@@ -262,8 +261,6 @@ def take(x, index):
 def cdist_forward(x, y, p, compute_mode=None):
     """Distances between all rows in the p-norm; eager PyTorch's largest difference is that of those which are numbers."""
     difference = torch.abs(x.unsqueeze(-2) - y.unsqueeze(-3))
-    if difference.numel() > LARGEST_SQUARE:
-        return NotImplemented
     if p == 2:
         return torch.sqrt(torch.sum(difference * difference, -1))
     if p == math.inf:
@@ -278,8 +275,6 @@ def cdist_forward(x, y, p, compute_mode=None):
 def cdist_backward(grad, x, y, p, distances):
     """The gradient of distances with regard to the rows of `x`; 0 where a distance, or what it has no slope of, is 0."""
     difference = x.unsqueeze(-2) - y.unsqueeze(-3)
-    if difference.numel() > LARGEST_SQUARE:
-        return NotImplemented
     grad, distances, size = grad.unsqueeze(-1), distances.unsqueeze(-1), torch.abs(difference)
     if p == 0:
         return torch.zeros_like(difference).sum(-2)

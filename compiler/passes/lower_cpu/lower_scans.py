@@ -31,7 +31,7 @@ _FLOAT_SUMS = ("arith.addf", "arith.mulf")
 
 @dataclass(frozen=True)
 class LowerScans(Pass):
-    """Replaces inclusive scans by one addition or multiplication, on buffers of static shape; leaves others to upstream."""
+    """Replaces inclusive scans by one operation, on buffers of static shape; leaves others to upstream."""
 
     anchor: ClassVar[str] = "func.func"
     vector_bits: int = 512

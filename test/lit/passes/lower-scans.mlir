@@ -28,6 +28,19 @@ func.func @columns(%x: memref<30x16xi32>, %y: memref<30x16xi32>, %last: memref<1
   return
 }
 
+// Maxima are carried as sums are.
+// CHECK-LABEL: func.func @greatest(
+// CHECK: scf.for {{.*}} -> (f32, f32, f32, f32) {
+// CHECK: arith.maximumf
+func.func @greatest(%x: memref<4x30xf32>, %y: memref<4x30xf32>, %last: memref<4xf32>) {
+  tm_tensor.scan dimension(1) inclusive(true) ins(%x : memref<4x30xf32>) outs(%y, %last : memref<4x30xf32>, memref<4xf32>) {
+  ^bb0(%before: f32, %new: f32):
+    %s = arith.maximumf %before, %new : f32
+    tm_tensor.yield %s : f32
+  }
+  return
+}
+
 // All of the results is written: what filled them before is not needed.
 // CHECK-LABEL: func.func @filled(
 // CHECK-NOT: linalg.fill

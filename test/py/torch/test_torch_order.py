@@ -67,6 +67,35 @@ def test_the_kth_element_knows_an_order_for_what_is_no_number(dtype, k):
     torch.testing.assert_close(kept, x.kthvalue(k, 0, keepdim=True)[0], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.bool, torch.int64, torch.float16, torch.float32], ids=str
+)
+def test_running_extremes_of_long_lines_of_all_ranks(dtype):
+    """Comparing all pairs of 5,000 elements would take 10^8 comparisons."""
+    long = (torch.randn(4, 5000) * 40).to(dtype)
+    planes, short = long[:, :120].reshape(4, 40, 3), long[0, :40]
+    if dtype.is_floating_point:
+        short[7], short[20:22] = float("inf"), float("nan")
+
+    def every(long, planes, short):
+        found = [
+            f(x, dim) for f in (torch.cummax, torch.cummin) for x, dim in ((long, 1), (long, 0), (planes, 1))
+        ]
+        return [*found, torch.cummax(short, 0), torch.cummin(short, 0), torch.mode(long, 1)[0]]
+
+    found = tilewright.compile(every, (long, planes, short))(long, planes, short)
+    torch.testing.assert_close(found, every(long, planes, short), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.2, -1.5, float("inf")])
+def test_leaky_rectifiers_keep_the_sign_of_zero(slope):
+    x = torch.tensor([-2.0, -0.0, 0.0, 3.0, float("inf"), -float("inf"), float("nan")])
+    found = tilewright.compile(lambda x: torch.nn.functional.leaky_relu(x, slope), (x,))(x)
+    wanted = torch.nn.functional.leaky_relu(x, slope)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(1 / found, 1 / wanted, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_running_logarithms_of_sums_keep_what_little_is_added_to_one(dtype):
     inf, nan = float("inf"), float("nan")
@@ -109,3 +138,11 @@ def test_largest_elements_in_any_order(largest):
     torch.testing.assert_close(tilewright.compile(model, (x,))(x), model(x))
     whole = torch.stack([torch.randperm(8) for _ in range(3)]).to(torch.int32)
     torch.testing.assert_close(tilewright.compile(model, (whole,))(whole), model(whole))
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, 3.0, float("inf")])
+def test_distances_between_many_rows(p):
+    """The differences of all pairs, 2^25 numbers here, are added up as they are computed."""
+    x, y = (torch.randn(count, 8, generator=torch.Generator().manual_seed(count)) for count in (2048, 2050))
+    found = tilewright.compile(lambda x, y: torch.cdist(x, y, p), (x, y))(x, y)
+    torch.testing.assert_close(found, torch.cdist(x, y, p), rtol=1e-5, atol=1e-5)
