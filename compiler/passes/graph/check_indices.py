@@ -105,13 +105,25 @@ def _erase_foreign_checks(place: ir.Value) -> None:
 
 
 def _check_scatter(scatter: ir.Operation) -> None:
-    """Has the scatter read its indices through a generic that checks each against its own dimension."""
+    """Has the scatter read its indices through a generic that checks each against its own dimension.
+
+    What is inside of dimensions fits into 32 bits, where those do.
+    """
     _, indices, target = scatter.operands
     rows, *rest = static_shape(target.type)
     shape, (_, depth) = (rows // line_count(scatter), *rest), static_shape(indices.type)
     extents = [shape[d] for d in tuple(ir.DenseI64ArrayAttr(scatter.attributes["dimension_map"]))[:depth]]
 
+    type_ = ir.RankedTensorType(indices.type)
+    kept = ir.IntegerType(type_.element_type)
+    if kept.width > 32 and max(extents) < 1 << 31:
+        kept = ir.IntegerType.get_signless(32)
+
     def checked(index: ir.Value) -> ir.Value:
+        inside = bounded(index)
+        return inside if inside.type == kept else arith.trunci(kept, inside)
+
+    def bounded(index: ir.Value) -> ir.Value:
         result = _bounded(index, extents[0])
         if len(set(extents)) == 1:
             cf.assert_(_is_inside(index, extents[0]), message(extents[0]))
@@ -125,6 +137,6 @@ def _check_scatter(scatter: ir.Operation) -> None:
         return result
 
     with ir.InsertionPoint(scatter), scatter.location:
-        type_ = ir.RankedTensorType(indices.type)
+        type_ = ir.RankedTensorType.get(type_.shape, kept)
         copy = elementwise(type_, [indices], [ir.AffineMap.get_identity(2)], checked)
     scatter.operands[1] = copy.results[0]

@@ -81,7 +81,7 @@ func.func @of_extracted(%x: tensor<8xf32>, %i: tensor<16xi64>, %ok: i1, %out: te
 // CHECK: arith.cmpi ult
 // CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 4, as the dimension has 5 elements"
 // CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 7, as the dimension has 8 elements"
-// CHECK: tm_tensor.scatter {{.*}} ins(%arg0, %[[CHECKED]] : tensor<4xf32>, tensor<4x2xi64>)
+// CHECK: tm_tensor.scatter {{.*}} ins(%arg0, %[[CHECKED]] : tensor<4xf32>, tensor<4x2xi32>)
 func.func @scatter(%u: tensor<4xf32>, %i: tensor<4x2xi64>, %x: tensor<8x5xf32>) -> tensor<8x5xf32> {
   %r = tm_tensor.scatter {dimension_map = array<i64: 1, 0>} unique_indices(false)
       ins(%u, %i : tensor<4xf32>, tensor<4x2xi64>) outs(%x : tensor<8x5xf32>) {

@@ -161,7 +161,7 @@ def test_blocks_of_a_scatter_compare_all_keys() -> None:
     few, many = GpuTile("scatter", 256, (100,)), GpuTile("scatter", 256, (5,))
     found = counted("scatter", few, many)
     assert found["blocks"].tolist() == [10, 200]
-    assert found["traffic.L2.in1"].tolist() == [10 * 100 * 8, 200 * 100 * 8]
+    assert found["traffic.L2.in1"].tolist() == [10 * 100 * 4, 200 * 100 * 4]
     # A wavefront for every warp and key, and the keys on their way in.
     assert found["traffic.shared.in1"].tolist() == [10 * 100 * (8 * 128 + 4), 200 * 100 * (8 * 128 + 4)]
     # What is hit is read and written again after the copy.
@@ -189,7 +189,7 @@ def test_updates_may_be_constants() -> None:
     counts = gpu_features(workload, [Schedule(gpu=tile)], resolve("cuda:sm_80"))
     # Two blocks of at most four of eight places, seven and one for what lies outside, compare thirty keys.
     assert counts["blocks"][0] == 2
-    assert counts["traffic.L2.in0"][0] == 2 * 30 * 8
+    assert counts["traffic.L2.in0"][0] == 2 * 30 * 4
     assert counts["arithmetic.fma"][0] == 30
 
 
