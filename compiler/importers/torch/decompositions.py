@@ -11,6 +11,7 @@ import torch
 from torch.utils._mode_utils import no_dispatch
 
 from tilewright.compiler.importers.torch import attention as torch_attention
+from tilewright.compiler.importers.torch import bags as torch_bags
 from tilewright.compiler.importers.torch import bessel as torch_bessel
 from tilewright.compiler.importers.torch import bits as torch_bits
 from tilewright.compiler.importers.torch import complex as torch_complex
@@ -290,7 +291,7 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
     keep = {*_KEEP, *_DRAWS}
     table = {op: how for op, how in get_decomposition_table().items() if _packet(op) not in keep}
     tables = (
-        *(torch_attention, torch_gradients, torch_special, torch_gamma, torch_bits, torch_order),
+        *(torch_attention, torch_gradients, torch_special, torch_bags, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
         *(torch_bessel, torch_fourier, torch_quantizing, torch_grouped_products),

@@ -1,4 +1,4 @@
-"""Decompositions of operators that torch-mlir does not lower: special functions, distances, bags, cells."""
+"""Decompositions of operators that torch-mlir does not lower: special functions, distances, cells."""
 
 from __future__ import annotations
 
@@ -319,51 +319,6 @@ def rrelu_with_noise(x, noise, lower=0.125, upper=1 / 3, training=False, generat
     return found if found is NotImplemented else found[0]
 
 
-def embedding_bag(
-    weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding_idx=None
-):
-    """Rows gathered, then reduced per bag (mode 0 sum, 1 mean, 2 maximum); padding rows count nowhere.
-
-    The other results are those of eager PyTorch on CPUs, which leaves out what the gradient of a sum does not need.
-    """
-    bags = offsets.shape[0] - (1 if last else 0)
-    starts = offsets[:bags]
-    position = torch.arange(indices.shape[0])
-    bag = torch.sum(starts.unsqueeze(0) <= position.unsqueeze(1), 1, dtype=offsets.dtype) - 1
-    inside = (bag.unsqueeze(0) == torch.arange(bags).unsqueeze(1)).unsqueeze(-1)
-    has_padding = padding_idx is not None and padding_idx >= 0
-    if has_padding:
-        inside = inside & (indices != padding_idx).unsqueeze(-1)
-    rows = aten.embedding(weight, indices)
-    if per_sample is not None:
-        rows = rows * per_sample.unsqueeze(-1)
-    count = torch.sum(inside, 1, dtype=offsets.dtype)
-    if mode == 2:
-        # As in eager PyTorch, a bag's maximum starts with its first row, and NaN is greater than nothing.
-        top = torch.amax(torch.where(inside & (rows == rows), rows, -math.inf), 1)
-        start = torch.argmax(inside.to(torch.int32), 1)
-        top = torch.where(aten.index(rows, [start.squeeze(-1)]).isnan(), math.nan, top)
-        met = torch.argmax((inside & (rows == top.unsqueeze(1))).to(torch.int32), 1)
-        met = torch.where(top.isnan(), start, met)
-        first = torch.where(count == 0, 0, aten.index(indices, [met])).to(offsets.dtype)
-        return torch.where(count == 0, 0.0, top), bag, count.squeeze(-1), first
-    out = torch.sum(torch.where(inside, rows, 0), 1)
-    if mode == 1:
-        count = count.squeeze(-1)
-        return out / torch.clamp_min(count.unsqueeze(-1), 1), bag, count, count.clone()
-    if weight.dtype != torch.float64 and not has_padding:
-        bag = offsets.new_empty([0])
-    return out, bag, offsets.new_zeros([bags]), offsets.new_zeros([bags])
-
-
-def embedding_bag_forward_only(
-    weight, indices, offsets, scale=False, mode=0, sparse=False, per_sample=None, last=False, padding_idx=None
-):
-    """`embedding_bag`, which counts an offset more than bags where it counts nothing."""
-    found = embedding_bag(weight, indices, offsets, scale, mode, sparse, per_sample, last, padding_idx)
-    return found if mode else (*found[:2], torch.zeros_like(offsets), torch.zeros_like(offsets))
-
-
 def mkldnn_rnn_layer(
     x, w_input, w_hidden, b_input, b_hidden, h, c, reverse, batch_sizes, mode, hidden_size, layers, has_biases,
     bidirectional, batch_first, train,
@@ -437,9 +392,6 @@ TABLE: dict[Any, Any] = {
     aten.constant_pad_nd.default: constant_pad_nd,
     aten.rrelu_with_noise.default: rrelu_with_noise,
     aten.rrelu_with_noise_functional.default: rrelu,
-    aten.embedding_bag.padding_idx: embedding_bag_forward_only,
-    aten._embedding_bag.default: embedding_bag,
-    aten._embedding_bag_forward_only.default: embedding_bag_forward_only,
     aten.mkldnn_rnn_layer.default: mkldnn_rnn_layer,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""

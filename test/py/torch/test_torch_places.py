@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import tilewright
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importers.torch import bags as torch_bags
 from tilewright.compiler.importers.torch import indexing as torch_indexing
 from tilewright.compiler.importers.torch import places as torch_places
-from tilewright.compiler.importers.torch import special as torch_special
 from tilewright.runtime.errors import KernelAssertError
 
 COMPILERS = [tilewright.compile, lambda f, args: torch.compile(f, backend="tilewright")]
@@ -233,7 +233,7 @@ def test_compiled_histograms():
 @pytest.mark.parametrize("mode", [0, 1, 2], ids=["sum", "mean", "max"])
 def test_bags_give_all_that_eager_gives(operator, dtype, mode):
     weight, indices = torch.randn(9, 2).to(dtype), torch.tensor([1, 3, 3, 4, 5])
-    decomposition = torch_special.TABLE[operator.default]
+    decomposition = torch_bags.TABLE[operator.default]
     for offsets in (torch.tensor([0, 2, 2, 5]), torch.tensor([0, 5])):
         for last in (False, True):
             for padding in (-1, 3):
