@@ -12,6 +12,9 @@ from tilewright.compiler.nouns.layout import Layout, Reorder
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.layout_rules import ATTRIBUTE, transposed_by
 
+_FEWEST_CHANNELS = 4
+"""Of a depthwise convolution whose vectors run along channels; its kernel is scalar below."""
+
 
 @dataclass(frozen=True)
 class AssignLayouts(Pass):
@@ -28,6 +31,9 @@ class AssignLayouts(Pass):
     | input   | N, H, W, I | N, H, W, G, I | N, H, W, C |
     | kernel  | R, S, I, O | G, R, S, I, O | R, S, C   |
     | output  | N, H, W, O | N, H, W, G, O | N, H, W, C |
+
+    Depthwise convolutions of fewer than four channels, as filters of an image's colours are, have no vector of those: where
+    rows of their results are longer, they keep channels first, N, C, H, W and C, R, S.
 
     Gradients of kernels are convolutions of images whose batch and channels were exchanged, and sum over the former
     batch. Their input stays as it is, I, H, W, N, and so does their kernel, I, R, S, O: both are channels last for those
@@ -72,7 +78,10 @@ def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:
     sequences = [data, kernel, data]
     maps = maps_of(op)
     inputs, batch = list(found.input_channel), list(found.batch)
-    if (
+    if depth and not channels and not inputs and _is_narrow(op, maps[-1], depth[-1], image[-1]):
+        planes = [*batch, *depth, *image]
+        sequences = [planes, [*depth, *window], planes]
+    elif (
         not depth
         and len(inputs) == len(batch) == 1
         and _is_exchanged(op.operands[0], maps[0], inputs[0], batch[0])
@@ -85,6 +94,12 @@ def channels_last(op: ir.Operation) -> list[tuple[int, ...]] | None:
             return None
         orders.append(tuple(sorted(range(len(loops)), key=lambda dim: sequence.index(loops[dim]))))
     return orders
+
+
+def _is_narrow(op: ir.Operation, map_: ir.AffineMap, channel: int, column: int) -> bool:
+    """Whether there are too few channels for a vector, and more columns."""
+    extents = {e.position: n for e, n in zip(map_.results, static_shape(op.results[0].type)) if is_dim(e)}
+    return channel in extents and extents[channel] < min(_FEWEST_CHANNELS, extents.get(column, 0))
 
 
 def _is_exchanged(image: ir.Value, map_: ir.AffineMap, channel: int, batch: int) -> bool:

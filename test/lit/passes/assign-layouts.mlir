@@ -27,6 +27,35 @@ func.func @depthwise(%x: tensor<1x4x8x8xf32>, %w: tensor<4x3x3xf32>, %i: tensor<
   return %r : tensor<1x4x6x6xf32>
 }
 
+// Three channels make no vector: rows do, and operands that are stored so already are left alone.
+// CHECK-LABEL: func.func @depthwise_narrow
+// CHECK-NOT: tilewright.layouts
+// CHECK: return
+func.func @depthwise_narrow(%x: tensor<1x3x8x8xf32>, %w: tensor<3x3x3xf32>, %i: tensor<1x3x6x6xf32>) -> tensor<1x3x6x6xf32> {
+  %r = linalg.depthwise_conv_2d_nchw_chw ins(%x, %w : tensor<1x3x8x8xf32>, tensor<3x3x3xf32>)
+      outs(%i : tensor<1x3x6x6xf32>) -> tensor<1x3x6x6xf32>
+  return %r : tensor<1x3x6x6xf32>
+}
+
+// CHECK-LABEL: func.func @depthwise_narrow_channels_last
+// CHECK: linalg.depthwise_conv_2d_nhwc_hwc
+// CHECK-SAME: ["reorder([0, 3, 1, 2])", "reorder([2, 0, 1])", "reorder([0, 3, 1, 2])"]
+func.func @depthwise_narrow_channels_last(%x: tensor<1x8x8x3xf32>, %w: tensor<3x3x3xf32>, %i: tensor<1x6x6x3xf32>) -> tensor<1x6x6x3xf32> {
+  %r = linalg.depthwise_conv_2d_nhwc_hwc ins(%x, %w : tensor<1x8x8x3xf32>, tensor<3x3x3xf32>)
+      outs(%i : tensor<1x6x6x3xf32>) -> tensor<1x6x6x3xf32>
+  return %r : tensor<1x6x6x3xf32>
+}
+
+// Rows of three results are no vector either.
+// CHECK-LABEL: func.func @depthwise_of_short_rows
+// CHECK: linalg.depthwise_conv_2d_nchw_chw
+// CHECK-SAME: ["reorder([0, 2, 3, 1])", "reorder([1, 2, 0])", "reorder([0, 2, 3, 1])"]
+func.func @depthwise_of_short_rows(%x: tensor<1x3x8x5xf32>, %w: tensor<3x3x3xf32>, %i: tensor<1x3x6x3xf32>) -> tensor<1x3x6x3xf32> {
+  %r = linalg.depthwise_conv_2d_nchw_chw ins(%x, %w : tensor<1x3x8x5xf32>, tensor<3x3x3xf32>)
+      outs(%i : tensor<1x3x6x3xf32>) -> tensor<1x3x6x3xf32>
+  return %r : tensor<1x3x6x3xf32>
+}
+
 // CHECK-LABEL: func.func @one_dimension
 // CHECK: linalg.conv_1d_ncw_fcw
 // CHECK-SAME: ["reorder([0, 2, 1])", "reorder([2, 1, 0])", "reorder([0, 2, 1])"]
