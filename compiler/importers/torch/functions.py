@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from tilewright.compiler.errors import UnsupportedError, UnsupportedOperator
 from tilewright.compiler.importers.torch import assertions as torch_assertions
 from tilewright.compiler.importers.torch import bags as torch_bags
+from tilewright.compiler.importers.torch import borders as torch_borders
 from tilewright.compiler.importers.torch import checks as torch_checks
 from tilewright.compiler.importers.torch import given_functions
 from tilewright.compiler.importers.torch import linear_systems as torch_linear_systems
@@ -207,6 +208,7 @@ FUNCTIONS: dict[Any, Any] = {
     torch.broadcast_tensors: broadcast_tensors,
     **{function: _unless_repeated(function) for function in _BROADCASTS},
     **torch_bags.FUNCTIONS,
+    **torch_borders.FUNCTIONS,
     **torch_recurrent.FUNCTIONS,
     **torch_checks.FUNCTIONS,
     **torch_linear_systems.FUNCTIONS,

@@ -1,4 +1,4 @@
-"""Gradients of convolutions, poolings and paddings as operators that torch-mlir lowers."""
+"""Gradients of convolutions and poolings as operators that torch-mlir lowers."""
 
 from __future__ import annotations
 
@@ -211,23 +211,6 @@ def adaptive_avg_pool_backward(grad, x, rank: int):
     return sums_of_windows(divided_by_windows(grad, inside, outside), inside)
 
 
-def _replication_backward(grad, x, padding):
-    """What was copied from an edge is added to it; what negative padding left out has no gradient."""
-    missing = [max(-width, 0) for width in padding]
-    for i in range(len(padding) // 2):
-        d, left, right = grad.dim() - 1 - i, max(padding[2 * i], 0), max(padding[2 * i + 1], 0)
-        size = x.shape[d] - missing[2 * i] - missing[2 * i + 1]
-        if size < 1:
-            return NotImplemented
-        first = torch.sum(grad.narrow(d, 0, left + 1), d, keepdim=True)
-        last = torch.sum(grad.narrow(d, left + size - 1, right + 1), d, keepdim=True)
-        if size == 1:
-            grad = torch.sum(grad, d, keepdim=True)
-        else:
-            grad = torch.cat([first, grad.narrow(d, left + 1, size - 2), last], d)
-    return aten.constant_pad_nd(grad, missing, 0) if any(missing) else grad
-
-
 def zeros(size, *, dtype=None, **kwargs):
     """Zeros without memory of their own, which gradients of steps are, as zeros."""
     return torch.zeros(size, dtype=dtype)
@@ -268,8 +251,5 @@ TABLE: dict[Any, Any] = {
     aten.adaptive_max_pool3d_backward.default: functools.partial(max_pool_backward, rank=3),
     aten._adaptive_avg_pool2d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 2),
     aten._adaptive_avg_pool3d_backward.default: lambda grad, x: adaptive_avg_pool_backward(grad, x, 3),
-    aten.replication_pad1d_backward.default: _replication_backward,
-    aten.replication_pad2d_backward.default: _replication_backward,
-    aten.replication_pad3d_backward.default: _replication_backward,
 }
 """Operator -> decomposition; a decomposition returns NotImplemented for what it does not cover."""
