@@ -80,6 +80,60 @@ def nanmedian(x):
     return torch.nanmedian(x.reshape(-1), 0)[0]
 
 
+_FEWEST_TO_COMPARE = 8
+"""Elements of a line from which looking for its extreme costs less than a place carried along with it."""
+
+
+def _place_of(x, dim: int, extreme):
+    """Where along `dim`, of elements next to each other in memory, the first `extreme` of each line stands, or the first NaN.
+
+    Two reductions whose vectors run along the line: one of an element and its place together has none.
+    """
+    n = x.shape[dim]
+    is_met = x == extreme
+    if x.dtype.is_floating_point:
+        is_met = is_met | torch.isnan(x)
+    shape = [1] * x.dim()
+    shape[dim] = n
+    number = torch.arange(n, dtype=torch.int32).reshape(shape)
+    return torch.amin(torch.where(is_met, number, n), dim, keepdim=True).to(torch.int64)
+
+
+def _is_line(x, dim: int) -> bool:
+    n = x.shape[dim] if x.dim() and x.numel() else 0
+    return _FEWEST_TO_COMPARE <= n < 1 << 31 and x.stride(dim) == 1
+
+
+def _place(reduce: Any):
+    """`argmax`, or `argmin`, by way of its value."""
+
+    def decomposition(x, dim=None, keepdim=False):
+        if dim is None:
+            if not x.is_contiguous() or not x.dim():
+                return NotImplemented
+            found = decomposition(x.reshape(-1), 0)
+            return found.reshape([1] * x.dim()) if keepdim and found is not NotImplemented else found
+        if not _is_line(x, dim):
+            return NotImplemented
+        place = _place_of(x, dim, reduce(x, [dim], True))
+        return place if keepdim else place.squeeze(dim)
+
+    return decomposition
+
+
+def _extreme(reduce: Any):
+    """`max`, or `min`, along a dimension with its place, by way of its value."""
+
+    def decomposition(x, dim, keepdim=False):
+        if not _is_line(x, dim):
+            return NotImplemented
+        value = reduce(x, [dim], True)
+        found = value, _place_of(x, dim, value)
+        return found if keepdim else tuple(part.squeeze(dim) for part in found)
+
+    return decomposition
+
+
 def _running(x, dim: int, how: str):
     """Running extreme along `dim`, and the last place that met it."""
     if not x.dim() or not x.numel():
@@ -202,6 +256,10 @@ def histogram(x, bins=100, *, range=None, weight=None, density=False):
 
 
 TABLE: dict[Any, Any] = {
+    aten.argmax.default: _place(aten.amax),
+    aten.argmin.default: _place(aten.amin),
+    aten.max.dim: _extreme(aten.amax),
+    aten.min.dim: _extreme(aten.amin),
     aten.kthvalue.default: kthvalue,
     aten.topk.default: topk,
     aten.median.default: median,
