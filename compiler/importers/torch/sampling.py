@@ -26,7 +26,8 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
 
     def value(column, row):
         inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
-        column, row = (torch.where(inside, index, 0) for index in (column, row))
+        # Brought inside, which needs no check; what is found there counts as 0.
+        column, row = (torch.clamp(n, 0, size - 1) for n, size in zip((column, row), sizes))
         return torch.where(inside, aten.index(x, [image, channel, row, column]), 0)
 
     if interpolation_mode == _NEAREST:
@@ -77,7 +78,11 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
     found: list[Any] = [0.0, 0.0]
     for (down, row), (across, column) in itertools.product(enumerate(taps[1]), enumerate(taps[0])):
         inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
-        index = [image, channel, *(torch.where(inside, n, 0) for n in (row, column))]
+        index = [
+            image,
+            channel,
+            *(torch.clamp(n, 0, size - 1) for n, size in zip((row, column), sizes[::-1])),
+        ]
         part = grad * (weights[0][across] * weights[1][down])
         to_image = aten.index_put(to_image, index, torch.where(inside, part, 0), True)
         if not nearest:

@@ -66,7 +66,8 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
                 share = place - low if side else low + 1 - place
                 weight = share * weight
             kept = torch.where((at >= 0) & (at < extent), at, 0).to(torch.int64)
-            number = number * extent + kept
+            # Inside already, which integers alone do not say.
+            number = number * extent + torch.clamp(kept, 0, extent - 1)
         index = number.reshape(batch, 1, math.prod(outside)).expand(batch, channels, math.prod(outside))
         found = torch.gather(flat, 2, index).reshape(batch, channels, *outside)
         if mode == 0:
@@ -96,7 +97,8 @@ def grid_sampler_3d_backward(grad, x, grid, mode, padding, aligned, output_mask)
         for side, low, extent in zip(corner, first, size):
             at = low + side
             within = (at >= 0) & (at < extent)
-            index = index * extent + torch.where(within, at, 0).to(torch.int64)
+            kept = torch.where(within, at, 0).to(torch.int64)
+            index = index * extent + torch.clamp(kept, 0, extent - 1)
             inside = within & inside
         index = index.expand(batch, channels, number)
         own = [share[side] for share, side in zip(shares, corner)]

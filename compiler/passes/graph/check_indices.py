@@ -6,14 +6,17 @@
 
 One rule for every way in, and for reads and writes: gathers are checked where they read, scatters in a copy of their
 indices. A failed check does not stop a kernel, so that places are bounded too. Those that follow from loop counters
-and constants alone are inside by construction.
+and constants alone are inside by construction, and those that are inside by what computes them, as by a `clamp`, need no check
+either; nor do numbers that are never negative need to be counted from the end where they are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.integer_range import Ranges, ranges_in
 from tilewright.compiler.analysis.line_operations import line_count
+from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.ir import arith, cf, ir, linalg, static_shape, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import elementwise
@@ -30,10 +33,16 @@ class CheckIndices(Pass):
     """
 
     def run(self, op: ir.Operation) -> None:
+        found: Ranges = {}
+        known: dict[ir.Block, Ranges] = {}
         for extract in walk(op, "tensor.extract"):
             body = _enclosing_body(extract)
             if body is not None:
-                _check_gather(extract, body)
+                if body not in known:
+                    known[body] = _ranges(body, found)
+                _check_gather(extract, body, known[body])
+        for ranges in known.values():
+            _take_decided(ranges)
         for scatter in walk(op, "tm_tensor.scatter"):
             if isinstance(scatter.operands[1].type, ir.RankedTensorType):
                 _check_scatter(scatter)
@@ -53,12 +62,31 @@ def _enclosing_body(op: ir.Operation) -> ir.Block | None:
     return None
 
 
-def _check_gather(extract: ir.Operation, body: ir.Block) -> None:
+def _ranges(body: ir.Block, found: Ranges) -> Ranges:
+    """Between which numbers those lie that a body computes."""
+    generic = Structured.read(body.owner.operation)
+    return ranges_in(generic, found) if generic is not None else {}
+
+
+def _take_decided(known: Ranges) -> None:
+    """Reads the one operand of each choice whose condition is known, as that of a number that is counted from the end."""
+    for value in known:
+        op = value.owner.operation if not isinstance(value.owner, ir.Block) else None
+        if op is not None and op.name == "arith.select":
+            condition = known.get(op.operands[0])
+            if condition is not None and condition.low == condition.high:
+                value.replace_all_uses_with(op.operands[1 if condition.low else 2])
+
+
+def _check_gather(extract: ir.Operation, body: ir.Block, known: Ranges) -> None:
     source, *places = extract.operands
     for number, (place, extent) in enumerate(zip(places, static_shape(source.type)), 1):
         if not _is_data(place, body):
             continue
         _erase_foreign_checks(place)
+        range_ = known.get(place)
+        if range_ is not None and range_.low >= 0 and range_.high < extent:
+            continue
         with ir.InsertionPoint(extract), extract.location:
             cf.assert_(_is_inside(_uncast(place), extent), message(extent))
             extract.operands[number] = _bounded(place, extent)

@@ -123,3 +123,74 @@ func.func @scatter_into_lines(%u: tensor<24xf32>, %i: tensor<24x1xi64>, %x: tens
   } -> tensor<40xf32>
   return %r : tensor<40xf32>
 }
+
+// -----
+
+// What is brought inside by what computes it needs no check, and is not counted from the end.
+// CHECK-LABEL: func.func @clamped
+// CHECK-NOT: cf.assert
+// CHECK-NOT: arith.minui
+// CHECK: ^bb0(%[[ROW:.+]]: i64, %[[COLUMN:.+]]: i64, %{{.+}}: f32):
+// CHECK: %[[R:.+]] = arith.index_cast %[[ROW]] : i64 to index
+// CHECK: %[[C:.+]] = arith.index_cast %[[COLUMN]] : i64 to index
+// CHECK: tensor.extract %{{.+}}[%[[R]], %[[C]]] : tensor<3x8xf32>
+#id = affine_map<(d0) -> (d0)>
+#row = affine_map<(d0, d1) -> (d0)>
+#column = affine_map<(d0, d1) -> (d1)>
+#both = affine_map<(d0, d1) -> (d0, d1)>
+func.func @clamped(%x: tensor<3x8xf32>, %i: tensor<5xi64>, %out: tensor<3x5xf32>) -> tensor<3x5xf32> {
+  %c0 = arith.constant 0 : i64
+  %c7 = arith.constant 7 : i64
+  %c3 = arith.constant 3 : i64
+  %c8 = arith.constant 8 : i64
+  %e3 = tensor.empty() : tensor<3xi64>
+  %e5 = tensor.empty() : tensor<5xi64>
+  %rows = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel"]} outs(%e3 : tensor<3xi64>) {
+  ^bb0(%old: i64):
+    %n = linalg.index 0 : index
+    %v = arith.index_cast %n : index to i64
+    linalg.yield %v : i64
+  } -> tensor<3xi64>
+  %columns = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%i : tensor<5xi64>) outs(%e5 : tensor<5xi64>) {
+  ^bb0(%in: i64, %old: i64):
+    %a = arith.maxsi %in, %c0 : i64
+    %b = arith.minsi %a, %c7 : i64
+    linalg.yield %b : i64
+  } -> tensor<5xi64>
+  %r = linalg.generic {indexing_maps = [#row, #column, #both], iterator_types = ["parallel", "parallel"]}
+      ins(%rows, %columns : tensor<3xi64>, tensor<5xi64>) outs(%out : tensor<3x5xf32>) {
+  ^bb0(%row: i64, %column: i64, %old: f32):
+    %isBehindRow = arith.cmpi slt, %row, %c0 : i64
+    %otherRow = arith.addi %row, %c3 : i64
+    %rowFound = arith.select %isBehindRow, %otherRow, %row : i64
+    %isBehind = arith.cmpi slt, %column, %c0 : i64
+    %other = arith.addi %column, %c8 : i64
+    %columnFound = arith.select %isBehind, %other, %column : i64
+    %a = arith.index_cast %rowFound : i64 to index
+    %b = arith.index_cast %columnFound : i64 to index
+    %v = tensor.extract %x[%a, %b] : tensor<3x8xf32>
+    linalg.yield %v : f32
+  } -> tensor<3x5xf32>
+  return %r : tensor<3x5xf32>
+}
+
+// -----
+
+// One more than there are is not inside.
+// CHECK-LABEL: func.func @clamped_too_high
+// CHECK: cf.assert %{{.+}}, "index out of range: expected 0 to 7, as the dimension has 8 elements"
+// CHECK: arith.minui
+func.func @clamped_too_high(%x: tensor<8xf32>, %i: tensor<5xi64>, %out: tensor<5xf32>) -> tensor<5xf32> {
+  %c0 = arith.constant 0 : i64
+  %c8 = arith.constant 8 : i64
+  %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%i : tensor<5xi64>) outs(%out : tensor<5xf32>) {
+  ^bb0(%in: i64, %old: f32):
+    %low = arith.maxsi %in, %c0 : i64
+    %high = arith.minsi %low, %c8 : i64
+    %place = arith.index_cast %high : i64 to index
+    %v = tensor.extract %x[%place] : tensor<8xf32>
+    linalg.yield %v : f32
+  } -> tensor<5xf32>
+  return %r : tensor<5xf32>
+}

@@ -20,6 +20,11 @@ def computed(steps: list[Step]) -> tuple[str, int]:
         if name in ("extui", "extsi"):
             lines.append(f"%v{number + 1} = arith.{name} %v{number} : i{width} to i{2 * width}")
             width *= 2
+        elif name in ("slt", "sle", "sgt", "sge"):
+            lines.append(f"%c{number} = arith.constant {operand} : i{width}")
+            lines.append(f"%b{number} = arith.cmpi {name}, %v{number}, %c{number} : i{width}")
+            lines.append(f"%m{number} = arith.addi %v{number}, %c{number} : i{width}")
+            lines.append(f"%v{number + 1} = arith.select %b{number}, %m{number}, %v{number} : i{width}")
         else:
             lines.append(f"%c{number} = arith.constant {operand} : i{width}")
             lines.append(f"%v{number + 1} = arith.{name} %v{number}, %c{number} : i{width}")
@@ -50,6 +55,10 @@ def signed(values: np.ndarray, width: int) -> np.ndarray:
     return values - ((values >> width - 1) << width)
 
 
+COMPARISONS = {"slt": np.less, "sle": np.less_equal, "sgt": np.greater, "sge": np.greater_equal}
+OTHERS = {"minsi": np.minimum, "maxsi": np.maximum, "muli": np.multiply}
+
+
 def carried_out(steps: list[Step]) -> np.ndarray:
     """What the steps make of all bytes, as signed numbers."""
     values, width = signed(np.arange(256), 8), 8
@@ -63,15 +72,25 @@ def carried_out(steps: list[Step]) -> np.ndarray:
             values = unsigned >> operand
         elif name == "shrsi":
             values = values >> operand
+        elif name in COMPARISONS:
+            values = np.where(COMPARISONS[name](values, operand), values + operand, values)
         else:
-            rule = {"andi": np.bitwise_and, "addi": np.add, "subi": np.subtract, "xori": np.bitwise_xor}[name]
+            rule = {
+                "andi": np.bitwise_and,
+                "addi": np.add,
+                "subi": np.subtract,
+                "xori": np.bitwise_xor,
+                **OTHERS,
+            }[name]
             values = rule(values, operand)
         values = signed(values, width)
     return values
 
 
 SHIFTS = st.tuples(st.sampled_from(["shrui", "shrsi"]), st.integers(0, 7))
-NUMBERS = st.tuples(st.sampled_from(["andi", "addi", "subi", "xori"]), st.integers(-128, 127))
+NUMBERS = st.tuples(
+    st.sampled_from(["andi", "addi", "subi", "xori", *OTHERS, *COMPARISONS]), st.integers(-128, 127)
+)
 WIDER = st.tuples(st.sampled_from(["extui", "extsi"]), st.just(0))
 
 
@@ -95,6 +114,12 @@ def test_every_number_is_within(steps: list[Step]) -> None:
         ([("extui", 0), ("subi", 8)], -8, 247),
         ([("andi", 3), ("extui", 0), ("extui", 0), ("subi", 2)], -2, 1),
         ([("subi", 1)], -128, 127),
+        ([("maxsi", 0), ("minsi", 7)], 0, 7),
+        ([("andi", 3), ("muli", -5)], -15, 0),
+        ([("andi", 7), ("slt", 0)], 0, 7),
+        ([("andi", 7), ("sle", 7)], 7, 14),
+        ([("andi", 7), ("sgt", 7)], 0, 7),
+        ([("andi", 7), ("sge", 1)], 0, 8),
     ],
 )
 def test_ranges_are_narrow(steps: list[Step], low: int, high: int) -> None:
@@ -108,7 +133,8 @@ def test_bits(low: int, high: int, bits: int) -> None:
     assert Range(low, high).fits(bits) and not Range(low, high).fits(bits - 1)
 
 
-def test_what_is_read_along_many_paths_is_followed_once() -> None:
+def chain(length: int) -> str:
+    """A function that adds a tensor's elements to themselves, bit by bit, `length` times."""
     steps = "\n".join(
         f"""
   %y{n + 1} = linalg.generic {{indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}} ins(%y{n}, %y{n} : tensor<4xi8>, tensor<4xi8>) outs(%e : tensor<4xi8>) {{
@@ -116,15 +142,19 @@ def test_what_is_read_along_many_paths_is_followed_once() -> None:
     %v = arith.andi %a, %b : i8
     linalg.yield %v : i8
   }} -> tensor<4xi8>"""
-        for n in range(64)
+        for n in range(length)
     )
-    text = f"""
+    return f"""
 #id = affine_map<(i) -> (i)>
 func.func @main(%y0: tensor<4xi8>) -> tensor<4xi8> {{
   %e = tensor.empty() : tensor<4xi8>{steps}
-  return %y64 : tensor<4xi8>
+  return %y{length} : tensor<4xi8>
 }}"""
+
+
+@pytest.mark.parametrize("length", [64, 3000])
+def test_what_is_read_along_many_paths_is_followed_once_and_not_forever(length: int) -> None:
     with context():
-        module = ir.Module.parse(text)
+        module = ir.Module.parse(chain(length))
         *_, last, _ = module.body.operations[0].regions[0].blocks[0].operations
         assert range_of(last.results[0]) == Range(-128, 127)
