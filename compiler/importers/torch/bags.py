@@ -94,8 +94,7 @@ def embedding_bag_backward(
     if mode == _MAX:
         # Empty bags name row 0, and have no gradient.
         wide = torch.where(sizes.unsqueeze(-1) == 0, 0, wide)
-        column = torch.arange(grad.shape[1]).expand_as(largest)
-        return made.index_put((largest, column), wide, accumulate=True).to(grad.dtype)
+        return torch.scatter_add(made, 0, largest.to(torch.int64), wide).to(grad.dtype)
     bag = bag if bag.shape == indices.shape else _bag_of_each(offsets, indices.shape[0])
     if mode == _MEAN:
         wide = wide / torch.clamp_min(sizes.unsqueeze(-1), 1)

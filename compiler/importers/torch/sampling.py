@@ -74,21 +74,19 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
         taps = [[_whole(floor), _whole(floor) + 1] for floor in first]
         weights = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
         slopes = [[-1, 1], [-1, 1]]
-    to_image: Any = torch.zeros_like(x)
+    to_image = torch.zeros_like(x).flatten(2)
     found: list[Any] = [0.0, 0.0]
     for (down, row), (across, column) in itertools.product(enumerate(taps[1]), enumerate(taps[0])):
         inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
-        index = [
-            image,
-            channel,
-            *(torch.clamp(n, 0, size - 1) for n, size in zip((row, column), sizes[::-1])),
-        ]
-        part = grad * (weights[0][across] * weights[1][down])
-        to_image = aten.index_put(to_image, index, torch.where(inside, part, 0), True)
+        column, row = (torch.clamp(n, 0, size - 1) for n, size in zip((column, row), sizes))
+        part = torch.where(inside, grad * (weights[0][across] * weights[1][down]), 0).flatten(2)
+        number = (row * sizes[0] + column).flatten(2).expand(part.shape)
+        to_image = torch.scatter_add(to_image, 2, number, part)
         if not nearest:
-            value = torch.where(inside, aten.index(x, index) * grad, 0)
+            value = torch.where(inside, aten.index(x, [image, channel, row, column]) * grad, 0)
             found[0] = found[0] + value * (slopes[0][across] * weights[1][down])
             found[1] = found[1] + value * (weights[0][across] * slopes[1][down])
+    to_image = to_image.reshape(x.shape)
     if nearest:
         return to_image, torch.zeros_like(grid)
     padded = _ZEROS if cubic else padding_mode  # cubic convolution pads each of its taps, not the place
