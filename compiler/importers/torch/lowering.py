@@ -23,6 +23,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.torch.complex_parts import read_parts
 from tilewright.compiler.importers.torch.constant_bytes import (
     fold_uniform_bytes,
     is_random,
@@ -81,6 +82,7 @@ def lower_graph(module: GraphModule) -> ir.Module:
         raise unsupported(module.graph)
     read_what_was_written(module.graph)
     join_disjoint_terms(module.graph)
+    read_parts(module.graph)
     write_where_wholes_lie(module.graph)
     fold_uniform_bytes(module.graph)
     join_constant_bytes(module.graph)
