@@ -77,8 +77,9 @@ def _made(graph: Graph, node: Node) -> _Parts | None:
     shape = node.meta["val"].shape if isinstance(node.meta.get("val"), torch.Tensor) else None
     if node.target is aten.complex.default:
         re, im = node.args
-        is_whole = isinstance(re, Node) and isinstance(im, Node)
-        return (re, im) if is_whole and re.meta["val"].shape == im.meta["val"].shape == shape else None
+        if not isinstance(re, Node) or not isinstance(im, Node):
+            return None
+        return (re, im) if re.meta["val"].shape == im.meta["val"].shape == shape else None
     if node.target is aten.view_as_complex.default and isinstance(node.args[0], Node):
         pairs = node.args[0]
         last = pairs.meta["val"].dim() - 1
