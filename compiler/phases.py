@@ -96,6 +96,7 @@ def _layout(target: Target) -> list[str]:
     orienting = [
         PackDots.for_target(target).spec(),
         OrientContractions(target.vector_bits, target.registers_per_thread).spec(),
+        "orient-narrow-weights",
     ]
     choices = [
         ChoosePacking.for_target(target).spec(),

@@ -39,12 +39,17 @@ class LowerScatters(Pass):
     def run(self, op: ir.Operation) -> None:
         for scatter in walk(op, SCATTER):
             read_through_casts(scatter)
-            if line_count(scatter) > 1:
+            if _are_buffers(scatter) and line_count(scatter) > 1:
                 scatter = _of_each_line(scatter)
             if _is_of_slices(scatter):
                 with ir.InsertionPoint(scatter), scatter.location:
                     _ScatterLoops(scatter, self.vector_bits).emit()
                 scatter.erase()
+
+
+def _are_buffers(scatter: ir.Operation) -> bool:
+    types = (value.type for value in scatter.operands)
+    return all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types)
 
 
 def _of_each_line(scatter: ir.Operation) -> ir.Operation:
@@ -87,9 +92,9 @@ def _numbered(scatter: ir.Operation) -> list[int]:
 
 def _is_of_slices(scatter: ir.Operation) -> bool:
     """Whether updates [n, 1 where numbered, extents of the result elsewhere, ..] lie dense, and are combined by plain arithmetic."""
-    types = [value.type for value in scatter.operands]
-    if not all(isinstance(t, ir.MemRefType) and ir.ShapedType(t).has_static_shape for t in types):
+    if not _are_buffers(scatter):
         return False
+    types = [value.type for value in scatter.operands]
     updates, numbers, result = (list(static_shape(t)) for t in types)
     numbered = _numbered(scatter)
     if len(result) < 2 or len(updates) != len(result) + 1 or len(result) - 1 in numbered or len(numbers) != 2:
