@@ -63,7 +63,7 @@ def _prepared(function: ir.Operation) -> ir.Module:
     module.body.append(clone)
     run_pipeline(
         module.operation,
-        "builtin.module(fill-splats,"
+        "builtin.module(fill-splats,number-lines,"
         "func.func(expand-attention,refback-generalize-tensor-pad,refback-generalize-tensor-concat))",
     )
     return module

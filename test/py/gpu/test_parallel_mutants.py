@@ -39,7 +39,7 @@ def turned() -> tuple[str, list[np.ndarray]]:
 def scattered(count: int, width: int) -> tuple[str, list[np.ndarray]]:
     target, index, updates = sample(3, width), torch.arange(count).reshape(count, 1) % 3, sample(count, width)
     text = kernel("scatter", lambda a, i, u: a.index_add(0, i, u), target, index[:, 0], updates)
-    arrays = [updates.reshape(count, 1, width), index, target]
+    arrays = [updates.reshape(count, 1, width), index.to(torch.int32), target]
     return text, [a.numpy().copy() for a in arrays] + [np.zeros((3, width), np.float32)]
 
 

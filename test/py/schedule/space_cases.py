@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
         (waves(7, 6, 40), waves(7, 3, 40)),
         0,
     ),
-    "places of maxima": Case(lambda x: x.argmax(1), (waves(17, 40),), 1),
+    "places of maxima": Case(lambda x: x.argmax(0), (waves(40, 17),), 1),
 }
 
 

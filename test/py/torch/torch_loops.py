@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from tilewright.compiler.ir import context, execution_engine, ir, run_upstream
+from tilewright.compiler.pipeline.pipeline import run_pipeline
 from tilewright.runtime import native
 from tilewright.runtime.output_pool import OutputPool
 
@@ -68,6 +69,7 @@ class LoopExecutable:
         function = next(op for op in module.body.operations if op.operation.name == "func.func")
         with context():
             function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
+        run_pipeline(module.operation, "builtin.module(number-lines)")
         run_upstream(module.operation, " ".join(_PIPELINE.split()))
         self._engine = execution_engine.ExecutionEngine(module, opt_level=1)
         self._engine.raw_register_runtime("memrefCopy", ctypes.cast(_memref_copy, ctypes.c_void_p))
