@@ -52,9 +52,9 @@ def _taken(node: Node) -> tuple[Node, int] | None:
     pairs = node.args[0] if node.target is aten.select.int else None
     if not isinstance(pairs, Node) or pairs.target is not aten.view_as_real.default:
         return None
-    _, dim, part = node.args
+    (source,), (_, dim, part) = pairs.args, node.args
     is_part = dim in (-1, pairs.meta["val"].dim() - 1)
-    return (pairs.args[0], part % 2) if is_part else None  # type: ignore[operator,return-value]
+    return (source, part % 2) if is_part and isinstance(source, Node) and isinstance(part, int) else None
 
 
 def _parts(graph: Graph, node: Node, known: dict[Node, _Parts | None]) -> _Parts | None:

@@ -14,6 +14,7 @@ from tilewright.compiler.importers.torch import attention as torch_attention
 from tilewright.compiler.importers.torch import bags as torch_bags
 from tilewright.compiler.importers.torch import bessel as torch_bessel
 from tilewright.compiler.importers.torch import bits as torch_bits
+from tilewright.compiler.importers.torch import blocks as torch_blocks
 from tilewright.compiler.importers.torch import borders as torch_borders
 from tilewright.compiler.importers.torch import complex as torch_complex
 from tilewright.compiler.importers.torch import determinants as torch_determinants
@@ -295,7 +296,7 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
         *(torch_attention, torch_gradients, torch_special, torch_bags, torch_gamma, torch_bits, torch_order),
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
-        *(torch_bessel, torch_borders, torch_fourier, torch_quantizing, torch_grouped_products),
+        *(torch_bessel, torch_blocks, torch_borders, torch_fourier, torch_quantizing, torch_grouped_products),
         *(torch_scattering, torch_losses, torch_linear_systems, torch_known_values),
     )
     late = {op.default: how for op, how in of_libraries}

@@ -15,8 +15,12 @@ from tilewright.compiler.importers.torch.windows import divided_by_windows, sums
 
 aten = torch.ops.aten
 
+MOST_WINDOWS = 25
+"""Windows that one element may lie in where each is looked at, rather than one element of each written to."""
 
-def _all(values: Sequence[int], rank: int) -> list[int]:
+
+def all_of(values: Sequence[int], rank: int) -> list[int]:
+    """One number for each of `rank` dimensions, of which PyTorch takes one for all."""
     values = list(values)
     return values * rank if len(values) == 1 else values
 
@@ -29,7 +33,7 @@ def convolution_backward(
         made = zip(mask, (torch.zeros_like(x), torch.zeros_like(weight), grad.new_zeros(grad.shape[1])))
         return tuple(zeros if wanted else None for wanted, zeros in made)
     rank = x.dim() - 2
-    stride, padding, dilation = _all(stride, rank), _all(padding, rank), _all(dilation, rank)
+    stride, padding, dilation = all_of(stride, rank), all_of(padding, rank), all_of(dilation, rank)
     grad_x = grad_weight = grad_bias = None
     if mask[0]:
         grad_x = _input_gradient(grad, x, weight, stride, padding, dilation, transposed, groups)
@@ -143,8 +147,8 @@ def _window_sizes(inside: int, outside: int, kernel: int, stride: int, padding: 
 def avg_pool_backward(grad, x, kernel, stride, padding, ceil_mode, include_pad, divisor):
     """Spreads each gradient over its window, divided by the window's size."""
     rank = len(kernel) if len(kernel) > 1 else x.dim() - (1 if x.dim() < 4 else 2)
-    kernel, padding = _all(kernel, rank), _all(padding, rank)
-    stride = _all(stride, rank) if stride else kernel
+    kernel, padding = all_of(kernel, rank), all_of(padding, rank)
+    stride = all_of(stride, rank) if stride else kernel
     size = x.shape[-rank:]
     if divisor:
         scaled = grad / divisor
@@ -175,10 +179,10 @@ def window_pool_backward(grad, x, kernel, stride, padding, dilation, ceil_mode, 
     many, gradients are added where the maximum was found.
     """
     rank = 3 if len(kernel) == 3 else 2
-    kernel, padding, dilation = (_all(sizes, rank) for sizes in (kernel, padding, dilation))
-    stride = _all(stride, rank) if stride else kernel
+    kernel, padding, dilation = (all_of(sizes, rank) for sizes in (kernel, padding, dilation))
+    stride = all_of(stride, rank) if stride else kernel
     windows = [d * (k - 1) // s + 1 for k, s, d in zip(kernel, stride, dilation)]
-    if math.prod(windows) > _MOST_WINDOWS or not grad.numel():
+    if math.prod(windows) > MOST_WINDOWS or not grad.numel():
         return max_pool_backward(grad, x, indices, rank)
     size, lead = x.shape[-rank:], list(x.shape[:-rank])
     steps = [-(-(n + p) // s) for n, p, s in zip(size, padding, stride)]
@@ -216,87 +220,7 @@ def zeros(size, *, dtype=None, **kwargs):
     return torch.zeros(size, dtype=dtype)
 
 
-_MOST_WINDOWS = 25
-"""Windows that one element may lie in where each is looked at, rather than one element of each written to."""
-
-
-def unfold_backward(grad, input_size, dimension, size, step):
-    """Windows [.., count, size] added up where they overlap: cut into pieces of one step, of which a window's next lies one on."""
-    pieces = -(-size // step)
-    if not input_size or pieces > _MOST_WINDOWS:
-        return NotImplemented
-    dim = dimension % len(input_size)
-    windows = grad.movedim(dim, -2)
-    windows = aten.constant_pad_nd(windows, [0, pieces * step - size]).unflatten(-1, (pieces, step))
-    count = windows.shape[-3]
-    # In the order of the windows, as eager PyTorch adds them.
-    found = sum(
-        aten.constant_pad_nd(windows.select(-2, piece), [0, 0, piece, pieces - 1 - piece])
-        for piece in reversed(range(pieces))
-    )
-    missing = input_size[dim] - (count + pieces - 1) * step
-    return aten.constant_pad_nd(found.flatten(-2), [0, missing]).movedim(-1, dim).contiguous()
-
-
-_MOST_TAPS = 64
-"""Elements of a block of which each is a slice of the image, copied by itself."""
-
-
-def im2col(x, kernel, dilation, padding, stride):
-    """Blocks of an image, [N, C * kh * kw, L]: for every element of a block, a slice of the image with steps between.
-
-    Blocks that do not overlap, and leave nothing out, are the image in another order.
-    """
-    kernel, dilation, padding, stride = (_all(n, 2) for n in (kernel, dilation, padding, stride))
-    if not x.numel():
-        return NotImplemented
-    wide = aten.constant_pad_nd(x, [n for p in reversed(padding) for n in (p, p)], 0) if any(padding) else x
-    counts = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(wide.shape[-2:], dilation, kernel, stride)]
-    tiles = all(d == 1 for d in dilation) and kernel == stride
-    if tiles and [count * k for count, k in zip(counts, kernel)] == list(wide.shape[-2:]):
-        blocks = wide.unflatten(-1, (counts[1], kernel[1])).unflatten(-3, (counts[0], kernel[0]))
-        order = [*range(x.dim() - 2), x.dim() - 1, x.dim() + 1, x.dim() - 2, x.dim()]
-        return blocks.permute(order).reshape(*x.shape[:-3], -1, counts[0] * counts[1])
-    if min(counts) < 1 or math.prod(kernel) > _MOST_TAPS:
-        return NotImplemented
-    taps = [
-        wide[..., row : row + (counts[0] - 1) * stride[0] + 1 : stride[0], :][
-            ..., column : column + (counts[1] - 1) * stride[1] + 1 : stride[1]
-        ]
-        for row in range(0, kernel[0] * dilation[0], dilation[0])
-        for column in range(0, kernel[1] * dilation[1], dilation[1])
-    ]
-    blocks = torch.stack(taps, -3)
-    return blocks.reshape(*x.shape[:-3], x.shape[-3] * len(taps), counts[0] * counts[1])
-
-
-def col2im(x, output_size, kernel, dilation, padding, stride):
-    """Blocks [N, C * kh * kw, L] of an image added up where they overlap: along rows, then along columns."""
-    rank = len(output_size)
-    kernel, dilation, padding, stride = (_all(n, rank) for n in (kernel, dilation, padding, stride))
-    if rank != 2 or any(d != 1 for d in dilation) or not x.numel():
-        return NotImplemented
-    sizes = [n + 2 * p for n, p in zip(output_size, padding)]
-    counts = [(n - k) // s + 1 for n, k, s in zip(sizes, kernel, stride)]
-    batch = x if x.dim() == 3 else x.unsqueeze(0)
-    lead = [batch.shape[0], batch.shape[1] // (kernel[0] * kernel[1])]
-    blocks = batch.reshape(*lead, *kernel, *counts).permute(0, 1, 2, 4, 5, 3)
-    shape = [*lead, kernel[0], counts[0], sizes[1]]
-    rows = unfold_backward(blocks, shape, 4, kernel[1], stride[1])
-    if rows is NotImplemented:
-        return NotImplemented
-    found = unfold_backward(rows.permute(0, 1, 3, 4, 2), [*lead, *sizes], 2, kernel[0], stride[0])
-    if found is NotImplemented:
-        return NotImplemented
-    for dim, (n, p) in enumerate(zip(output_size, padding), 2):
-        found = found.narrow(dim, p, n)
-    return (found if x.dim() == 3 else found.squeeze(0)).contiguous()
-
-
 TABLE: dict[Any, Any] = {
-    aten.unfold_backward.default: unfold_backward,
-    aten.im2col.default: im2col,
-    aten.col2im.default: col2im,
     aten._efficientzerotensor.default: zeros,
     aten.convolution_backward.default: convolution_backward,
     aten._new_zeros_with_same_feature_meta.default: zero_tangent,

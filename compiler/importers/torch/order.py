@@ -89,14 +89,20 @@ def _place_of(x, dim: int, extreme):
 
     Two reductions whose vectors run along the line: one of an element and its place together has none.
     """
-    n = x.shape[dim]
-    is_met = x == extreme
-    if x.dtype.is_floating_point:
-        is_met = is_met | torch.isnan(x)
-    shape = [1] * x.dim()
-    shape[dim] = n
-    number = torch.arange(n, dtype=torch.int32).reshape(shape)
-    return torch.amin(torch.where(is_met, number, n), dim, keepdim=True).to(torch.int64)
+    found = torch.where(_meets(x, extreme), _numbers(x, dim), x.shape[dim])
+    return torch.amin(found, dim, keepdim=True).to(torch.int64)
+
+
+def _meets(x, extreme):
+    """Where elements are the extreme, or no numbers, which are that of their line."""
+    met = x == extreme
+    return met | torch.isnan(x) if x.dtype.is_floating_point else met
+
+
+def _numbers(x, dim: int):
+    """Places along `dim`, beside elements of `x`."""
+    place = torch.arange(x.shape[dim], dtype=torch.int32)
+    return place.reshape([-1 if d == dim % x.dim() else 1 for d in range(x.dim())])
 
 
 def _is_line(x, dim: int) -> bool:
@@ -143,17 +149,13 @@ def _running(x, dim: int, how: str):
         return values != 0, places
     dim %= x.dim()
     values = torch.ops.tilewright.running(x, dim, how)
-    met = x == values
-    if x.dtype.is_floating_point:
-        met = met | torch.isnan(x)
-    return values, _last_places(met, dim)
+    return values, _last_places(_meets(x, values), dim)
 
 
 def _last_places(met, dim: int):
     """Of every element along `dim` the last place up to it that has been met; 0 before there is one."""
-    place = torch.arange(met.shape[dim], dtype=torch.int32)
-    place = place.reshape([-1 if d == dim else 1 for d in range(met.dim())])
-    return torch.ops.tilewright.running(torch.where(met, place, 0), dim, "amax").to(torch.int64)
+    found = torch.where(met, _numbers(met, dim), 0)
+    return torch.ops.tilewright.running(found, dim, "amax").to(torch.int64)
 
 
 def cummax(x, dim):

@@ -6,8 +6,8 @@
     %c = linalg.generic (m, n, k) ins(%x, %v)                                     // v: (n, k)
 
 So do the last layers of networks that tell few classes apart, or make images of three colours. Vectors of columns would be
-nearly empty; those along the reduction are full, at the price of an addition of lanes per result: measured on Zen 4 with
-AVX-512 and with AVX2, 1.4 to 6 times faster from 16 steps on, as fast below.
+nearly empty; those along the reduction are full, at the price of an addition of lanes per result. By `tilewright explain` of linear
+layers on 16,384 rows, on Zen 4 with AVX-512 and with AVX2, 1.4 to 6 times faster for 2 to 7 columns of 32 and 64 steps, as fast at 4 and 8.
 """
 
 from __future__ import annotations

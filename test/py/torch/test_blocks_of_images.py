@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilewright
-from tilewright.compiler.importers.torch import gradients
+from tilewright.compiler.importers.torch import blocks
 
 # kernel, dilation, padding, stride
 BLOCKS = [
@@ -50,8 +50,8 @@ def test_no_element_is_looked_up_by_number(block):
     kernel, dilation, padding, stride = block
 
     def both(x):
-        columns = gradients.im2col(x, kernel, dilation, padding, stride)
-        return gradients.col2im(columns, [8, 10], kernel, dilation, padding, stride)
+        columns = blocks.im2col(x, kernel, dilation, padding, stride)
+        return blocks.col2im(columns, [8, 10], kernel, dilation, padding, stride)
 
     names = {str(node.target) for node in make_fx(both)(x).graph.nodes if node.op == "call_function"}
     assert not [name for name in names if "index" in name or "gather" in name or "scatter" in name], names

@@ -63,7 +63,7 @@ def test_no_element_is_looked_up_by_number(mode, padding):
 )
 def test_what_eager_refuses_is_refused(mode, padding):
     x = torch.randn(1, 2, 3, 4)
-    with pytest.raises((RuntimeError, NotImplementedError)):
+    with pytest.raises(RuntimeError):
         F.pad(x, padding, mode=mode)
     with pytest.raises(ModelImportError):
         tilewright.compile(lambda x: F.pad(x, padding, mode=mode), (x,))
