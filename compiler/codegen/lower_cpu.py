@@ -20,6 +20,7 @@ from tilewright.compiler.ir import ir, parse
 from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED, Schedule
 from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
+from tilewright.compiler.passes.lower_cpu.keep_rows import KeepRows
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
 from tilewright.compiler.passes.lower_cpu.lower_scans import LowerScans
 from tilewright.compiler.passes.lower_cpu.lower_scatters import LowerScatters
@@ -59,7 +60,7 @@ def pipeline(target: Target) -> str:
             {VectorizeTransposes(target.vector_bits).spec()},
             {LowerSorts(target.vector_bits).spec()},{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
             refback-munge-memref-copy,
-            convert-linalg-to-loops,
+            convert-linalg-to-loops,{KeepRows.for_target(target).spec()},
             place-scratch,
             report-asserts,
             canonicalize,cse,
@@ -81,7 +82,7 @@ def _to_llvm(target: Target) -> str:
         convert-func-to-llvm{{use-bare-ptr-memref-call-conv=true}},
         convert-arith-to-llvm,convert-cf-to-llvm,convert-ub-to-llvm,convert-index-to-llvm,
         canonicalize,cse,
-        reconcile-unrealized-casts,widen-booleans,move-short-floats"""
+        reconcile-unrealized-casts,attach-loop-annotations,widen-booleans,move-short-floats"""
 
 
 @dataclass(frozen=True)
