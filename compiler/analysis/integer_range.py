@@ -80,11 +80,13 @@ def _computed(value: ir.Value, found: Ranges, depth: int) -> Range:
     constant = _constant(owner)
     if constant is not None:
         return constant
+    if owner.name == "linalg.fill":
+        return _number(owner.operands[0], {})
     generic = Structured.read(owner.operation)
     if generic is None or not generic.is_elementwise or len(generic.op.results) != 1:
         return of_type(type_)
     *_, last = generic.body.operations
-    return _in_body(generic, found, depth).get(last.operation.operands[0], of_type(type_))
+    return _number(last.operation.operands[0], _in_body(generic, found, depth))
 
 
 def _in_body(generic: Structured, found: Ranges, depth: int) -> Ranges:
@@ -108,6 +110,13 @@ def _in_body(generic: Structured, found: Ranges, depth: int) -> Ranges:
             # What may have wrapped around is any number.
             known[op.results[0]] = made if whole.low <= made.low and made.high <= whole.high else whole
     return known
+
+
+def _number(value: ir.Value, known: Ranges) -> Range:
+    """Of one number, of which a body knows something, or which is a constant outside of it."""
+    is_outside = value not in known and not isinstance(value.owner, ir.Block)
+    constant = _constant(value.owner) if is_outside else None
+    return known.get(value) or constant or of_type(value.type)
 
 
 def _is_number(type_: ir.Type) -> bool:
@@ -134,9 +143,7 @@ def _result(op: ir.Operation, known: Ranges) -> Range:
     for value in op.operands:
         if not _is_number(value.type):
             return anything
-        is_outside = value not in known and not isinstance(value.owner, ir.Block)
-        constant = _constant(value.owner) if is_outside else None
-        operands.append(known.get(value) or constant or of_type(value.type))
+        operands.append(_number(value, known))
     first, second = (*operands, anything, anything)[:2]
     match op.name:
         case "arith.andi":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import torch
@@ -21,41 +22,124 @@ def grid_sampler_2d(x, grid, interpolation_mode, padding_mode, align_corners):
     As in eager PyTorch: what lies outside counts as 0, but its weight is that of its place, so that a place that is
     infinite or NaN makes NaN; coordinates that are brought inside start with NaN as 0.
     """
-    sizes, (image, channel) = (x.shape[3], x.shape[2]), _planes(x)
+    sizes = (x.shape[3], x.shape[2])
     places, located = _places(grid, sizes, padding_mode, align_corners)
-
-    def value(column, row):
-        inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
-        # Brought inside, which needs no check; what is found there counts as 0.
-        column, row = (torch.clamp(n, 0, size - 1) for n, size in zip((column, row), sizes))
-        return torch.where(inside, aten.index(x, [image, channel, row, column]), 0)
+    taps = {_NEAREST: 1, _BILINEAR: 4, _BICUBIC: 16}[interpolation_mode]
+    samples = Samples(x, taps * math.prod(grid.shape[1:3]))
+    value, each = samples.value, samples.for_every_channel
 
     if interpolation_mode == _NEAREST:
-        return value(*(_whole(torch.round(place)) for place in located))
+        return samples.channels_first(value([_whole(torch.round(place)) for place in located[::-1]]))
     if interpolation_mode == _BILINEAR:
         first = [torch.floor(place) for place in located]
-        right, below = (place - floor for place, floor in zip(located, first))
+        right, below = (each(place - floor) for place, floor in zip(located, first))
         left, above = 1 - right, 1 - below
         column, row = (_whole(floor) for floor in first)
-        total = value(column, row) * (left * above)
-        total = total + value(column + 1, row) * (right * above)
-        total = total + value(column, row + 1) * (left * below)
-        return total + value(column + 1, row + 1) * (right * below)
+        total = value([row, column]) * (left * above)
+        total = total + value([row, column + 1]) * (right * above)
+        total = total + value([row + 1, column]) * (left * below)
+        return samples.channels_first(total + value([row + 1, column + 1]) * (right * below))
     first = [torch.floor(place) for place in places]
-    across, down = (_cubic(place - floor) for place, floor in zip(places, first))
+    across, down = (_cubic(each(place - floor)) for place, floor in zip(places, first))
     columns, rows = (
         [_whole(_located(floor + tap, size, padding_mode, align_corners)) for tap in range(-1, 3)]
         for floor, size in zip(first, sizes)
     )
-    lines = [_weighted([value(column, row) for column in columns], across) for row in rows]
-    return _weighted(lines, down)
+    lines = [_weighted([value([row, column]) for column in columns], across) for row in rows]
+    return samples.channels_first(_weighted(lines, down))
+
+
+_FEW_CHANNELS = 4
+"""As many channels are read from their own planes: rows of them would be shorter than what finding a row takes."""
+_READ_ONCE = 16
+"""Images are laid out with their channels last unless they have more elements than so many times what is read of them."""
+
+
+class Samples:
+    """Elements of `x` [N, C, *extents] by whole coordinates, `number` of them an image.
+
+    Elements of all channels at one place are one row of `x` with its channels last, which is read in vectors; planes are
+    gathered element by element. Measured on Zen 4, one thread, 4 x 16 x 64 x 64 at 64 x 64 places between elements: 747 us
+    from planes, 244 from rows.
+    """
+
+    def __init__(self, x: torch.Tensor, number: int):
+        batch, channels, *self._extents = x.shape
+        size = math.prod(self._extents)
+        self._in_rows = channels > _FEW_CHANNELS and size <= _READ_ONCE * number
+        self._channels = -1 if self._in_rows else 1
+        image = torch.arange(batch, dtype=torch.int32 if x.numel() < 2**31 else torch.int64)
+        if self._in_rows:
+            self._from = x.flatten(2).transpose(1, 2).reshape(batch * size, channels)
+            self._image = (image * size).reshape(-1, *(1 for _ in self._extents))
+        else:
+            ones = [1 for _ in self._extents]
+            self._from = x.flatten(2)
+            self._image = image.reshape(-1, 1, *ones)
+            self._channel = torch.arange(channels, dtype=image.dtype).reshape(1, -1, *ones)
+
+    def locate(self, at: list[torch.Tensor]) -> tuple[Any, Any]:
+        """Whether coordinates by dimension [N, *shape] are inside, and the number of the element or of one that is."""
+        inside: Any = True
+        number: Any = 0
+        for coordinate, extent in zip(at, self._extents):
+            inside = (coordinate >= 0) & (coordinate < extent) & inside
+            # Brought inside, which needs no check.
+            number = number * extent + torch.clamp(coordinate, 0, extent - 1).to(self._image.dtype)
+        return self.for_every_channel(inside), number
+
+    def read(self, number: torch.Tensor) -> torch.Tensor:
+        """The elements of those numbers."""
+        if self._in_rows:
+            return aten.index(self._from, [self._image + number])
+        return aten.index(self._from, [self._image, self._channel, number.unsqueeze(1)])
+
+    def value(self, at: list[torch.Tensor]) -> torch.Tensor:
+        """What lies at coordinates by dimension [N, *shape]; 0 outside."""
+        inside, number = self.locate(at)
+        return torch.where(inside, self.read(number), 0)
+
+    def for_every_channel(self, of_places: torch.Tensor) -> torch.Tensor:
+        """Something of places [N, *shape] as it meets what is read."""
+        return of_places.unsqueeze(self._channels)
+
+    def as_read(self, of_channels: torch.Tensor) -> torch.Tensor:
+        """[N, C, *shape] with its channels where they are in what is read."""
+        return of_channels.movedim(1, self._channels)
+
+    def channels_first(self, sampled: torch.Tensor) -> torch.Tensor:
+        """What is read as [N, C, *shape]."""
+        return sampled.movedim(self._channels, 1)
+
+    def sum_of_channels(self, sampled: torch.Tensor) -> torch.Tensor:
+        """[N, *shape]."""
+        return torch.sum(sampled, self._channels)
+
+    def zeros(self) -> torch.Tensor:
+        """Zeros for `add`."""
+        return torch.zeros_like(self._from)
+
+    def add(self, to: torch.Tensor, number: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        """`to` with parts, laid out as what is read, added to elements of those numbers."""
+        if self._in_rows:
+            return torch.index_add(to, 0, (self._image + number).flatten(), part.flatten(0, -2))
+        part = part.flatten(2)
+        return torch.scatter_add(
+            to, 2, number.to(torch.int64).flatten(1).unsqueeze(1).expand(part.shape), part
+        )
+
+    def image(self, of_numbers: torch.Tensor) -> torch.Tensor:
+        """What `add` gives as an image [N, C, *extents]."""
+        if self._in_rows:
+            of_numbers = of_numbers.unflatten(0, (self._image.shape[0], -1)).transpose(1, 2)
+        return of_numbers.unflatten(2, self._extents)
 
 
 def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, align_corners, output_mask):
     """Each gradient added to the elements that its place was sampled from, and the slopes of the image there."""
     if x.dtype not in (torch.float32, torch.float64) or not x.numel() or not grad.numel():
         return NotImplemented
-    sizes, (image, channel) = (x.shape[3], x.shape[2]), _planes(x)
+    sizes = (x.shape[3], x.shape[2])
     places, located = _places(grid, sizes, padding_mode, align_corners)
     nearest, cubic = interpolation_mode == _NEAREST, interpolation_mode == _BICUBIC
     if cubic:
@@ -74,39 +158,34 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
         taps = [[_whole(floor), _whole(floor) + 1] for floor in first]
         weights = [[floor + 1 - place, place - floor] for floor, place in zip(first, located)]
         slopes = [[-1, 1], [-1, 1]]
-    to_image = torch.zeros_like(x).flatten(2)
+    samples = Samples(x, len(taps[0]) * len(taps[1]) * math.prod(grid.shape[1:3]))
+    each, grad = samples.for_every_channel, samples.as_read(grad)
+    to_image = samples.zeros()
     found: list[Any] = [0.0, 0.0]
     for (down, row), (across, column) in itertools.product(enumerate(taps[1]), enumerate(taps[0])):
-        inside = (column >= 0) & (column < sizes[0]) & (row >= 0) & (row < sizes[1])
-        column, row = (torch.clamp(n, 0, size - 1) for n, size in zip((column, row), sizes))
-        part = torch.where(inside, grad * (weights[0][across] * weights[1][down]), 0).flatten(2)
-        number = (row * sizes[0] + column).flatten(2).expand(part.shape)
-        to_image = torch.scatter_add(to_image, 2, number, part)
+        inside, number = samples.locate([row, column])
+        part = grad if nearest else grad * each(weights[0][across] * weights[1][down])
+        to_image = samples.add(to_image, number, torch.where(inside, part, 0))
         if not nearest:
-            value = torch.where(inside, aten.index(x, [image, channel, row, column]) * grad, 0)
-            found[0] = found[0] + value * (slopes[0][across] * weights[1][down])
-            found[1] = found[1] + value * (weights[0][across] * slopes[1][down])
-    to_image = to_image.reshape(x.shape)
+            slope = samples.sum_of_channels(torch.where(inside, samples.read(number) * grad, 0))
+            found[0] = found[0] + slope * (slopes[0][across] * weights[1][down])
+            found[1] = found[1] + slope * (weights[0][across] * slopes[1][down])
+    to_image = samples.image(to_image)
     if nearest:
         return to_image, torch.zeros_like(grid)
     padded = _ZEROS if cubic else padding_mode  # cubic convolution pads each of its taps, not the place
     to_grid = [
-        torch.sum(slope, 1)
+        slope
         * ((size - 1) / 2 if align_corners else size / 2)
-        * direction(place, size, padded, align_corners).squeeze(1)
+        * direction(place, size, padded, align_corners)
         for slope, place, size in zip(found, places, sizes)
     ]
     return to_image, torch.stack(to_grid, -1)
 
 
-def _planes(x):
-    """Numbers of images and of channels, to index `x` beside rows and columns."""
-    return torch.arange(x.shape[0]).reshape(-1, 1, 1, 1), torch.arange(x.shape[1]).reshape(1, -1, 1, 1)
-
-
 def _places(grid, sizes: tuple[int, int], padding_mode: int, align_corners: bool):
     """The columns and the rows of a grid in elements, as they are and as they are sampled."""
-    places = [_in_elements(grid[..., i].unsqueeze(1), size, align_corners) for i, size in enumerate(sizes)]
+    places = [_in_elements(grid[..., i], size, align_corners) for i, size in enumerate(sizes)]
     return places, [_located(p, size, padding_mode, align_corners) for p, size in zip(places, sizes)]
 
 
@@ -152,8 +231,8 @@ def _whole(place):
     """
     if place.dtype in (torch.float16, torch.bfloat16):
         place = torch.where(torch.abs(place) < 2.0**31, place, 0)
-        return place.to(torch.int32).to(torch.int16).to(torch.int64)
-    return torch.where(torch.abs(place) < 2.0**30, place, -2).to(torch.int64)
+        return place.to(torch.int32).to(torch.int16).to(torch.int32)
+    return torch.where(torch.abs(place) < 2.0**30, place, -2).to(torch.int32)
 
 
 def _cubic(t) -> list[Any]:

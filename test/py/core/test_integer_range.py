@@ -158,3 +158,31 @@ def test_what_is_read_along_many_paths_is_followed_once_and_not_forever(length: 
         module = ir.Module.parse(chain(length))
         *_, last, _ = module.body.operations[0].regions[0].blocks[0].operations
         assert range_of(last.results[0]) == Range(-128, 127)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "linalg.fill ins(%three : i32) outs(%e : tensor<4xi32>) -> tensor<4xi32>",
+        """linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]} outs(%e : tensor<4xi32>) {
+  ^bb0(%o: i32):
+    linalg.yield %three : i32
+  } -> tensor<4xi32>""",
+    ],
+)
+def test_what_one_number_fills_is_that_number(made: str) -> None:
+    text = f"""
+func.func @main(%any: i32) -> tensor<4xi32> {{
+  %e = tensor.empty() : tensor<4xi32>
+  %three = arith.constant 3 : i32
+  %y = {made}
+  return %y : tensor<4xi32>
+}}"""
+    for known, expected in (
+        (text, Range(3, 3)),
+        (text.replace("%three :", "%any :"), Range(-(2**31), 2**31 - 1)),
+    ):
+        with context():
+            module = ir.Module.parse(known)
+            *_, filled, _ = module.body.operations[0].regions[0].blocks[0].operations
+            assert range_of(filled.results[0]) == expected
