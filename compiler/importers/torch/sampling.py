@@ -224,15 +224,20 @@ def direction(place, size: int, padding_mode: int, align_corners: bool):
     return torch.where((place > 0) & (place < size - 1), sign, 0.0).to(place.dtype)
 
 
-def _whole(place):
-    """A rounded coordinate as an index: outside of every image where it is not finite.
+def whole(place):
+    """A rounded coordinate as an index: outside of every image where it is not finite."""
+    return torch.where(torch.abs(place) < 2.0**30, place, -2).to(torch.int32)
 
-    16-bit floats become 16-bit integers in eager PyTorch, of which the lowest bits are kept: 0 for what is not finite.
+
+def _whole(place):
+    """`whole`, as eager PyTorch has it of images.
+
+    16-bit floats become 16-bit integers there, of which the lowest bits are kept: 0 for what is not finite.
     """
     if place.dtype in (torch.float16, torch.bfloat16):
         place = torch.where(torch.abs(place) < 2.0**31, place, 0)
         return place.to(torch.int32).to(torch.int16).to(torch.int32)
-    return torch.where(torch.abs(place) < 2.0**30, place, -2).to(torch.int32)
+    return whole(place)
 
 
 def _cubic(t) -> list[Any]:

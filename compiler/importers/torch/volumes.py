@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tilewright.compiler.importers.torch.sampling import direction
+from tilewright.compiler.importers.torch.sampling import Samples, direction, whole
 
 aten = torch.ops.aten
 
@@ -49,73 +49,58 @@ def grid_sampler_3d(x, grid, mode, padding, aligned):
     """
     if mode > 1 or not x.numel():
         return NotImplemented
-    batch, channels, *size = x.shape
-    outside = list(grid.shape[1:4])
+    size = x.shape[2:]
     places = [_source(grid.select(-1, 2 - d), extent, padding, aligned) for d, extent in enumerate(size)]
-    flat = x.reshape(batch, channels, math.prod(size))
+    corners = list(itertools.product((0, 1), repeat=3)) if mode == 0 else [(0, 0, 0)]
+    samples = Samples(x, len(corners) * math.prod(grid.shape[1:4]))
+    first = [torch.floor(place) if mode == 0 else torch.round(place) for place in places]
     total = None
-    for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
+    for corner in corners:
         weight: Any = 1.0
-        is_inside: Any = True
-        number: Any = 0
-        for side, place, extent in zip(corner, places, size):
-            low = torch.floor(place) if mode == 0 else torch.round(place)
-            at = low + side
-            is_inside = (at >= 0) & (at < extent) & is_inside
-            if mode == 0:
-                share = place - low if side else low + 1 - place
-                weight = share * weight
-            kept = torch.where((at >= 0) & (at < extent), at, 0).to(torch.int64)
-            # Inside already, which integers alone do not say.
-            number = number * extent + torch.clamp(kept, 0, extent - 1)
-        index = number.reshape(batch, 1, math.prod(outside)).expand(batch, channels, math.prod(outside))
-        found = torch.gather(flat, 2, index).reshape(batch, channels, *outside)
         if mode == 0:
-            found = found * weight.unsqueeze(1)
-        found = torch.where(is_inside.unsqueeze(1), found, 0.0)
+            for side, place, low in zip(corner, places, first):
+                weight = (place - low if side else low + 1 - place) * weight
+        inside, number = samples.locate([whole(low + side) for side, low in zip(corner, first)])
+        found = samples.read(number)
+        if mode == 0:
+            found = found * samples.for_every_channel(weight)
+        found = torch.where(inside, found, 0.0)
         total = found if total is None else total + found
-    return total
+    return samples.channels_first(total)
 
 
 def grid_sampler_3d_backward(grad, x, grid, mode, padding, aligned, output_mask):
     """Each gradient added to the elements that its place was sampled from, and the slopes of the volume there."""
     if mode > 1 or x.dtype not in (torch.float32, torch.float64) or not x.numel() or not grad.numel():
         return NotImplemented
-    batch, channels, *size = x.shape
-    number = math.prod(grid.shape[1:4])
+    size = x.shape[2:]
     # By depth, height and width, which a grid has the other way round.
-    given = [grid.select(-1, 2 - d).reshape(batch, 1, number) for d in range(3)]
+    given = [grid.select(-1, 2 - d) for d in range(3)]
     places = [_source(place, extent, padding, aligned) for place, extent in zip(given, size)]
     first = [torch.floor(place) if mode == 0 else torch.round(place) for place in places]
     shares = [[low + 1 - place, place - low] for low, place in zip(first, places)]
-    flat, grad = x.reshape(batch, channels, math.prod(size)), grad.reshape(batch, channels, number)
-    to_volume: Any = torch.zeros_like(flat)
+    corners = list(itertools.product((0, 1), repeat=3)) if mode == 0 else [(0, 0, 0)]
+    samples = Samples(x, len(corners) * math.prod(grid.shape[1:4]))
+    grad = samples.as_read(grad)
+    to_volume: Any = samples.zeros()
     slopes: list[Any] = [0.0, 0.0, 0.0]
-    for corner in itertools.product((0, 1), repeat=3) if mode == 0 else ((0, 0, 0),):
-        index: Any = 0
-        inside: Any = True
-        for side, low, extent in zip(corner, first, size):
-            at = low + side
-            within = (at >= 0) & (at < extent)
-            kept = torch.where(within, at, 0).to(torch.int64)
-            index = index * extent + torch.clamp(kept, 0, extent - 1)
-            inside = within & inside
-        index = index.expand(batch, channels, number)
+    for corner in corners:
+        inside, number = samples.locate([whole(low + side) for side, low in zip(corner, first)])
         own = [share[side] for share, side in zip(shares, corner)]
-        part = grad * (own[0] * own[1] * own[2]) if mode == 0 else grad
-        to_volume = torch.scatter_add(to_volume, 2, index, torch.where(inside, part, 0.0))
+        part = grad * samples.for_every_channel(own[0] * own[1] * own[2]) if mode == 0 else grad
+        to_volume = samples.add(to_volume, number, torch.where(inside, part, 0.0))
         if mode == 0:
-            value = torch.sum(torch.where(inside, torch.gather(flat, 2, index) * grad, 0.0), 1, keepdim=True)
+            value = samples.sum_of_channels(torch.where(inside, samples.read(number) * grad, 0.0))
             for d, side in enumerate(corner):
                 across = own[(d + 1) % 3] * own[(d + 2) % 3]
                 slopes[d] = slopes[d] + value * (across if side else -across)
-    to_volume = to_volume.reshape(x.shape)
+    to_volume = samples.image(to_volume)
     if mode == 1:
         return to_volume, torch.zeros_like(grid)
     found = []
     for slope, place, extent in zip(slopes, given, size):
         moved = direction(_unnormalised(place, extent, aligned), extent, padding, aligned)
-        found.append((slope * moved).reshape(grid.shape[:-1]) * ((extent - 1) / 2 if aligned else extent / 2))
+        found.append(slope * moved * ((extent - 1) / 2 if aligned else extent / 2))
     return to_volume, torch.stack(found[::-1], -1)
 
 

@@ -47,14 +47,15 @@ def with_all_options(mode: str):
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 def test_images(mode: str) -> None:
+    """Of three channels, which are read plane by plane, and of six, which are rows."""
     check(with_all_options(mode), torch.randn(2, 3, 5, 4, dtype=torch.float64), places(2, 3, 6, 2))
-    check(with_all_options(mode), torch.randn(1, 2, 1, 3, dtype=torch.float64), places(1, 2, 3, 2))
+    check(with_all_options(mode), torch.randn(2, 6, 1, 3, dtype=torch.float64), places(2, 2, 3, 2))
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 def test_volumes(mode: str) -> None:
     check(with_all_options(mode), torch.randn(2, 3, 5, 4, 3, dtype=torch.float64), places(2, 2, 3, 2, 3))
-    check(with_all_options(mode), torch.randn(1, 2, 1, 3, 2, dtype=torch.float64), places(1, 2, 1, 2, 3))
+    check(with_all_options(mode), torch.randn(2, 6, 1, 3, 2, dtype=torch.float64), places(2, 2, 1, 2, 3))
 
 
 def test_single_precision() -> None:

@@ -28,20 +28,23 @@ SOME = [
 REST = [(dtype, mode) for dtype in FLOATS for mode in MODES if (dtype, mode) not in SOME]
 
 
+@pytest.mark.parametrize("channels", [2, 6])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_samples_are_eagers_wherever_they_are_taken(dtype):
-    _sampled(dtype, [mode for kind, mode in SOME if kind == dtype])
+def test_samples_are_eagers_wherever_they_are_taken(dtype, channels):
+    """Of few channels, which are read plane by plane, and of more, which are rows."""
+    _sampled(dtype, [mode for kind, mode in SOME if kind == dtype], channels)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("channels", [2, 6])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_samples_are_eagers_in_the_other_modes(dtype):
-    _sampled(dtype, [mode for kind, mode in REST if kind == dtype])
+def test_samples_are_eagers_in_the_other_modes(dtype, channels):
+    _sampled(dtype, [mode for kind, mode in REST if kind == dtype], channels)
 
 
-def _sampled(dtype, modes):
+def _sampled(dtype, modes, channels):
     torch.manual_seed(0)
-    x = torch.randn(2, 2, 3, 4).to(dtype)
+    x = torch.randn(2, channels, 3, 4).to(dtype)
     x[1, 1, 1, 1] = math.inf
     across = [0.0, 0.5, -0.9, 1, -1, 1.5, -3, 100, 6e4, -6e4, 65504]
     across += [math.inf, -math.inf, math.nan, 1e-5, 3e9, 1e20]
