@@ -88,24 +88,29 @@ class ArrayFunction:
 
 
 @cache
-def unary(name: str, scales: bool = False) -> ArrayFunction:
-    """`math.<name>` on f32 arrays; `scales` as the pass takes it."""
-    return ArrayFunction(f"%r = math.{name} %a : f32", ["f32"], "f32", scales=scales)
+def unary(name: str, type_: str = "f32", scales: bool = False) -> ArrayFunction:
+    """`math.<name>` on arrays of f32 or f64; `scales` as the pass takes it."""
+    return ArrayFunction(f"%r = math.{name} %a : {type_}", [type_], type_, scales=scales)
 
 
 @cache
-def binary(name: str) -> ArrayFunction:
-    """`math.<name>` of two f32 arrays."""
-    return ArrayFunction(f"%r = math.{name} %a, %b : f32", ["f32", "f32"], "f32")
+def binary(name: str, type_: str = "f32") -> ArrayFunction:
+    """`math.<name>` of two arrays of f32 or f64."""
+    return ArrayFunction(f"%r = math.{name} %a, %b : {type_}", [type_, type_], type_)
 
 
 def error_ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """|got - exact| in units of f32's last place at `exact` (f64); NaN for NaN and equal infinities count as 0."""
+    """|got - exact| in units of the last place of `got`'s type at `exact`, which is of a wider one.
+
+    NaN for NaN and equal infinities count as 0.
+    """
+    limits = np.finfo(got.dtype)
     with np.errstate(all="ignore"):
-        rounded = exact.astype(np.float32)
+        rounded = exact.astype(got.dtype)
         _, exponent = np.frexp(np.where(np.isfinite(exact), exact, 0.0))
-        ulp = np.ldexp(1.0, np.maximum(exponent - 24, -149))
-        error = np.abs(got.astype(np.float64) - exact) / ulp
+        least = limits.minexp - limits.nmant
+        ulp = np.ldexp(exact.dtype.type(1.0), np.maximum(exponent - 1 - limits.nmant, least))
+        error = np.abs(got.astype(exact.dtype) - exact) / ulp
     same = (np.isnan(got) & np.isnan(exact)) | (got == rounded)
-    # One side infinite, the other not: right only where rounding to f32 overflows, which `same` covers.
+    # One side infinite, the other not: right only where rounding overflows, which `same` covers.
     return np.where(same & ~np.isfinite(rounded), 0.0, np.where(np.isnan(error), np.inf, error))

@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable
 
 from tilewright.compiler.ir import ir
-from tilewright.compiler.ir import math as math_dialect
 from tilewright.compiler.rewriting.expression import (
     Number,
     absolute,
@@ -427,25 +426,3 @@ def acos(x: Number) -> Number:
     large, angle = _asin_parts(x)
     outer = select(x < 0.0, fma(angle, -2.0, 2 * _HALF_PI_HIGH) + 2 * _HALF_PI_LOW, 2.0 * angle)
     return select(large, outer, (_HALF_PI_HIGH - copysign(angle, x)) + _HALF_PI_LOW)
-
-
-def log1p_wide(x: Number) -> Number:
-    """log(1 + x) in f64 by libm's log, with W. Kahan's correction for what 1 + x loses (HP-15C, 1982)."""
-    one_plus = 1.0 + x
-    logarithm = Number(math_dialect.log(one_plus.value))
-    corrected = logarithm * (x / (one_plus - 1.0))
-    return select(one_plus.equals(1.0), x, select(one_plus < math.inf, corrected, logarithm))
-
-
-def expm1_wide(x: Number) -> Number:
-    """e^x - 1 in f64 by libm's exp and log, with W. Kahan's correction for what e^x loses (HP-15C, 1982)."""
-    power = Number(math_dialect.exp(x.value))
-    logarithm = Number(math_dialect.log(power.value))
-    corrected = (power - 1.0) * (x / logarithm)
-    large = select(absolute(x) > 1.0, power - 1.0, corrected)
-    return select(power.equals(1.0), x, large)
-
-
-def pow_integer_wide(x: Number, n: Number) -> Number:
-    """x^n in f64 by libm's pow."""
-    return Number(math_dialect.powf(x.value, n.to_float(x.element).value))

@@ -1,4 +1,4 @@
-"""approximate-math: elementary functions of f32 become arithmetic that LLVM vectorises."""
+"""approximate-math: elementary functions become arithmetic that LLVM vectorises."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting import elementary
+from tilewright.compiler.rewriting import elementary, elementary_wide
 from tilewright.compiler.rewriting.expression import Number, element_of, scaled
 from tilewright.compiler.targets.target import Target
 
@@ -35,10 +35,23 @@ EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.tanh": elementary.tanh,
 }
 WIDE: dict[str, Callable[..., Number]] = {
-    "math.expm1": elementary.expm1_wide,
-    "math.fpowi": elementary.pow_integer_wide,
-    "math.log1p": elementary.log1p_wide,
+    "math.acos": elementary_wide.acos,
+    "math.asin": elementary_wide.asin,
+    "math.atan": elementary_wide.atan,
+    "math.atan2": elementary_wide.atan2,
+    "math.erf": elementary_wide.erf,
+    "math.erfc": elementary_wide.erfc,
+    "math.exp": elementary_wide.exp,
+    "math.exp2": elementary_wide.exp2,
+    "math.expm1": elementary_wide.expm1,
+    "math.fpowi": elementary_wide.pow_integer,
+    "math.log": elementary_wide.log,
+    "math.log10": elementary_wide.log10,
+    "math.log1p": elementary_wide.log1p,
+    "math.log2": elementary_wide.log2,
+    "math.tanh": elementary_wide.tanh,
 }
+"""Expansions of f64."""
 _SCALED: dict[str, Callable[..., Number]] = {
     "math.exp": partial(elementary.exp, scaled=scaled),
     "math.exp2": partial(elementary.exp2, scaled=scaled),
@@ -52,22 +65,21 @@ LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cb
 
 @dataclass(frozen=True)
 class ApproximateMath(Pass):
-    """Replaces elementary functions of f32 scalars and vectors by straight-line arithmetic.
+    """Replaces elementary functions of scalars and vectors by straight-line arithmetic.
 
     Before:
 
         %e = math.exp %x : vector<16xf32>
 
-    After (compiler/rewriting/elementary.py has the formulas and their error bounds):
+    After (compiler/rewriting/elementary.py, for f64 elementary_wide.py, has the formulas and their error bounds):
 
         %n = math.fma %x, %log2e, %round : vector<16xf32>
         ...
         %e = arith.mulf %scaled, %power : vector<16xf32>
 
-    f16 and bf16 are computed in f32 and rounded once. f64 keeps its ops for libm, but for three: `math.fpowi`,
-    which libm lacks, becomes `math.powf`; `expm1` and `log1p`, which `convert-math-to-llvm` takes for e^x - 1 and
-    log(1 + x), are corrected here. Square roots, roundings, fma, abs and copysign have instructions and stay, as do
-    functions of whole tensors.
+    f16 and bf16 are computed in f32 and rounded once. Powers, sines, cosines and tangents of f64 are left to libm, powers
+    of integers as those of floats, which it has. Square roots, roundings, fma, abs and copysign have instructions and
+    stay, as do functions of whole tensors.
 
     Maxima and minima get the flag `nsz`: which zero wins is open in PyTorch and ONNX too, and an exact choice takes
     six instructions instead of three.
