@@ -164,7 +164,10 @@ class WideRun(Run):
     def _read_bits(self, statement: Statement, before: dict[str, torch.Tensor]) -> None:
         read = {name: self.names[name].to(before[name].dtype) for name in statement.uses()}
         for name in self.computed & read.keys() if self.noise is not None else ():
-            read[name] = self.noise.of_either_sign(read[name])
+            if read[name].is_floating_point():
+                # Eager's own NaN may be a number in the runs of which everything is open.
+                eager = before[name].isnan()
+                read[name] = self.noise.of_either_sign(torch.where(eager, before[name], read[name]))
         names = {**namespace(), **read}
         exec(code(str(statement)), names)
         for name in statement.targets:

@@ -172,12 +172,19 @@ def _buffers(kernel: ir.Operation, launch: dict) -> list[dict]:
             {
                 "kind": kind,
                 "bytes": 0 if 0 in type_.shape else (offset + last + 1) * size,
-                "granule": 4 if kind == "workspace" else min(size, 4),
+                "granule": min(4, _viewed_bytes(argument) if kind == "workspace" else size),
                 "written": int(number in written),
                 "private": int(number < len(marks) and "llvm.noalias" in marks[number]),
             }
         )
     return described
+
+
+def _viewed_bytes(workspace: ir.Value) -> int:
+    """Bytes of the shortest elements that lie in a workspace: blocks may write such beside each other."""
+    views = (use.owner.operation for use in workspace.uses)
+    types = (ir.MemRefType(op.results[0].type) for op in views if op.name == "memref.view")
+    return min((element_bytes(type_.element_type) for type_ in types), default=4)
 
 
 def _bytes(type_: ir.MemRefType) -> int:

@@ -118,7 +118,7 @@ class TestBounds:
             Statement((f"v{n}",), *of_line) for n, of_line in enumerate(zip(lines, ("once", "once", "bits")))
         )
         _, bound = bound_of(Program(1, (of("x0", (40,)),), (), made, ("v2",)))
-        assert bound.isnan().float().mean() > 0.9
+        assert bound.isnan().all()
 
     def test_rounded_operands_may_lie_on_poles(self) -> None:
         made = program("v0 = (x0 * 0 - 8388608.577).lgamma()", x0=of("x0"))

@@ -153,6 +153,19 @@ def test_neighbouring_halves_of_a_word_do_not_race(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_blocks_write_neighbouring_halves_of_a_workspace(seed: int) -> None:
+    def body(kernel):
+        partial = memref.view(ir.Type.parse("memref<64xf16>"), kernel.workspace, _zero(), [])
+        at = block_id() * 32 + thread_id()
+        store(load(kernel.buffers[0], at), partial, at)
+        store(load(partial, at), kernel.buffers[1], at)
+
+    a, b = numbers(64).astype(np.float16), np.zeros(64, np.float16)
+    run_kernel(write(["64xf16"] * 2, body, rtasks=2, workspace_bytes=128, zeroed_bytes=0), [a, b], seed=seed)
+    assert np.array_equal(b, a)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_lanes_of_one_warp_race_too(seed: int) -> None:
     """A shuffle makes lanes meet, but orders no memory."""
 
