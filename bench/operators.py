@@ -265,9 +265,35 @@ def attention_values(heads: int, queries: int, keys: int, size: int, batch: int 
     return Matmul().eval(), (normal(batch * heads, queries, keys), normal(batch * heads, keys, size))
 
 
-def elementwise(name: str, shape: Sequence[int]) -> Built:
+def elementwise(name: str, shape: Sequence[int], dtype: str = "f32") -> Built:
     """relu, gelu or add of tensors of `shape`."""
-    return Elementwise(name).eval(), tuple(normal(*shape) for _ in range(2 if name == "add" else 1))
+    kind = {"f32": torch.float32, "f64": torch.float64}[dtype]
+    return Elementwise(name).eval(), tuple(normal(*shape).to(kind) for _ in range(2 if name == "add" else 1))
+
+
+class ScaledRows(nn.Module):
+    """Rows of `x`, each times a number of its own."""
+
+    def forward(self, x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+        return x * factor
+
+
+def scale_rows(shape: Sequence[int]) -> Built:
+    """Rows, each times a number of its own, as gates and attention over channels scale them."""
+    return ScaledRows().eval(), (normal(*shape), normal(shape[0], 1))
+
+
+class Sampled(nn.Module):
+    """Images sampled bilinearly at places of a grid."""
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return nn.functional.grid_sample(x, grid, align_corners=False)
+
+
+def grid_sample(shape: Sequence[int]) -> Built:
+    """Images sampled at as many places as they have elements, some of those outside."""
+    images, _, *size = shape
+    return Sampled().eval(), (normal(*shape), torch.tanh(normal(images, *size, 2)) * 1.1)
 
 
 def max_pool2d(shape: Sequence[int], kernel: int, stride: int, padding: int) -> Built:
