@@ -15,22 +15,57 @@ from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
 
 
-def read(
-    b: Builder, image: Value, places: list[Value], spatial: tuple[int, ...], inside: Value | None
-) -> Value:
-    """`image[n, c, places]` as `[N, C, P]`: integral float places `[N, P]` per axis, zero where not `inside`."""
-    flat: Value | None = None
-    for place, extent in zip(places, spatial):
-        bounded = forms.clamp(b, place, 0, extent - 1)
-        index = forms.cast(b, bounded, TensorProto.INT64)
-        flat = index if flat is None else forms.add(b, forms.mul(b, flat, extent), index)
-    assert flat is not None
-    pixels = forms.reshape(b, image, (*image.shape[:2], math.prod(spatial)))
-    wide = forms.expand(b, forms.unsqueeze(b, flat, 1), (image.shape[0], image.shape[1], flat.shape[1]))
-    values = b.op("GatherElements", pixels, wide, axis=2)
-    if inside is None:
-        return values
-    return b.op("Where", forms.unsqueeze(b, inside, 1), values, b.scalar(0, values))
+class Rows:
+    """An image `[N, C, *spatial]` by pixels, whose channels are rows that are read whole.
+
+    Samples are `[M, P, C]`: `images`, `[M]`, says of which image each is, by default of all in order.
+    """
+
+    def __init__(self, b: Builder, image: Value, images: Value | None = None):
+        self.b, self.spatial = b, image.shape[2:]
+        batch, channels, size = *image.shape[:2], math.prod(self.spatial)
+        pixels = forms.reshape(b, image, (batch, channels, size))
+        self._pixels = forms.reshape(b, forms.transpose(b, pixels, (0, 2, 1)), (batch * size, channels))
+        if images is None:
+            self._first = b.const(np.arange(batch)[:, None] * size, TensorProto.INT64)
+        else:
+            number = forms.cast(b, images, TensorProto.INT64)
+            self._first = forms.unsqueeze(b, forms.mul(b, number, size), 1)
+
+    def read(self, places: list[Value], inside: Value | None) -> Value:
+        """At integral float places `[M, P]` per axis, zero where not `inside`."""
+        b, flat = self.b, None
+        for place, extent in zip(places, self.spatial):
+            whole = forms.cast(b, forms.clamp(b, place, 0, extent - 1), TensorProto.INT64)
+            index = forms.clamp(b, whole, 0, extent - 1)  # of integers it is known to be inside
+            flat = index if flat is None else forms.add(b, forms.mul(b, flat, extent), index)
+        assert flat is not None
+        values = b.op("Gather", self._pixels, forms.add(b, flat, self._first), axis=0)
+        if inside is None:
+            return values
+        return b.op("Where", forms.unsqueeze(b, inside, 2), values, b.scalar(0, values))
+
+    def within(self, places: list[Value]) -> Value:
+        """Where all places are inside the image."""
+        return _between(self.b, places, [(0, extent - 1) for extent in self.spatial])
+
+
+def _between(b: Builder, places: list[Value], bounds: list[tuple[float, float]]) -> Value:
+    """Where every place is between the bounds of its axis."""
+    result: Value | None = None
+    for place, (low, high) in zip(places, bounds):
+        for test in (
+            b.op("GreaterOrEqual", place, b.scalar(low, place)),
+            b.op("LessOrEqual", place, b.scalar(high, place)),
+        ):
+            result = test if result is None else b.op("And", result, test)
+    assert result is not None
+    return result
+
+
+def _channels_first(b: Builder, samples: Value) -> Value:
+    """`[M, P, C]` as `[M, C, P]`."""
+    return forms.transpose(b, samples, (0, 2, 1))
 
 
 def in_one_type(b: Builder, node: Node) -> Value | None:
@@ -43,21 +78,8 @@ def in_one_type(b: Builder, node: Node) -> Value | None:
     return forms.cast(b, b.op(node.op, *inputs, **node.attrs), node.operand(0).dtype)
 
 
-def within(b: Builder, places: list[Value], spatial: tuple[int, ...]) -> Value:
-    """Where all places are inside the image."""
-    result: Value | None = None
-    for place, extent in zip(places, spatial):
-        for test in (
-            b.op("GreaterOrEqual", place, b.scalar(0, place)),
-            b.op("LessOrEqual", place, b.scalar(extent - 1, place)),
-        ):
-            result = test if result is None else b.op("And", result, test)
-    assert result is not None
-    return result
-
-
-def linear(b: Builder, image: Value, places: list[Value], spatial: tuple[int, ...]) -> Value:
-    """Multilinear interpolation at `[N, P]` places, zero outside: `[N, C, P]`."""
+def linear(b: Builder, image: Rows, places: list[Value]) -> Value:
+    """Multilinear interpolation at `[M, P]` places, zero outside: `[M, P, C]`."""
     floors = [b.op("Floor", p) for p in places]
     fractions = [forms.sub(b, p, f) for p, f in zip(places, floors)]
     total: Value | None = None
@@ -68,8 +90,7 @@ def linear(b: Builder, image: Value, places: list[Value], spatial: tuple[int, ..
             part = fraction if c else forms.sub(b, 1, fraction)
             weight = part if weight is None else forms.mul(b, weight, part)
         assert weight is not None
-        values = read(b, image, at, spatial, within(b, at, spatial))
-        term = forms.mul(b, values, forms.unsqueeze(b, weight, 1))
+        term = forms.mul(b, image.read(at, image.within(at)), forms.unsqueeze(b, weight, 2))
         total = term if total is None else forms.add(b, total, term)
     assert total is not None
     return total
@@ -125,19 +146,20 @@ def grid_sample(b: Builder, node: Node):
 
     if mode != "nearest" and not x.is_float:
         raise Refused("between integers there is nothing to interpolate")
+    image = Rows(b, x)
     if mode == "nearest":
         at = [b.op("Round", p) for p in settle(places)]
-        result = read(b, x, at, spatial, within(b, at, spatial))
+        result = image.read(at, image.within(at))
     elif mode == "linear":
-        result = linear(b, x, settle(places), spatial)
+        result = linear(b, image, settle(places))
     elif mode == "cubic":
-        result = _cubic(b, x, places, spatial, settle)
+        result = _cubic(b, image, places, settle)
     else:
         raise Refused(f"its mode `{mode}` is not nearest, linear or cubic")
-    return forms.reshape(b, result, (*x.shape[:2], *grid.shape[1:-1]))
+    return forms.reshape(b, _channels_first(b, result), (*x.shape[:2], *grid.shape[1:-1]))
 
 
-def _cubic(b: Builder, image: Value, places: list[Value], spatial: tuple[int, ...], settle) -> Value:
+def _cubic(b: Builder, image: Rows, places: list[Value], settle) -> Value:
     floors = [b.op("Floor", p) for p in places]
     weights = [_cubic_weights(b, forms.sub(b, p, f)) for p, f in zip(places, floors)]
     total: Value | None = None
@@ -149,9 +171,7 @@ def _cubic(b: Builder, image: Value, places: list[Value], spatial: tuple[int, ..
             weight = part if weight is None else forms.mul(b, weight, part)
         assert weight is not None
         at = [b.op("Round", p) for p in at]
-        term = forms.mul(
-            b, read(b, image, at, spatial, within(b, at, spatial)), forms.unsqueeze(b, weight, 1)
-        )
+        term = forms.mul(b, image.read(at, image.within(at)), forms.unsqueeze(b, weight, 2))
         total = term if total is None else forms.add(b, total, term)
     assert total is not None
     return total
@@ -206,7 +226,7 @@ def deform_conv(b: Builder, node: Node):
         place = forms.add(b, forms.pick(b, offsets, 2, axis), base)
         places.append(forms.reshape(b, place, (n * fields, taps * count)))
     image = forms.reshape(b, x, (n * fields, c // fields, height, width))
-    columns = linear(b, image, places, (height, width))
+    columns = _channels_first(b, linear(b, Rows(b, image), places))
     columns = forms.reshape(b, columns, (n, fields, c // fields, taps, count))
     if mask is not None:
         columns = forms.mul(b, columns, forms.reshape(b, mask, (n, fields, 1, taps, count)))
@@ -228,7 +248,6 @@ def roi_align(b: Builder, node: Node):
     bins = (node.attrs.get("output_height", 1), node.attrs.get("output_width", 1))
     half = node.attrs.get("coordinate_transformation_mode", "half_pixel") == "half_pixel"
     spatial, count = x.shape[2:], rois.shape[0]
-    image = b.op("Gather", x, batches, axis=0)
     scaled = forms.sub(b, forms.mul(b, rois, node.attrs.get("spatial_scale", 1.0)), 0.5 if half else 0.0)
     samples = []
     for axis in range(2):
@@ -247,34 +266,27 @@ def roi_align(b: Builder, node: Node):
             b, forms.expand(b, forms.unsqueeze(b, samples[1], 1), (count, tall, wide)), (count, tall * wide)
         ),
     ]
-    near: Value | None = None
-    bounded = []
-    for place, extent in zip(places, spatial):
-        for test in (
-            b.op("GreaterOrEqual", place, b.scalar(-1, place)),
-            b.op("LessOrEqual", place, b.scalar(extent, place)),
-        ):
-            near = test if near is None else b.op("And", near, test)
-        bounded.append(forms.clamp(b, place, 0, extent - 1))
-    assert near is not None
-    values = _corners(b, image, bounded, spatial, largest=mode == "max")
-    values = b.op("Where", forms.unsqueeze(b, near, 1), values, b.scalar(0, values))
-    grid = forms.reshape(b, values, (count, x.shape[1], bins[0], ratio, bins[1], ratio))
-    return forms.reduce(b, "ReduceMax" if mode == "max" else "ReduceMean", grid, [3, 5], keep=False)
+    near = _between(b, places, [(-1, extent) for extent in spatial])
+    bounded = [forms.clamp(b, place, 0, extent - 1) for place, extent in zip(places, spatial)]
+    values = _corners(b, Rows(b, x, batches), bounded, largest=mode == "max")
+    values = b.op("Where", forms.unsqueeze(b, near, 2), values, b.scalar(0, values))
+    grid = forms.reshape(b, values, (count, bins[0], ratio, bins[1], ratio, x.shape[1]))
+    found = forms.reduce(b, "ReduceMax" if mode == "max" else "ReduceMean", grid, [2, 4], keep=False)
+    return forms.transpose(b, found, (0, 3, 1, 2))
 
 
-def _corners(b: Builder, image: Value, places: list[Value], spatial, largest: bool) -> Value:
+def _corners(b: Builder, image: Rows, places: list[Value], largest: bool) -> Value:
     """Bilinear interpolation; `largest` takes the largest of the weighted corners instead of their sum."""
     if not largest:
-        return linear(b, image, places, spatial)
+        return linear(b, image, places)
     floors = [b.op("Floor", p) for p in places]
     total: Value | None = None
     for corner in itertools.product((0, 1), repeat=2):
         at = [forms.add(b, f, c) for f, c in zip(floors, corner)]
         parts = [forms.sub(b, p, f) for p, f in zip(places, floors)]
         parts = [part if c else forms.sub(b, 1, part) for part, c in zip(parts, corner)]
-        weight = forms.unsqueeze(b, forms.mul(b, *parts), 1)
-        term = forms.mul(b, read(b, image, at, spatial, None), weight)
+        weight = forms.unsqueeze(b, forms.mul(b, *parts), 2)
+        term = forms.mul(b, image.read(at, None), weight)
         total = term if total is None else b.op("Max", total, term)
     assert total is not None
     return total
