@@ -45,12 +45,15 @@ def of_type(type_: ir.Type) -> Range:
     return Range(-(1 << width - 1), (1 << width - 1) - 1)
 
 
-def range_of(value: ir.Value) -> Range:
-    """Of the elements of a tensor of integers, read as signed ones; of `i1`, -1 and 0."""
-    return _range(value, {}, 0)
-
-
 Ranges = dict[ir.Value, Range]
+
+
+def range_of(value: ir.Value, found: Ranges | None = None) -> Range:
+    """Of the elements of a tensor of integers, read as signed ones; of `i1`, -1 and 0.
+
+    With what was `found` of tensors before, to which this adds.
+    """
+    return _range(value, {} if found is None else found, 0)
 
 
 def ranges_in(generic: Structured, found: Ranges) -> Ranges:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.analysis.integer_range import Ranges, ranges_in
+from tilewright.compiler.analysis.integer_range import Range, Ranges, range_of, ranges_in
 from tilewright.compiler.analysis.line_operations import line_count
 from tilewright.compiler.analysis.structure import Structured
 from tilewright.compiler.ir import arith, cf, ir, linalg, static_shape, walk
@@ -45,7 +45,7 @@ class CheckIndices(Pass):
             _take_decided(ranges)
         for scatter in walk(op, "tm_tensor.scatter"):
             if isinstance(scatter.operands[1].type, ir.RankedTensorType):
-                _check_scatter(scatter)
+                _check_scatter(scatter, range_of(scatter.operands[1], found))
 
 
 def message(extent: int) -> str:
@@ -132,10 +132,10 @@ def _erase_foreign_checks(place: ir.Value) -> None:
                     user.erase()
 
 
-def _check_scatter(scatter: ir.Operation) -> None:
+def _check_scatter(scatter: ir.Operation, range_: Range) -> None:
     """Has the scatter read its indices through a generic that checks each against its own dimension.
 
-    What is inside of dimensions fits into 32 bits, where those do.
+    What is inside of dimensions fits into 32 bits, where those do. Indices of a range that is inside need no check.
     """
     _, indices, target = scatter.operands
     rows, *rest = static_shape(target.type)
@@ -147,8 +147,12 @@ def _check_scatter(scatter: ir.Operation) -> None:
     if kept.width > 32 and max(extents) < 1 << 31:
         kept = ir.IntegerType.get_signless(32)
 
+    is_inside = range_.low >= 0 and range_.high < min(extents)
+    if is_inside and kept == type_.element_type:
+        return
+
     def checked(index: ir.Value) -> ir.Value:
-        inside = bounded(index)
+        inside = index if is_inside else bounded(index)
         return inside if inside.type == kept else arith.trunci(kept, inside)
 
     def bounded(index: ir.Value) -> ir.Value:

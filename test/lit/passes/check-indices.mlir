@@ -126,6 +126,30 @@ func.func @scatter_into_lines(%u: tensor<24xf32>, %i: tensor<24x1xi64>, %x: tens
 
 // -----
 
+// Numbers that are inside by what computes them are only made shorter.
+// CHECK-LABEL: func.func @scatter_of_bits
+// CHECK-NOT: cf.assert
+// CHECK: arith.trunci %{{.+}} : i64 to i32
+// CHECK: tm_tensor.scatter {{.*}} tensor<24x1xi32>
+func.func @scatter_of_bits(%u: tensor<24xf32>, %i: tensor<24x1xi64>, %x: tensor<8xf32>) -> tensor<8xf32> {
+  %three = arith.constant 3 : i64
+  %e = tensor.empty() : tensor<24x1xi64>
+  %low = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%i : tensor<24x1xi64>) outs(%e : tensor<24x1xi64>) {
+  ^bb0(%n: i64, %o: i64):
+    %m = arith.andi %n, %three : i64
+    linalg.yield %m : i64
+  } -> tensor<24x1xi64>
+  %r = tm_tensor.scatter {dimension_map = array<i64: 0>} unique_indices(false)
+      ins(%u, %low : tensor<24xf32>, tensor<24x1xi64>) outs(%x : tensor<8xf32>) {
+  ^bb0(%new: f32, %old: f32):
+    tm_tensor.yield %new : f32
+  } -> tensor<8xf32>
+  return %r : tensor<8xf32>
+}
+
+// -----
+
 // What is brought inside by what computes it needs no check, and is not counted from the end.
 // CHECK-LABEL: func.func @clamped
 // CHECK-NOT: cf.assert
