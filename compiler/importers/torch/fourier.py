@@ -3,6 +3,8 @@
     n <= 64:    X = x @ W_n                                     W_n[j, k] = exp(-2 pi i j k / n)
     n = a b:    X[k1 + a k2] = sum_j2 exp(-2 pi i j2 k1 / n) (sum_j1 x[b j1 + j2] W_a[j1, k1]) W_b[j2, k2]
 
+Of what is real, half of the columns are multiplied, and parts that nobody reads are not.
+
 Source: J. W. Cooley and J. W. Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965. A length whose
 largest prime factor is p takes a product with a matrix of that many rows.
 """
@@ -46,8 +48,7 @@ def r2c(x, dim, normalization, onesided):
         return NotImplemented
     *others, last = dim
     kept = x.shape[last] // 2 + 1 if onesided else x.shape[last]
-    parts = _along(last, (x, None), True)
-    parts = tuple(part.narrow(last, 0, kept) for part in parts)
+    parts = _along(last, (x, None), True, kept)
     for axis in others:
         parts = _along(axis, parts, True)
     return _complex(_scaled(parts, [x.shape[axis] for axis in dim], normalization))
@@ -64,10 +65,13 @@ def c2r(x, dim, normalization, last_dim_size):
         parts = _along(axis, parts, False)
     kept = last_dim_size // 2 + 1
     re, im = (part.narrow(last, 0, kept) for part in parts)
-    mirrored = [part.narrow(last, 1, last_dim_size - kept).flip(last) for part in (re, im)]
-    whole = torch.cat([re, mirrored[0]], last), torch.cat([im, -mirrored[1]], last)
-    found, _ = _scaled(_along(last, whole, False), extents, normalization)
-    return found
+    if _factor(last_dim_size) == 1:
+        found = _from_half(re.transpose(last, -1), im.transpose(last, -1), last_dim_size).transpose(last, -1)
+    else:
+        mirrored = [part.narrow(last, 1, last_dim_size - kept).flip(last) for part in (re, im)]
+        whole = torch.cat([re, mirrored[0]], last), torch.cat([im, -mirrored[1]], last)
+        found, _ = _along(last, whole, False, real=True)
+    return found * scale if (scale := _scale(extents, normalization)) != 1 else found
 
 
 def _is_covered(extents) -> bool:
@@ -88,37 +92,53 @@ def _complex(parts: Parts):
     return aten.complex(*(part.contiguous() for part in parts))
 
 
-def _scaled(parts: Parts, extents: Sequence[int], normalization: int) -> Parts:
-    """The parts divided by the number of elements that were transformed (2), by its root (1), or by nothing (0)."""
+def _scale(extents: Sequence[int], normalization: int) -> float:
+    """One over the number of elements that were transformed (2), over its root (1), or 1 (0)."""
     count = math.prod(extents)
-    scale = (1.0, 1.0 / math.sqrt(count), 1.0 / count)[normalization]
+    return (1.0, 1.0 / math.sqrt(count), 1.0 / count)[normalization]
+
+
+def _scaled(parts: tuple[Any, Any], extents: Sequence[int], normalization: int) -> tuple[Any, Any]:
+    scale = _scale(extents, normalization)
     return parts if scale == 1.0 else (parts[0] * scale, parts[1] * scale)
 
 
-def _along(axis: int, parts: tuple[Any, Any], forward: bool) -> Parts:
-    """The transform along one dimension; an imaginary part of None is zero."""
+def _along(
+    axis: int, parts: tuple[Any, Any], forward: bool, kept: int = 0, real: bool = False
+) -> tuple[Any, Any]:
+    """The transform along one dimension, or its first `kept` elements; an imaginary part of None is zero.
+
+    Where only the `real` part is asked for, None is given for the other.
+    """
     re, im = (None if part is None else part.transpose(axis, -1) for part in parts)
-    re, im = _transformed(re, im, forward)
-    return re.transpose(axis, -1), im.transpose(axis, -1)
+    found = _transformed(re, im, forward, kept or parts[0].shape[axis], real)
+    re, im = (None if part is None else part.transpose(axis, -1) for part in found)
+    return re, im
 
 
-def _transformed(re, im, forward: bool) -> Parts:
-    """The transform along the last dimension."""
+def _transformed(re, im, forward: bool, kept: int, real: bool) -> tuple[Any, Any]:
+    """The first `kept` elements of the transform along the last dimension."""
     extent = re.shape[-1]
     outer = _factor(extent)
     if outer == 1:
-        return _multiplied(re, im, forward)
+        return _multiplied(re, im, forward, kept, real)
     inner = extent // outer
 
     def columns(part):
         return None if part is None else part.reshape(*part.shape[:-1], outer, inner).transpose(-1, -2)
 
-    found = _multiplied(columns(re), columns(im), forward)
+    found = _multiplied(columns(re), columns(im), forward, outer, False)
     angles = np.outer(np.arange(inner), np.arange(outer))
     found = multiply(found, _roots(angles, extent, forward, re.dtype))
-    found = _transformed(*(part.transpose(-1, -2) for part in found), forward)
-    re, im = (part.transpose(-1, -2).reshape(*part.shape[:-2], extent) for part in found)
-    return re, im
+    rows = -(-kept // outer)
+    found = _transformed(*(part.transpose(-1, -2) for part in found), forward, rows, real)
+
+    def in_order(part):
+        if part is None:
+            return None
+        return part.transpose(-1, -2).reshape(*part.shape[:-2], rows * outer).narrow(-1, 0, kept)
+
+    return in_order(found[0]), in_order(found[1])
 
 
 def _factor(extent: int) -> int:
@@ -128,17 +148,28 @@ def _factor(extent: int) -> int:
     return max(d for d in range(1, min(_WHOLE, math.isqrt(extent)) + 1) if extent % d == 0)
 
 
-def _multiplied(re, im, forward: bool) -> Parts:
-    """The transform along the last dimension as one product, of both parts side by side."""
+def _multiplied(re, im, forward: bool, kept: int, real: bool) -> tuple[Any, Any]:
+    """The first `kept` elements of the transform along the last dimension as one product, of both parts side by side."""
     extent = re.shape[-1]
-    angles = np.outer(np.arange(extent), np.arange(extent))
-    cosines, sines = _roots(angles, extent, forward, re.dtype)
-    matrix = torch.cat([cosines, sines], 1)
+    cosines, sines = _roots(np.outer(np.arange(extent), np.arange(kept)), extent, forward, re.dtype)
+    matrix = cosines if real else torch.cat([cosines, sines], 1)
     if im is not None:
-        matrix = torch.cat([matrix, torch.cat([-sines, cosines], 1)])
+        matrix = torch.cat([matrix, -sines if real else torch.cat([-sines, cosines], 1)])
         re = torch.cat([re, im], -1)
     found = torch.matmul(re, matrix)
-    return found.narrow(-1, 0, extent), found.narrow(-1, extent, extent)
+    return (found, None) if real else (found.narrow(-1, 0, kept), found.narrow(-1, kept, kept))
+
+
+def _from_half(re, im, extent: int):
+    """What was real of the first half of its transform along the last dimension, whose elements but the ends count twice.
+
+    The imaginary parts of the ends are those of nothing real, and are not read.
+    """
+    kept = extent // 2 + 1
+    cosines, sines = _roots(np.outer(np.arange(kept), np.arange(extent)), extent, False, re.dtype)
+    counted = [1.0 if k in (0, extent / 2) else 2.0 for k in range(kept)]
+    twice = torch.tensor(counted, dtype=re.dtype).unsqueeze(1)
+    return torch.matmul(torch.cat([re, im], -1), torch.cat([cosines * twice, -sines * twice]))
 
 
 def _roots(powers: np.ndarray, extent: int, forward: bool, dtype: torch.dtype) -> Parts:
