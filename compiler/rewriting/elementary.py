@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 
 from tilewright.compiler.ir import ir
+from tilewright.compiler.rewriting.elementary_angles import Angles
 from tilewright.compiler.rewriting.expression import (
     Number,
     absolute,
@@ -24,7 +25,6 @@ from tilewright.compiler.rewriting.expression import (
     polynomial,
     roundeven,
     select,
-    sqrt,
 )
 
 EXP = (
@@ -375,54 +375,5 @@ def _exp2_wide(x: Number) -> Number:
     return polynomial(x - (shifted - _ROUND_WIDE), EXP2_WIDE) * scale
 
 
-_HALF_PI_HIGH, _HALF_PI_LOW = 1.5707963705062866, -4.371139000186241e-08
-"""π/2 in two f32."""
-
-
-def _atan_unit(x: Number) -> Number:
-    """atan(x) on |x| <= 1."""
-    square = x * x
-    return fma(square * x, polynomial(square, ATAN), x)
-
-
-def atan(x: Number) -> Number:
-    """The arc tangent within 1.6 ulp."""
-    size = absolute(x)
-    large = size > 1.0
-    angle = _atan_unit(select(large, 1.0 / size, size))
-    return copysign(select(large, (_HALF_PI_HIGH - angle) + _HALF_PI_LOW, angle), x)
-
-
-def atan2(y: Number, x: Number) -> Number:
-    """The angle of (x, y) in [-π, π] within 3 ulp, with the special cases of C's `atan2`."""
-    width, height = absolute(x), absolute(y)
-    steep = height > width
-    short, long = select(steep, width, height), select(steep, height, width)
-    # 0/0 is the angle 0 and inf/inf the angle π/4, as for any equal sides.
-    slope = select(short.equals(long), select(short.equals(0.0), 0.0, long.constant(1.0)), short / long)
-    angle = _atan_unit(slope)
-    angle = select(steep, (_HALF_PI_HIGH - angle) + _HALF_PI_LOW, angle)
-    left = x.bits() < 0
-    return copysign(select(left, (2 * _HALF_PI_HIGH - angle) + 2 * _HALF_PI_LOW, angle), y)
-
-
-def _asin_parts(x: Number) -> tuple[Number, Number]:
-    """Whether |x| > 1/2, and asin(|x|), or there asin(sqrt((1 - |x|) / 2))."""
-    size = absolute(x)
-    large = size > 0.5
-    square = select(large, fma(size, -0.5, 0.5), size * size)
-    s = select(large, sqrt(square), size)
-    return large, fma(square * s, polynomial(square, ASIN), s)
-
-
-def asin(x: Number) -> Number:
-    """The arc sine within 2 ulp."""
-    large, angle = _asin_parts(x)
-    return copysign(select(large, fma(angle, -2.0, _HALF_PI_HIGH) + _HALF_PI_LOW, angle), x)
-
-
-def acos(x: Number) -> Number:
-    """The arc cosine within 1.5 ulp."""
-    large, angle = _asin_parts(x)
-    outer = select(x < 0.0, fma(angle, -2.0, 2 * _HALF_PI_HIGH) + 2 * _HALF_PI_LOW, 2.0 * angle)
-    return select(large, outer, (_HALF_PI_HIGH - copysign(angle, x)) + _HALF_PI_LOW)
+ANGLES = Angles(ATAN, ASIN, 1.5707963705062866, -4.371139000186241e-08)
+"""`atan` within 1.6 ulp, `atan2` 3, `asin` 2, `acos` 1.5."""

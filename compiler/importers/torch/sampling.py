@@ -142,6 +142,7 @@ def grid_sampler_2d_backward(grad, x, grid, interpolation_mode, padding_mode, al
     sizes = (x.shape[3], x.shape[2])
     places, located = _places(grid, sizes, padding_mode, align_corners)
     nearest, cubic = interpolation_mode == _NEAREST, interpolation_mode == _BICUBIC
+    weights: list[Any]
     if cubic:
         first = [torch.floor(place) for place in places]
         steps = [place - floor for place, floor in zip(places, first)]

@@ -14,10 +14,10 @@ from tilewright.compiler.rewriting.expression import Number, element_of, scaled
 from tilewright.compiler.targets.target import Target
 
 EXPANSIONS: dict[str, Callable[..., Number]] = {
-    "math.acos": elementary.acos,
-    "math.asin": elementary.asin,
-    "math.atan": elementary.atan,
-    "math.atan2": elementary.atan2,
+    "math.acos": elementary.ANGLES.acos,
+    "math.asin": elementary.ANGLES.asin,
+    "math.atan": elementary.ANGLES.atan,
+    "math.atan2": elementary.ANGLES.atan2,
     "math.cos": elementary.cos,
     "math.erf": elementary.erf,
     "math.erfc": elementary.erfc,
@@ -35,10 +35,10 @@ EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.tanh": elementary.tanh,
 }
 WIDE: dict[str, Callable[..., Number]] = {
-    "math.acos": elementary_wide.acos,
-    "math.asin": elementary_wide.asin,
-    "math.atan": elementary_wide.atan,
-    "math.atan2": elementary_wide.atan2,
+    "math.acos": elementary_wide.ANGLES.acos,
+    "math.asin": elementary_wide.ANGLES.asin,
+    "math.atan": elementary_wide.ANGLES.atan,
+    "math.atan2": elementary_wide.ANGLES.atan2,
     "math.erf": elementary_wide.erf,
     "math.erfc": elementary_wide.erfc,
     "math.exp": elementary_wide.exp,
