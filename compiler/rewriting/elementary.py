@@ -196,7 +196,7 @@ def _log_split(x: Number) -> tuple[Number, Number]:
     return select(denormal, exponent - 23.0, exponent), m - 1.0
 
 
-def _log_specials(x: Number, result: Number) -> Number:
+def log_specials(x: Number, result: Number) -> Number:
     """The logarithm's values outside the positive finite numbers: -inf at 0, NaN below, inf and NaN themselves."""
     result = select(x < math.inf, result, x)
     result = select(x.equals(0.0), -math.inf, result)
@@ -206,7 +206,7 @@ def _log_specials(x: Number, result: Number) -> Number:
 def log(x: Number) -> Number:
     """The natural logarithm within 1 ulp."""
     e, f = _log_split(x)
-    return _log_specials(x, fma(e, _LN2_HIGH, f + fma(e, _LN2_LOW, _log_tail(f))))
+    return log_specials(x, fma(e, _LN2_HIGH, f + fma(e, _LN2_LOW, _log_tail(f))))
 
 
 def log2(x: Number) -> Number:
@@ -214,14 +214,14 @@ def log2(x: Number) -> Number:
     e, f = _log_split(x)
     tail = _log_tail(f)
     rest = fma(f, _LOG2_E - 1.0, tail * _LOG2_E)
-    return _log_specials(x, e + (f + rest))
+    return log_specials(x, e + (f + rest))
 
 
 def log10(x: Number) -> Number:
     """The logarithm to base 10 within 1.5 ulp."""
     e, f = _log_split(x)
     low = fma(e, math.log10(2.0) - 0.301025390625, _log_tail(f) * _LOG10_E)
-    return _log_specials(x, fma(e, 0.301025390625, fma(f, _LOG10_E, low)))
+    return log_specials(x, fma(e, 0.301025390625, fma(f, _LOG10_E, low)))
 
 
 def log1p(x: Number) -> Number:
@@ -233,7 +233,7 @@ def log1p(x: Number) -> Number:
     f = select(x < 2.0**24, fma(x, scale, scale - 1.0), m - 1.0)
     exponent = e.to_float(x.element)
     result = fma(exponent, _LN2_HIGH, f + fma(exponent, _LN2_LOW, _log_tail(f)))
-    return select(absolute(x) < 2.0**-25, x, _log_specials(one_plus, result))
+    return select(absolute(x) < 2.0**-25, x, log_specials(one_plus, result))
 
 
 def _quotient(x: Number, limit: float, coefficients: tuple[tuple[float, ...], tuple[float, ...]]) -> Number:

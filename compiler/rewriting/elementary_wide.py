@@ -2,7 +2,7 @@
 
 As in elementary.py, whose formulas these are with longer polynomials: every function takes and gives `Number`s, treats
 NaN, infinities, signed zeros and denormals as C's libm does, and claims its largest error in units in the last place
-(ulp), found by sweeps against references of 50 digits (test/py/passes/test_elementary_wide.py). Polynomials are those of
+(ulp), found by sweeps against 80-bit references, for `erf` and `erfc` of 50 digits (test/py/passes/test_elementary_wide.py). Polynomials are those of
 bench/fit_polynomials.py.
 
 Sines, cosines and tangents stay libm's: large arguments need 1,100 bits of 2/pi. So do powers, whose logarithm needs
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.ir import math as math_dialect
+from tilewright.compiler.rewriting.elementary import log_specials
 from tilewright.compiler.rewriting.elementary_angles import Angles
 from tilewright.compiler.rewriting.expression import (
     Number,
@@ -155,31 +156,24 @@ def _log_split(x: Number) -> tuple[Number, Number]:
     return select(denormal, exponent - 54.0, exponent), m - 1.0
 
 
-def _log_specials(x: Number, result: Number) -> Number:
-    """The logarithm's values outside the positive finite numbers: -inf at 0, NaN below, inf and NaN themselves."""
-    result = select(x < math.inf, result, x)
-    result = select(x.equals(0.0), -math.inf, result)
-    return select(x < 0.0, math.nan, result)
-
-
 def log(x: Number) -> Number:
     """The natural logarithm within 1 ulp."""
     e, f = _log_split(x)
-    return _log_specials(x, fma(e, _LN2_HIGH, f + fma(e, _LN2_LOW, _log_tail(f))))
+    return log_specials(x, fma(e, _LN2_HIGH, f + fma(e, _LN2_LOW, _log_tail(f))))
 
 
 def log2(x: Number) -> Number:
     """The logarithm to base 2 within 1.5 ulp; exact at powers of two."""
     e, f = _log_split(x)
     rest = fma(f, _LOG2_E - 1.0, _log_tail(f) * _LOG2_E)
-    return _log_specials(x, e + (f + rest))
+    return log_specials(x, e + (f + rest))
 
 
 def log10(x: Number) -> Number:
     """The logarithm to base 10 within 1.5 ulp."""
     e, f = _log_split(x)
     low = fma(e, _LOG10_2_LOW, _log_tail(f) * _LOG10_E)
-    return _log_specials(x, fma(e, _LOG10_2_HIGH, fma(f, _LOG10_E, low)))
+    return log_specials(x, fma(e, _LOG10_2_HIGH, fma(f, _LOG10_E, low)))
 
 
 def log1p(x: Number) -> Number:
@@ -191,7 +185,7 @@ def log1p(x: Number) -> Number:
     # x / 2^e + (1 / 2^e - 1), rounded once: what 1 + x loses is kept. From 2^53 on nothing is lost.
     f = select(x < 2.0**53, fma(x, scale, scale - 1.0), m - 1.0)
     result = fma(exponent, _LN2_HIGH, f + fma(exponent, _LN2_LOW, _log_tail(f)))
-    return select(absolute(x) < 2.0**-54, x, _log_specials(one_plus, result))
+    return select(absolute(x) < 2.0**-54, x, log_specials(one_plus, result))
 
 
 def tanh(x: Number) -> Number:

@@ -9,6 +9,7 @@ from tilewright.compiler.ir import ir, walk
 from tilewright.compiler.passes.lower_cpu.approximate_math import EXPANSIONS
 from tilewright.compiler.passes.lower_cpu.attach_loop_annotations import ANNOTATION
 from tilewright.compiler.pipeline.pass_base import Pass
+from tilewright.compiler.rewriting.expression import element_of
 from tilewright.compiler.targets.target import Target
 
 _ROLLED = "unroll = <disable = true>"
@@ -32,8 +33,8 @@ class KeepRows(Pass):
     After:  … {llvm.loop_annotation = #llvm.loop_annotation<unroll = <disable = true>>}
 
     LLVM unrolls a loop of few iterations whole before it looks for vectors, and then vectorises the loop around it,
-    whose reads and writes lie a row apart. Measured on Zen 4, 4,096 rows of f32 times a number for each: of 16
-    elements 60 us, and kept 12; of 24 elements 88 and 17.
+    whose reads and writes lie a row apart. Measured on Zen 4 beside other load, 4,096 rows of f32 times a number for each: of 16
+    elements 60 us, and kept 12; of 24 elements 88 and 17. `scale-rows-16384x24` of the suite `memory` is such.
 
     Rows of `fewest` elements and more are kept. LLVM vectorises loops of less than 16 iterations whole, with masks,
     which are slow to store by on AVX2 (9 to 15 elements: 17 us, and kept 44 to 65) and are not on AVX-512.
@@ -96,5 +97,5 @@ def _is_along_rows(loop: ir.Operation) -> bool:
 
 def _has_elementary_functions(loop: ir.Operation) -> bool:
     return any(
-        inner.name in EXPANSIONS and ir.FloatType(inner.results[0].type).width <= 32 for inner in walk(loop)
+        inner.name in EXPANSIONS and element_of(inner.results[0].type).width <= 32 for inner in walk(loop)
     )
