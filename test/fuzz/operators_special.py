@@ -20,8 +20,11 @@ _SPECIAL = {
         "torch.<heaviside|copysign|hypot|fmax|fmin|logaddexp2>({number}, {like})",
         "torch.ldexp({float}, {at:;5} - 2)",
         "torch.ldexp({any}, torch.tensor(<-3|1|7>))",
-        "torch.<gcd|lcm>({int}, {like})",
-        "torch.<gcd|lcm>({int}, torch.tensor(<6|0|-4>).to({a}.dtype))",
+        "torch.gcd({int}, {like})",
+        "torch.gcd({int}, torch.tensor(<6|0|-4>).to({a}.dtype))",
+        # Eager PyTorch divides by the divisor, which may be -1 of the least number: that ends the process.
+        "torch.lcm({int} // 2, {like})",
+        "torch.lcm({int} // 2, torch.tensor(<6|0|-4>).to({a}.dtype))",
         "torch.<sigmoid|tanh|erf|exp|log1p|atan|asinh|cosh>({int})",
         "torch.nan_to_num({any}, <0|2>, neginf=<-1|None>)",
         "torch.floor_divide({number}, {positive})",

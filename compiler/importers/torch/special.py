@@ -341,14 +341,23 @@ def mkldnn_rnn_layer(
     return torch.stack(steps), h.unsqueeze(0), c.unsqueeze(0), x.new_empty([0])
 
 
-def logaddexp2(x, y):
-    """The larger plus what the smaller adds: torch-mlir adds the powers, and takes the logarithm of their sum."""
-    dtype = torch.result_type(x, y)
-    if dtype not in (torch.float32, torch.float64):
-        return NotImplemented
-    x, y = x.to(dtype), y.to(dtype)
-    added = torch.log1p(torch.exp2(-torch.abs(x - y))) * (1 / math.log(2))
-    return torch.where((torch.abs(x) == math.inf) & (x == y), x, torch.maximum(x, y) + added)
+def _log_of_sum(power: Any, scale: float):
+    """`logaddexp`, of powers of e, or `logaddexp2`: the larger plus what the smaller adds, and NaN where there is one.
+
+    torch-mlir takes infinity for the larger one of that and NaN in one order of them, and of powers of two adds the powers.
+    """
+
+    def decomposition(x, y):
+        dtype = torch.result_type(x, y)
+        if dtype not in (torch.float32, torch.float64):
+            return NotImplemented
+        x, y = x.to(dtype), y.to(dtype)
+        added = torch.log1p(power(-torch.abs(x - y)))
+        if scale != 1:
+            added = added * scale
+        return torch.where((torch.abs(x) == math.inf) & (x == y), x, torch.maximum(x, y) + added)
+
+    return decomposition
 
 
 def lerp(start, end, weight):
@@ -379,7 +388,8 @@ TABLE: dict[Any, Any] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
     aten.hypot.default: hypot,
-    aten.logaddexp2.default: logaddexp2,
+    aten.logaddexp.default: _log_of_sum(torch.exp, 1.0),
+    aten.logaddexp2.default: _log_of_sum(torch.exp2, 1 / math.log(2)),
     aten.lerp.Scalar: lerp,
     aten.lerp.Tensor: lerp,
     aten.angle.default: angle,

@@ -270,11 +270,19 @@ def test_short_batches_are_normalised_by_the_statistics_that_are_saved(dtype, pa
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sums_of_powers_keep_what_the_smaller_adds(dtype):
     x = torch.cat(
-        [torch.linspace(-40, -2, 50), torch.tensor([0.0, 300, -300, math.inf, -math.inf, math.nan])]
+        [
+            torch.linspace(-40, -2, 50),
+            torch.tensor([0.0, 300, -300, math.inf, -math.inf, -math.inf, math.nan, math.nan, math.nan]),
+        ]
     )
-    y = torch.cat([torch.linspace(-1e-5, 0, 50), torch.tensor([-0.0, 300, 300, math.inf, math.inf, 1])])
+    special = torch.tensor([-0.0, 300, 300, math.inf, math.inf, -math.inf, 1, math.inf, -math.inf])
+    y = torch.cat([torch.linspace(-1e-5, 0, 50), special])
     x, y = x.to(dtype), y.to(dtype)
-    functions = [torch.logaddexp, torch.logaddexp2, lambda x, y: torch.logaddexp2(y, x)]
+    functions = [
+        turned
+        for function in (torch.logaddexp, torch.logaddexp2)
+        for turned in (function, lambda x, y, function=function: function(y, x))
+    ]
     accuracy = 1e-4 if dtype == torch.float32 else 1e-12
     for ours, function in zip(compiled(functions, x, y), functions, strict=True):
         torch.testing.assert_close(ours, function(x, y), rtol=accuracy, atol=0, equal_nan=True)
