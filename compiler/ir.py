@@ -69,6 +69,17 @@ irdl.dialect @tilewright {
     %any = irdl.any
     irdl.operands(score: %any)
   }
+  irdl.operation @fourier {
+    %0 = irdl.any
+    %1 = irdl.any
+    %2 = irdl.any
+    %3 = irdl.any
+    %4 = irdl.any
+    %r = irdl.any
+    %s = irdl.any
+    irdl.operands(a: %0, b: %1, c: %2, d: %3, e: optional %4)
+    irdl.results(r: optional %r, s: optional %s)
+  }
 }
 """
 

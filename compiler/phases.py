@@ -72,6 +72,7 @@ _TIDY = "canonicalize,cse"
 
 def _graph(target: Target) -> list[str]:
     return [
+        *(() if target.kind == "cpu" else ("expand-fourier",)),
         "fold-shape-casts",
         "check-indices",
         "check-divisions",

@@ -10,6 +10,7 @@ from tilewright.compiler.analysis.padding import Padding, slid_padding
 from tilewright.compiler.analysis.placement import REPLACES
 from tilewright.compiler.analysis.structure import Structured, loop_lines, producer, tileable_loops
 from tilewright.compiler.analysis.workload_of import DispatchWorkload
+from tilewright.compiler.dialects.fourier import FOURIER
 from tilewright.compiler.ir import ir
 from tilewright.compiler.nouns.cut_space import CutSpace, RegisterLoops
 from tilewright.compiler.nouns.register_tiles import packed_widths
@@ -67,7 +68,7 @@ def read_cut_space(dispatch: DispatchWorkload, vector_bits: int) -> CutSpace:
 
 
 def lines_cut_space(lines: Lines, in_place: bool, vector_bits: int) -> CutSpace:
-    """The cuts of a scan, a sort or a scatter: between its lines, those that lie side by side between pairs of vectors.
+    """The cuts between lines, those that lie side by side between pairs of vectors, those that are transposed between vectors.
 
     What is changed where it lies must not be changed twice, and is cut evenly; a sort or a scatter else copies out what a
     ragged last rTask has changed in memory of its own.
@@ -76,6 +77,9 @@ def lines_cut_space(lines: Lines, in_place: bool, vector_bits: int) -> CutSpace:
     if last in lines.parallel:
         pair = 2 * max(1, vector_bits // _bits(lines.op.results[0].type))
         steps[last] = min(pair, lines.extents[last])
+    elif lines.op.name == FOURIER and last:
+        vector = max(1, vector_bits // _bits(lines.op.results[0].type))
+        steps[last - 1] = min(vector, lines.extents[last - 1])
     return CutSpace(
         lines.extents,
         tuple(range(len(lines.extents))),

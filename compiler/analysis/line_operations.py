@@ -1,4 +1,4 @@
-"""Scans, sorts and scatters as schedules see them: the loops around their lines, and which of these are independent.
+"""Scans, sorts, scatters and Fourier transforms as schedules see them: the loops around their lines, and which of these are independent.
 
     tm_tensor.scan dimension(1)   64 x 300               loops  d0: 64 parallel, d1: 300, one step after the other
     tm_tensor.scatter dimension_map = [0]                       d0: 20, chosen by the data, d1: 64 parallel
@@ -6,7 +6,7 @@
     tm_tensor.scatter dimension_map = [0], tilewright.lines = 8 d0: 8 parallel, d1: 256, chosen by the data
         updates 24, numbers 24 x 1 -> 2048
 
-A line is what one step of every parallel loop leaves: a row that is scanned or sorted, a column that updates go into. A scatter
+A line is what one step of every parallel loop leaves: a row that is scanned, sorted or transformed, a column that updates go into. A scatter
 into several lines has all of one before those of the next, in its target, its updates and its numbers; numbers count from
 where their own line begins.
 """
@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.compiler.dialects.fourier import FOURIER, Fourier
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.nouns.workload import Kind
 
 SCAN, SORT, TOPK, SCATTER = (f"tm_tensor.{name}" for name in ("scan", "sort", "topk", "scatter"))
-LINE_OPERATIONS = (SCAN, SORT, TOPK, SCATTER)
+LINE_OPERATIONS = (SCAN, SORT, TOPK, SCATTER, FOURIER)
 
 LINES = "tilewright.lines"
 """On a scatter: how many lines of as many slices each its target consists of; one where it does not say."""
@@ -62,6 +63,8 @@ class Lines:
         shapes = [static_shape(value.type) for value in op.operands]
         if op.name == SCATTER:
             return cls._of_scatter(op, shapes)
+        if op.name == FOURIER:
+            return cls._of_fourier(Fourier.read(op))
         results = len(shapes) if op.name == SORT else 2
         extents = shapes[len(shapes) - results]
         dim = ir.IntegerAttr(op.attributes["dimension"]).value
@@ -92,6 +95,14 @@ class Lines:
         parallel = (*line, *(loop for loops in beside for loop in loops))
         return cls(op, extents, parallel, (of_updates, of_numbers, of_target), 1)
 
+    @classmethod
+    def _of_fourier(cls, fourier: Fourier) -> Lines:
+        extents = static_shape(fourier.places[0].type)
+        parallel = tuple(loop for loop in range(len(extents)) if loop != fourier.dimension)
+        whole = tuple((loop,) if loop in parallel else () for loop in range(len(extents)))
+        sources, places = [whole] * len(fourier.sources), [whole] * len(fourier.places)
+        return cls(fourier.op, extents, parallel, (*sources, ((), ()), *places), len(places))
+
     @property
     def destinations(self) -> tuple[int, ...]:
         """The numbers of the operands that results go into."""
@@ -111,7 +122,9 @@ class Lines:
 
     @property
     def operations(self) -> float:
-        """What all of it computes: of an update, or an element that is scanned or passed over, one; of what is sorted more."""
+        """What all of it computes: of an update, or an element that is scanned or passed over, one; of what is sorted or transformed more."""
+        if self.op.name == FOURIER:
+            return Fourier.read(self.op).cycles
         elements = math.prod(static_shape(self.op.operands[0].type))
         if self.op.name not in (SORT, TOPK):
             return float(elements)

@@ -8,7 +8,7 @@ from tilewright.compiler.analysis.placement import is_inserted
 from tilewright.compiler.ir import ir, walk
 
 PURE_DIALECTS = frozenset(
-    {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
+    {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "tilewright", "index", "affine", "scf"}
 )
 """Dialects whose ops, on tensors, neither write nor fail."""
 

@@ -125,7 +125,7 @@ def _program(function: ir.Operation) -> str:
 def _whole(function: ir.Operation) -> Workload:
     """A dispatch that is not read as structured operations: its first result by its axes, what no axis cuts whole.
 
-    Scans, sorts and scatters are cut along parallel axes; of all else everything but the result is read and written whole.
+    Scans, sorts, scatters and transforms are cut along parallel axes; of all else everything but the result is read and written whole.
     """
     block = function.regions[0].blocks[0]
     *ops, end = (view.operation for view in block.operations)
@@ -169,7 +169,7 @@ def _whole(function: ir.Operation) -> Workload:
     return _placed(workload, function, dict(enumerate(block.arguments)))
 
 
-_LABELLED = ("tilewright.attention", "tm_tensor.")
+_LABELLED = ("tilewright.attention", "tilewright.fourier", "tm_tensor.")
 """Operations that a dispatch which is not cut is named for."""
 
 

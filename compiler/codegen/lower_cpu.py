@@ -22,6 +22,7 @@ from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.passes.lower_cpu.approximate_math import ApproximateMath
 from tilewright.compiler.passes.lower_cpu.keep_rows import KeepRows
 from tilewright.compiler.passes.lower_cpu.lower_attention import LowerAttention
+from tilewright.compiler.passes.lower_cpu.lower_fourier import LowerFourier
 from tilewright.compiler.passes.lower_cpu.lower_scans import LowerScans
 from tilewright.compiler.passes.lower_cpu.lower_scatters import LowerScatters
 from tilewright.compiler.passes.lower_cpu.lower_sorts import LowerSorts
@@ -58,7 +59,7 @@ def pipeline(target: Target) -> str:
             {VectorizeReductions(*registers).spec()},
             {VectorizeInterleaves(target.vector_bits).spec()},
             {VectorizeTransposes(target.vector_bits).spec()},
-            {LowerSorts(target.vector_bits).spec()},{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
+            {LowerFourier(target.vector_bits).spec()},{LowerSorts(target.vector_bits).spec()},{LowerScans(target.vector_bits).spec()},{LowerScatters(target.vector_bits).spec()},tm-tensor-to-loops,
             refback-munge-memref-copy,
             convert-linalg-to-loops,{KeepRows.for_target(target).spec()},
             place-scratch,

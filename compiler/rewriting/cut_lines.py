@@ -1,4 +1,4 @@
-"""Cuts scans, sorts and scatters into rTasks along the loops that their lines lie beside each other in.
+"""Cuts scans, sorts, scatters and Fourier transforms into rTasks along the loops that their lines lie beside each other in.
 
     %0 = tensor.empty() : tensor<4096x8xf32>, ...
     %2:2 = tm_tensor.topk dimension(1) ins(%x) outs(%0, %1)
@@ -73,9 +73,10 @@ def _rtask(lines: Lines, sizes: Sequence[int], grid: scf.ForallOp, in_place: boo
     if LINES in attributes:
         attributes[LINES] = ir.IntegerAttr.get(attributes[LINES].type, sizes[0])
     new = ir.Operation.create(
-        op.name, [value.type for value in begun], [*inputs, *begun], attributes, regions=1
+        op.name, [value.type for value in begun], [*inputs, *begun], attributes, regions=len(op.regions)
     )
-    op.regions[0].blocks[0].append_to(new.regions[0])
+    for own, region in zip(op.regions, new.regions):
+        own.blocks[0].append_to(region)
     results = [
         linalg.copy(result, outs=[own.of(whole)]) if has_own_memory else result
         for result, own, whole in zip(new.results, parts, arguments[loops:])

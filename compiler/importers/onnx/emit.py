@@ -11,6 +11,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.compiler.errors import CompilerCrashError, PassError, UnsupportedError, UnsupportedOperator
+from tilewright.compiler.importers import to_linalg
+from tilewright.compiler.importers.onnx import fourier as onnx_fourier
 from tilewright.compiler.importers.onnx import scalar as onnx_scalar
 from tilewright.compiler.importers.onnx.builder import STATIC_OPERANDS, Builder
 from tilewright.compiler.importers.onnx.values import CARRIERS, DTYPES, Value, seen_as
@@ -32,7 +34,7 @@ WITHOUT_REFINING = (
 )
 """What `REFINE` does beside inlining a function for the shape of every operator, twice, and folding it."""
 
-TO_LINALG = "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline)"
+TO_LINALG = f"builtin.module({to_linalg.TO_LINALG})"
 
 _REFINED = re.compile(r"!torch\.vtensor<\[[\d,]*\],(?!unk)[^>]+>")
 
@@ -227,8 +229,15 @@ def finish(module: ir.Module, graph: Graph) -> Results:
     return Results(results, outputs)
 
 
+_DEFINITIONS = {
+    onnx_scalar.OPERATOR: onnx_scalar.definition,
+    onnx_fourier.OPERATOR: onnx_fourier.definition,
+}
+"""Of an operator of ours, what writes the function that a node of it calls."""
+
+
 class _Importer(onnx_importer.NodeImporter):
-    """Nodes given by a scalar body become calls; `definitions` collects what they call."""
+    """Nodes of operators of ours become calls; `definitions` collects what they call."""
 
     __slots__ = ("definitions",)
 
@@ -249,19 +258,19 @@ class _Importer(onnx_importer.NodeImporter):
             return super().import_node(node)
         graph = self._gi
         types = {name: graph.find_type_proto_for_name(name) for name in (*node.input, *node.output)}
-        name = f"scalar_{len(self.definitions)}"
-        self.definitions.append(onnx_scalar.definition(name, node, types))
+        name = f"{node.op_type.lower()}_{len(self.definitions)}"
+        self.definitions.append(_DEFINITIONS[node.op_type](name, node, types))
         operands = [self._nv_map[n] for n in node.input]
-        result = self._cc.type_proto_to_type(types[node.output[0]])
+        results = [self._cc.type_proto_to_type(types[output]) for output in node.output]
         func = onnx_importer.func_dialect
         with context(), ir.Location.name(node.name):
-            type_ = ir.FunctionType.get([v.type for v in operands], [result])
+            type_ = ir.FunctionType.get([v.type for v in operands], results)
             declared = func.FuncOp(
                 name, type_, ip=ir.InsertionPoint(self._m.regions[0].blocks[0]), visibility="private"
             )
             self._populate_graph_attrs(declared)
             with ir.InsertionPoint(self._b):
-                self._nv_map[node.output[0]] = func.CallOp(declared, operands).result
+                self._nv_map.update(zip(node.output, func.CallOp(declared, operands).results))
         return None
 
 
@@ -293,6 +302,7 @@ def _define(module: ir.Module, definitions: list[str]) -> None:
     source = parse("".join(definitions))
     for op in list(source.body.operations):
         module.body.append(op)
+    onnx_fourier.inline_transforms(module)
     run_upstream(module.operation, "builtin.module(inline,symbol-dce)")
 
 
@@ -316,7 +326,7 @@ def _lower(model: onnx.ModelProto, what: str, is_kept: bool = False) -> ir.Modul
     # The rebuilt graph is static: refining finds nothing but where a decomposition left a shape open.
     modules.run_upstream(module, WITHOUT_REFINING if is_refined(module) else REFINE, what, is_kept)
     _define(module, definitions)
-    modules.run_upstream(module, TO_LINALG, what, is_kept)
+    to_linalg.lower_to_linalg(module, TO_LINALG, what, is_kept)
     return module
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from tilewright.compiler.analysis.line_operations import LINES, SCAN, SCATTER
+from tilewright.compiler.dialects.fourier import COMPLEX, OF_REAL, TO_REAL, fourier
 from tilewright.compiler.ir import arith, cf, ir, linalg, math, scf, static_shape, tensor, walk
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.rewriting.reshaping import reshaped
@@ -19,9 +20,12 @@ def lower_early(module: ir.Module) -> None:
             lowered = lowering(op) if lowering is not None else None
             if lowered is None:
                 continue
-            result = op.results[0]
-            found = ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [lowered.results[0]])
-        result.replace_all_uses_with(found.result)
+            found = [
+                ir.Operation.create("torch_c.from_builtin_tensor", [result.type], [own]).result
+                for result, own in zip(op.results, lowered.results)
+            ]
+        for result, own in zip(op.results, found):
+            result.replace_all_uses_with(own)
         op.operation.erase()
 
 
@@ -156,6 +160,16 @@ def _running(op: ir.Operation) -> ir.Operation:
     return scan
 
 
+def _fourier(op: ir.Operation) -> ir.Operation:
+    """A Fourier transform along a dimension."""
+    *given, dim = op.operands
+    types = [_builtin_type(result.type) for result in op.results]
+    kind = COMPLEX if len(types) == len(given) - 1 else OF_REAL if len(types) == 2 else TO_REAL
+    dimension = ir.IntegerAttr(dim.owner.attributes["value"]).value
+    places = [tensor.empty(static_shape(type_), type_.element_type) for type_ in types]
+    return fourier(kind, dimension, [*(_dense(value) for value in given), *places])
+
+
 def _log_of_sum(new: ir.Value, old: ir.Value, _: bool) -> ir.Value:
     """log(exp(new) + exp(old)); equal infinite ones are the result."""
     high, low = arith.maximumf(old, new), arith.minimumf(old, new)
@@ -206,6 +220,9 @@ _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.aten.erfc": _erfc,
     "torch.aten.relu": _relu,
     "torch.tilewright.checked": _check,
+    "torch.tilewright.fourier": _fourier,
+    "torch.tilewright.fourier_of_real": _fourier,
+    "torch.tilewright.fourier_to_real": _fourier,
     "torch.tilewright.gcd": _gcd,
     "torch.tilewright.product": _product,
     "torch.tilewright.running": _running,

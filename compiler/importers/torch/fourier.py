@@ -1,9 +1,9 @@
-"""Fourier transforms as products with matrices of roots of unity, of lengths that are short or products of short ones.
+"""Fourier transforms along dimensions, as operations of lines that are short, or as columns and rows of those that are long.
 
-    n <= 64:    X = x @ W_n                                     W_n[j, k] = exp(-2 pi i j k / n)
-    n = a b:    X[k1 + a k2] = sum_j2 exp(-2 pi i j2 k1 / n) (sum_j1 x[b j1 + j2] W_a[j1, k1]) W_b[j2, k2]
+    n = a b:    X[k1 + a k2] = sum_j2 exp(-2 pi i j2 k1 / n) (sum_j1 x[b j1 + j2] w_a^(j1 k1)) w_b^(j2 k2)     w_n = exp(-2 pi i / n)
+    n prime:    X = x @ W_n    W_n[j, k] = w_n^(j k)
 
-Of what is real, half of the columns are multiplied, and parts that nobody reads are not.
+Of what is real, half is computed, of numbers in pairs. Which lengths are operations `nouns/fourier_factors.py` says.
 
 Source: J. W. Cooley and J. W. Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965. A length whose
 largest prime factor is p takes a product with a matrix of that many rows.
@@ -13,23 +13,63 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from tilewright.compiler.importers.torch.complex import Parts, multiply
+from tilewright.compiler.importers.torch.complex import Parts, add, multiply
 from tilewright.compiler.importers.torch.result_memory import laid_out_as
+from tilewright.compiler.nouns.fourier_factors import factors, multiplied, primes
 
 aten = torch.ops.aten
 
-_WHOLE = 64
-"""Lengths up to this are one product: its matrix stays in a core's own cache."""
 _LARGEST_PRIME = 2048
 """A prime factor that is larger would make a matrix of more than 64 MB."""
+_LANES = 16
+"""Lines that fill the widest vectors."""
+_FEW = 8
+"""Columns side by side, or of a part of a line, from which vectors of them are worth while."""
 
 _REAL, _COMPLEX = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
+
+_LIBRARY = torch.library.Library("tilewright", "FRAGMENT")
+_LIBRARY.define("fourier(Tensor re, Tensor im, Tensor roots, int dim) -> (Tensor, Tensor)")
+_LIBRARY.define("fourier_of_real(Tensor x, Tensor roots, int dim) -> (Tensor, Tensor)")
+_LIBRARY.define("fourier_to_real(Tensor re, Tensor im, Tensor roots, int dim) -> Tensor")
+
+
+def _fft(re, im, roots, dim):
+    found = torch.fft.fft(torch.complex(re, im), dim=dim)
+    return found.real.contiguous(), found.imag.contiguous()
+
+
+def _rfft(x, roots, dim):
+    found = torch.fft.rfft(x, dim=dim)
+    return found.real.contiguous(), found.imag.contiguous()
+
+
+def _irfft(re, im, roots, dim):
+    return torch.fft.irfft(torch.complex(re, im), n=roots.shape[0], dim=dim, norm="forward")
+
+
+def _of_length(x, dim: int, length: int):
+    return x.new_empty([length if d == dim else extent for d, extent in enumerate(x.shape)])
+
+
+for _name, _computed, _described in (
+    ("fourier", _fft, lambda re, im, roots, dim: (torch.empty_like(re), torch.empty_like(im))),
+    (
+        "fourier_of_real",
+        _rfft,
+        lambda x, roots, dim: tuple(_of_length(x, dim, x.shape[dim] // 2 + 1) for _ in range(2)),
+    ),
+    ("fourier_to_real", _irfft, lambda re, im, roots, dim: _of_length(re, dim, roots.shape[0])),
+):
+    _LIBRARY.impl(_name, _computed, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tilewright::{_name}", _described)
 
 
 def c2c(x, dim, normalization, forward):
@@ -47,8 +87,12 @@ def r2c(x, dim, normalization, onesided):
     if x.dtype not in _REAL or not _is_covered(x.shape[axis] for axis in dim):
         return NotImplemented
     *others, last = dim
-    kept = x.shape[last] // 2 + 1 if onesided else x.shape[last]
-    parts = _along(last, (x, None), True, kept)
+    lines = _Lines.of(x.shape, last)
+    parts = _of_real(lines.taken(x))
+    if not onesided:
+        re, im = (part.narrow(1, 1, (x.shape[last] - 1) // 2).flip(1) for part in parts)
+        parts = torch.cat([parts[0], re], 1), torch.cat([parts[1], -im], 1)
+    parts = lines.put_back(parts[0]), lines.put_back(parts[1])
     for axis in others:
         parts = _along(axis, parts, True)
     return _complex(_scaled(parts, [x.shape[axis] for axis in dim], normalization))
@@ -60,32 +104,17 @@ def c2r(x, dim, normalization, last_dim_size):
     extents = [*(x.shape[axis] for axis in others), last_dim_size]
     if x.dtype not in _COMPLEX or not _is_covered(extents):
         return NotImplemented
+    x = x.narrow(last, 0, last_dim_size // 2 + 1)
     parts = torch.real(x), torch.imag(x)
     for axis in others:
         parts = _along(axis, parts, False)
-    kept = last_dim_size // 2 + 1
-    re, im = (part.narrow(last, 0, kept) for part in parts)
-    if _factor(last_dim_size) == 1:
-        found = _from_half(re.transpose(last, -1), im.transpose(last, -1), last_dim_size).transpose(last, -1)
-    else:
-        mirrored = [part.narrow(last, 1, last_dim_size - kept).flip(last) for part in (re, im)]
-        whole = torch.cat([re, mirrored[0]], last), torch.cat([im, -mirrored[1]], last)
-        found, _ = _along(last, whole, False, real=True)
+    lines = _Lines.of(x.shape, last)
+    found = lines.put_back(_to_real(lines.taken(parts[0]), lines.taken(parts[1]), last_dim_size))
     return found * scale if (scale := _scale(extents, normalization)) != 1 else found
 
 
 def _is_covered(extents) -> bool:
-    return all(extent > 0 and _largest_prime(extent) <= _LARGEST_PRIME for extent in extents)
-
-
-def _largest_prime(number: int) -> int:
-    factor = 2
-    while factor * factor <= number:
-        if number % factor:
-            factor += 1
-        else:
-            number //= factor
-    return number
+    return all(extent > 0 and max(primes(extent), default=1) <= _LARGEST_PRIME for extent in extents)
 
 
 def _complex(parts: Parts):
@@ -103,77 +132,162 @@ def _scaled(parts: tuple[Any, Any], extents: Sequence[int], normalization: int) 
     return parts if scale == 1.0 else (parts[0] * scale, parts[1] * scale)
 
 
-def _along(
-    axis: int, parts: tuple[Any, Any], forward: bool, kept: int = 0, real: bool = False
-) -> tuple[Any, Any]:
-    """The transform along one dimension, or its first `kept` elements; an imaginary part of None is zero.
+def _along(axis: int, parts: Parts, forward: bool) -> Parts:
+    """The transform along one dimension."""
+    re, im = parts
+    lines = _Lines.of(re.shape, axis)
+    first, second = lines.taken(re), lines.taken(im)
+    if not forward:
+        # The inverse of x + i y is that of y + i x, which goes forward, with parts exchanged.
+        first, second = second, first
+    first, second = _transformed(first, second)
+    if not forward:
+        first, second = second, first
+    return lines.put_back(first), lines.put_back(second)
 
-    Where only the `real` part is asked for, None is given for the other.
-    """
-    re, im = (None if part is None else part.transpose(axis, -1) for part in parts)
-    found = _transformed(re, im, forward, kept or parts[0].shape[axis], real)
-    re, im = (None if part is None else part.transpose(axis, -1) for part in found)
+
+@dataclass(frozen=True)
+class _Lines:
+    """How a tensor is taken for lines: those along memory as [lines, n], others as [before, n, after]."""
+
+    shape: tuple[int, ...]
+    axis: int
+    is_moved: bool
+
+    @classmethod
+    def of(cls, shape: Sequence[int], axis: int) -> _Lines:
+        axis %= len(shape)
+        # A few columns side by side do not fill a vector: as lines of a transposed tensor they do.
+        return cls(tuple(shape), axis, math.prod(shape[axis + 1 :]) < _FEW)
+
+    def taken(self, x):
+        if self.is_moved:
+            return x.movedim(self.axis, -1).reshape(-1, self.shape[self.axis])
+        return x.reshape(math.prod(self.shape[: self.axis]), self.shape[self.axis], -1)
+
+    def put_back(self, x):
+        """The tensor of these lines, which may have become longer or shorter."""
+        others = [*self.shape[: self.axis], *self.shape[self.axis + 1 :]]
+        if self.is_moved:
+            return x.reshape(*others, x.shape[1]).movedim(-1, self.axis)
+        return x.reshape(*self.shape[: self.axis], x.shape[1], *self.shape[self.axis + 1 :])
+
+
+def _transformed(re, im) -> Parts:
+    """The transform of lines along dimension 1."""
+    extent = re.shape[1]
+    if extent == 1:
+        return re, im
+    outer = _factor(extent, re.numel() // extent)
+    if outer == 1:
+        if factors(extent) is None:
+            return _multiplied(re, im)
+        return torch.ops.tilewright.fourier(re, im, _all_roots(extent, re.dtype), 1)
+    inner = extent // outer
+    lines, width = re.shape[0], list(re.shape[2:])
+    first = [_along(1, tuple(part.reshape(lines, outer, inner, *width) for part in (re, im)), True)]
+    shape = [outer, inner, *[1] * len(width)]
+    roots = _roots(np.outer(np.arange(outer), np.arange(inner)), extent, re.dtype)
+    turned = multiply(first[0], tuple(part.reshape(shape) for part in roots))
+    second = _along(2, turned, True)
+    re, im = (part.transpose(1, 2).reshape(lines, extent, *width) for part in second)
     return re, im
 
 
-def _transformed(re, im, forward: bool, kept: int, real: bool) -> tuple[Any, Any]:
-    """The first `kept` elements of the transform along the last dimension."""
-    extent = re.shape[-1]
-    outer = _factor(extent)
-    if outer == 1:
-        return _multiplied(re, im, forward, kept, real)
-    inner = extent // outer
-
-    def columns(part):
-        return None if part is None else part.reshape(*part.shape[:-1], outer, inner).transpose(-1, -2)
-
-    found = _multiplied(columns(re), columns(im), forward, outer, False)
-    angles = np.outer(np.arange(inner), np.arange(outer))
-    found = multiply(found, _roots(angles, extent, forward, re.dtype))
-    rows = -(-kept // outer)
-    found = _transformed(*(part.transpose(-1, -2) for part in found), forward, rows, real)
-
-    def in_order(part):
-        if part is None:
-            return None
-        return part.transpose(-1, -2).reshape(*part.shape[:-2], rows * outer).narrow(-1, 0, kept)
-
-    return in_order(found[0]), in_order(found[1])
-
-
-def _factor(extent: int) -> int:
-    """The factor that is taken out of a length: the largest up to its root that makes one product, 1 where it is one itself."""
-    if extent <= _WHOLE:
-        return 1
-    return max(d for d in range(1, min(_WHOLE, math.isqrt(extent)) + 1) if extent % d == 0)
+def _of_real(x) -> Parts:
+    """The first half of the transform of real lines along dimension 1."""
+    extent, kept = x.shape[1], x.shape[1] // 2 + 1
+    if extent == 1:
+        return x, torch.zeros_like(x)
+    inner = multiplied(extent, True)
+    if factors(inner) is not None and _factor(inner, x.numel() // extent) == 1:
+        return torch.ops.tilewright.fourier_of_real(x, _all_roots(extent, x.dtype), 1)
+    if len(primes(extent)) == 1:
+        re, im = (_product(x, matrix) for matrix in _matrices(extent, kept, x.dtype))
+        return re, im
+    if extent % 2:
+        re, im = _transformed(x, torch.zeros_like(x))
+        return re.narrow(1, 0, kept), im.narrow(1, 0, kept)
+    # Elements in pairs are complex numbers z of half the length: X = E + w^k O, of the even elements' transform and the odd ones'.
+    pairs = x.reshape(x.shape[0], inner, 2, *x.shape[2:])
+    re, im = _transformed(pairs.select(2, 0), pairs.select(2, 1))
+    re, im = (torch.cat([part, part.narrow(1, 0, 1)], 1) for part in (re, im))
+    mirrored = re.flip(1), im.flip(1)
+    even = (re + mirrored[0]) * 0.5, (im - mirrored[1]) * 0.5
+    odd = (im + mirrored[1]) * 0.5, (mirrored[0] - re) * 0.5
+    return add(even, multiply(odd, _beside(np.arange(kept), extent, x)))
 
 
-def _multiplied(re, im, forward: bool, kept: int, real: bool) -> tuple[Any, Any]:
-    """The first `kept` elements of the transform along the last dimension as one product, of both parts side by side."""
-    extent = re.shape[-1]
-    cosines, sines = _roots(np.outer(np.arange(extent), np.arange(kept)), extent, forward, re.dtype)
-    matrix = cosines if real else torch.cat([cosines, sines], 1)
-    if im is not None:
-        matrix = torch.cat([matrix, -sines if real else torch.cat([-sines, cosines], 1)])
-        re = torch.cat([re, im], -1)
-    found = torch.matmul(re, matrix)
-    return (found, None) if real else (found.narrow(-1, 0, kept), found.narrow(-1, kept, kept))
+def _to_real(re, im, extent: int):
+    """What is real of the first half of its transform along dimension 1; imaginary parts of what is its own conjugate are not read."""
+    if extent == 1:
+        return re
+    inner, lines = multiplied(extent, True), re.numel() // re.shape[1]
+    if factors(inner) is not None and _factor(inner, lines) == 1:
+        return torch.ops.tilewright.fourier_to_real(re, im, _all_roots(extent, re.dtype), 1)
+    nothing, half = torch.zeros_like(im.narrow(1, 0, 1)), (extent - 1) // 2
+    inside = im.narrow(1, 1, half)
+    if len(primes(extent)) == 1:
+        # All elements but the first stand for two, which are conjugates.
+        cosines, sines = (
+            matrix.narrow(1, 1, half).t() * 2 for matrix in _matrices(extent, half + 1, re.dtype)
+        )
+        found = _product(re.narrow(1, 1, half), cosines) + _product(inside, sines)
+        return re.narrow(1, 0, 1) + found
+    if extent % 2:
+        re = torch.cat([re, re.narrow(1, 1, half).flip(1)], 1)
+        im = torch.cat([nothing, inside, -inside.flip(1)], 1)
+        return _transformed(im, re)[1]
+    im = torch.cat([nothing, inside, nothing], 1)
+    mirrored = re.flip(1), im.flip(1)
+    even = re + mirrored[0], im - mirrored[1]
+    cosines, sines = _beside(np.arange(inner + 1), extent, re)
+    odd = multiply((re - mirrored[0], im + mirrored[1]), (cosines, -sines))
+    pairs = (even[0] - odd[1]).narrow(1, 0, inner), (even[1] + odd[0]).narrow(1, 0, inner)
+    second, first = _transformed(pairs[1], pairs[0])
+    return torch.stack([first, second], 2).reshape(re.shape[0], extent, *re.shape[2:])
 
 
-def _from_half(re, im, extent: int):
-    """What was real of the first half of its transform along the last dimension, whose elements but the ends count twice.
+def _factor(extent: int, lines: int) -> int:
+    """The factor that is taken out of a length: the largest up to its root, 1 where it is computed as it is.
 
-    The imaginary parts of the ends are those of nothing real, and are not read.
+    Of few lines, which would not fill a vector, the columns of a part of each do.
     """
-    kept = extent // 2 + 1
-    cosines, sines = _roots(np.outer(np.arange(kept), np.arange(extent)), extent, False, re.dtype)
-    counted = [1.0 if k in (0, extent / 2) else 2.0 for k in range(kept)]
-    twice = torch.tensor(counted, dtype=re.dtype).unsqueeze(1)
-    return torch.matmul(torch.cat([re, im], -1), torch.cat([cosines * twice, -sines * twice]))
+    fits = factors(extent) is not None or len(primes(extent)) == 1
+    if fits and not (lines < _LANES and extent >= _LANES * _LANES // 4):
+        return 1
+    found = max(d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0)
+    return found if not fits or found >= _FEW else 1
 
 
-def _roots(powers: np.ndarray, extent: int, forward: bool, dtype: torch.dtype) -> Parts:
-    """exp(-2 pi i p / extent) of whole numbers p, conjugated where it is not `forward`.
+def _multiplied(re, im) -> Parts:
+    """The transform of lines of a prime length: products with a matrix of roots, of both parts."""
+    matrices = _matrices(re.shape[1], re.shape[1], re.dtype)
+    (a, b), (c, d) = ([_product(part, matrix) for matrix in matrices] for part in (re, im))
+    return a - d, b + c
+
+
+def _matrices(extent: int, kept: int, dtype: torch.dtype) -> Parts:
+    return _roots(np.outer(np.arange(extent), np.arange(kept)), extent, dtype)
+
+
+def _product(x, matrix):
+    """Lines along dimension 1 times a matrix."""
+    return torch.matmul(x, matrix) if x.dim() == 2 else torch.matmul(matrix.t(), x)
+
+
+def _beside(powers: np.ndarray, extent: int, x) -> Parts:
+    """Roots along dimension 1, beside the elements of `x`."""
+    re, im = (part.reshape([-1, *[1] * (x.dim() - 2)]) for part in _roots(powers, extent, x.dtype))
+    return re, im
+
+
+def _all_roots(extent: int, dtype: torch.dtype):
+    return torch.stack(_roots(np.arange(extent), extent, dtype), 1)
+
+
+def _roots(powers: np.ndarray, extent: int, dtype: torch.dtype) -> Parts:
+    """exp(-2 pi i p / extent) of whole numbers p.
 
     What is a whole number of quarter turns has zeros and ones exactly.
     """
@@ -181,7 +295,7 @@ def _roots(powers: np.ndarray, extent: int, forward: bool, dtype: torch.dtype) -
     angles = 0.5 * np.pi * rest / extent
     cosines, sines = np.cos(angles), np.sin(angles)
     real = np.choose(quarters, (cosines, -sines, -cosines, sines))
-    imaginary = np.choose(quarters, (sines, cosines, -sines, -cosines)) * (-1 if forward else 1)
+    imaginary = -np.choose(quarters, (sines, cosines, -sines, -cosines))
     return torch.tensor(real.tolist(), dtype=dtype), torch.tensor(imaginary.tolist(), dtype=dtype)
 
 

@@ -63,6 +63,9 @@ def pdist(x, p=2.0):
         return torch.pdist(x, p)
     first, second = torch.tensor(rows, device=x.device).t()
     difference = x.index_select(0, first) - x.index_select(0, second)
+    if not x.shape[1]:
+        # Distances of nothing are zero, but there is no largest difference of nothing.
+        return difference.sum(-1)
     distances = torch.linalg.vector_norm(difference, p, -1)
     # PyTorch's distances have a gradient of zeros here, its norms have none.
     return torch.where(distances < 0, difference.sum(-1), distances) if p == 0 else distances

@@ -23,6 +23,7 @@ from tilewright.compiler.errors import (
     UnsupportedError,
     UnsupportedOperator,
 )
+from tilewright.compiler.importers.to_linalg import TO_LINALG, lower_to_linalg
 from tilewright.compiler.importers.torch.complex_parts import read_parts
 from tilewright.compiler.importers.torch.constant_bytes import (
     fold_uniform_bytes,
@@ -41,10 +42,8 @@ from tilewright.compiler.importers.torch.part_writes import read_what_was_writte
 from tilewright.compiler.importers.torch.tracer import NEEDS_STORAGE
 from tilewright.compiler.importers.torch.types import NO_TYPE, TORCH_FOLDER, has_name
 from tilewright.compiler.ir import context, ir
-from tilewright.compiler.workers.modules import run_upstream
 
 TO_TORCH_BACKEND = "torchdynamo-export-to-torch-backend-pipeline"
-TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline"
 
 RANDOM = (
     "draws random numbers, which compiled code does not: under torch.compile PyTorch's generator draws them, eagerly "
@@ -115,7 +114,7 @@ def _lower(graph: Graph, what: str, is_kept: bool = False) -> ir.Module:
         importer.import_stateless_graph(graph, func_name="main")
     module = importer.module
     lower_early(module)
-    run_upstream(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
+    lower_to_linalg(module, f"builtin.module({TO_TORCH_BACKEND},{TO_LINALG})", what, is_kept)
     return module
 
 

@@ -20,9 +20,6 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import is_read
 from tilewright.runtime.program import ITEM_BYTES
 
-_PURE_DIALECTS = frozenset(
-    {"arith", "math", "complex", "tensor", "linalg", "tm_tensor", "index", "affine", "scf"}
-)
 _RESHAPES = frozenset({"tensor.expand_shape", "tensor.collapse_shape", "tensor.cast"})
 _TRIVIAL = frozenset({"arith.constant", "tensor.empty", "linalg.fill"})
 _CHEAP_MATH = frozenset(
@@ -154,7 +151,7 @@ def _operations(op: ir.Operation) -> int:
     """Scalar operations per element of `op`; elementary functions, reductions, sorts and products count as many."""
     dialect, _, name = op.name.partition(".")
     if dialect != "linalg":
-        return _MANY if dialect == "tm_tensor" else 0
+        return _MANY if dialect in ("tm_tensor", "tilewright") else 0
     if name != "generic":
         return 0 if name in ("fill", "broadcast", "transpose") else _MANY
     if "reduction" in str(op.attributes["iterator_types"]):

@@ -1,4 +1,4 @@
-"""bufferize-lines: scans, sorts and scatters on buffers, those that their dispatch is given and writes where that can be.
+"""bufferize-lines: scans, sorts, scatters and Fourier transforms on buffers, those that their dispatch is given and writes where that can be.
 
     %r = tm_tensor.scatter ins(%u, %at) outs(%x)
     bufferization.materialize_in_destination %r in %out
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tilewright.compiler.analysis.line_operations import LINE_OPERATIONS
+from tilewright.compiler.dialects.fourier import RESULTS
 from tilewright.compiler.ir import bufferization, ir, linalg, memref, static_shape, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.own_memory import give_each_its_own
@@ -23,7 +24,7 @@ from tilewright.compiler.rewriting.own_memory import give_each_its_own
 
 @dataclass(frozen=True)
 class BufferizeLines(Pass):
-    """Puts `tm_tensor` operations on static tensors on buffers; run one-shot bufferization right after."""
+    """Puts operations of lines on static tensors on buffers; run one-shot bufferization right after."""
 
     anchor: ClassVar[str] = "func.func"
 
@@ -54,14 +55,12 @@ def _bufferize(line: ir.Operation) -> None:
         else:
             places.append(destination.operands[1])
             _begin(start, destination.operands[1])
-    new = ir.Operation.create(
-        line.name,
-        [],
-        [*sources, *places],
-        {name: line.attributes[name] for name in line.attributes},
-        regions=1,
-    )
-    line.regions[0].blocks[0].append_to(new.regions[0])
+    attributes = {name: line.attributes[name] for name in line.attributes}
+    if RESULTS in attributes:
+        attributes[RESULTS] = ir.DenseI32ArrayAttr.get([0] * len(ir.DenseI32ArrayAttr(attributes[RESULTS])))
+    new = ir.Operation.create(line.name, [], [*sources, *places], attributes, regions=len(line.regions))
+    for own, region in zip(line.regions, new.regions):
+        own.blocks[0].append_to(region)
     for result, place in zip(line.results, places):
         destination = _destination(result)
         if destination is not None:

@@ -83,9 +83,63 @@ def test_of_any_length(length: int) -> None:
     check(torch.fft.rfft, noise(2, length))
 
 
-@pytest.mark.parametrize("length", [64, 65, 67, 128, 1021, 4096, 2 * 3 * 5 * 7 * 11, 64 * 64 * 3])
+@pytest.mark.parametrize(
+    "length", [64, 65, 67, 128, 194, 1021, 3 * 97, 4096, 2 * 3 * 5 * 7 * 11, 64 * 64 * 3]
+)
 def test_lengths_are_taken_apart(length: int) -> None:
     check(torch.fft.fft, noise(2, length, dtype=torch.complex64))
+    check(lambda x: torch.fft.irfft(torch.fft.rfft(x), n=length), noise(3, length))
+
+
+SHORT = [*range(2, 18), 20, 21, 25, 27, 31, 32, 35, 36, 48, 55, 58, 60, 62, 63, 64]
+
+
+@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
+def test_every_short_length(target: str) -> None:
+    """More lines than a vector has lanes, next to each other along memory or not; the last vector overlaps others."""
+    functions = (
+        lambda x, n: torch.fft.fft(torch.complex(x, x.flip(0))[:, :n]),
+        lambda x, n: torch.fft.rfft(x[:, :n]),
+        lambda x, n: torch.fft.irfft(torch.complex(x, x.flip(0))[:, : n // 2 + 1], n=n),
+        lambda x, n: torch.fft.rfft(x.t()[:n], dim=0),
+        lambda x, n: torch.fft.irfft(torch.complex(x, x.flip(0)).t()[: n // 2 + 1], n=n, dim=0),
+    )
+
+    def all_of(x: torch.Tensor) -> list[torch.Tensor]:
+        return [function(x, n) for n in SHORT for function in functions]
+
+    x = noise(19, 64)
+    compiled = tilewright.compile(all_of, (x,), target=target)
+    for ours, theirs, exact in zip(compiled(x), all_of(x), all_of(x.double()), strict=True):
+        assert_alike(ours, theirs, exact)
+
+
+@pytest.mark.parametrize("lines", [1, 3, 8, 20])
+@pytest.mark.parametrize("length", [96, 255, 400, 1000, 2048, 3072])
+def test_of_few_and_many_lines(lines: int, length: int) -> None:
+    x = noise(lines, length)
+
+    def both_ways(x: torch.Tensor) -> list[torch.Tensor]:
+        spectrum = torch.fft.rfft(x)
+        return [spectrum, torch.fft.irfft(spectrum * 2, n=length), torch.fft.ifft(spectrum, n=length)]
+
+    found = tilewright.compile(both_ways, (x,))(x)
+    for ours, theirs, exact in zip(found, both_ways(x), both_ways(x.double()), strict=True):
+        assert_alike(ours, theirs, exact)
+
+
+@pytest.mark.parametrize("shape", [(12, 33), (9, 5), (1, 20)])
+def test_on_a_gpu_they_are_products(shape: tuple[int, int]) -> None:
+    functions = (*(REAL[name] for name in ("fft", "rfft2", "and back")), lambda x: torch.fft.ifft(x, dim=0))
+
+    def all_of(x: torch.Tensor) -> list[torch.Tensor]:
+        found = [function(x) for function in functions]
+        return [torch.view_as_real(f.resolve_conj()) if f.is_complex() else f for f in found]
+
+    x = noise(*shape)
+    found = tilewright.compile(all_of, (x,), target="emulate:sm_80")(x)
+    for ours, exact in zip(found, all_of(x.double()), strict=True):
+        torch.testing.assert_close(ours.double(), exact, rtol=0.0, atol=2e-6 * float(exact.abs().max()))
 
 
 def test_of_numbers_that_are_transposed() -> None:

@@ -37,6 +37,7 @@ def test_volumes(mode, dtype):
 
 def test_pairs_of_rows():
     agree(lambda x: [F.pdist(x, p) for p in (0.0, 1.0, 2.0, 3.0, torch.inf)], torch.randn(5, 3))
+    agree(lambda x: [F.pdist(x, p) for p in (0.0, 2.0, torch.inf)], torch.zeros(4, 0))
     agree(lambda x: F.pdist(x[:2]) * 2, torch.randn(5, 3, dtype=torch.float64))
 
 

@@ -69,7 +69,7 @@ class LoopExecutable:
         function = next(op for op in module.body.operations if op.operation.name == "func.func")
         with context():
             function.attributes["llvm.emit_c_interface"] = ir.UnitAttr.get()
-        run_pipeline(module.operation, "builtin.module(number-lines)")
+        run_pipeline(module.operation, "builtin.module(number-lines,expand-fourier)")
         run_upstream(module.operation, " ".join(_PIPELINE.split()))
         self._engine = execution_engine.ExecutionEngine(module, opt_level=1)
         self._engine.raw_register_runtime("memrefCopy", ctypes.cast(_memref_copy, ctypes.c_void_p))
