@@ -134,6 +134,27 @@ def put_tokens(shape: Sequence[int], kept: int) -> Built:
     )
 
 
+def spectrogram(shape: Sequence[int], window: int, step: int) -> Built:
+    """Magnitudes of the transforms of overlapping windows of signals."""
+    weights = torch.hann_window(window)
+
+    def magnitudes(x: torch.Tensor) -> torch.Tensor:
+        return torch.stft(x, window, step, window=weights, return_complex=True).abs()
+
+    return Lines(magnitudes), (normal(*shape),)
+
+
+def spectral_layer(shape: Sequence[int]) -> Built:
+    """Images whose frequencies have weights, as layers of Fourier neural operators and of GFNet are."""
+    *_, channels, rows, columns = shape
+    weights = torch.complex(
+        normal(channels, rows, columns // 2 + 1), normal(channels, rows, columns // 2 + 1)
+    )
+    return Lines(lambda x: torch.fft.irfft2(torch.fft.rfft2(x) * weights, s=(rows, columns))), (
+        normal(*shape),
+    )
+
+
 def greatest_of_edges(shape: Sequence[int], edges: int) -> Built:
     """The greatest elements of the rows of `edges` that are meant for one of `shape[0]` nodes."""
     nodes = torch.randint(0, shape[0], (edges,), generator=torch.Generator().manual_seed(SEED))

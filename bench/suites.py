@@ -126,7 +126,7 @@ MEMORY: dict[str, tuple] = {
     "mean-channels-32x256x28x28": ("mean", (32, 256, 28, 28), (0, 2, 3)),
 }
 
-# Running sums, sorts, and sums of rows or elements by number: name -> (function of `bench.operators`, arguments).
+# Running sums, sorts, sums of rows or elements by number, and Fourier transforms: name -> (function of `bench.operators`, arguments).
 LINES = {
     "cumsum-rows-4096x1024": ("cumsum", (4096, 1024), 1),
     "cumsum-columns-1024x4096": ("cumsum", (1024, 4096), 0),
@@ -139,6 +139,8 @@ LINES = {
     "scatter-add-4096x256": ("scatter_add", (4096, 256)),
     "put-tokens-32x197x768": ("put_tokens", (32, 197, 768), 49),
     "greatest-of-edges-1000x64": ("greatest_of_edges", (1000, 64), 20000),
+    "spectrogram-4x48000": ("spectrogram", (4, 48000), 400, 160),
+    "spectral-layer-4x32x64x64": ("spectral_layer", (4, 32, 64, 64)),
 }
 
 _QUICK_GEMMS = {"512x512x512", "128x768x3072", "1x256x1024", "attention-bert-scores"}

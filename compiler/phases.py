@@ -25,7 +25,7 @@ from tilewright.compiler.package import plan
 from tilewright.compiler.passes.dispatch.batch_products import BatchProducts
 from tilewright.compiler.passes.dispatch.choose_fusion import ChooseFusion
 from tilewright.compiler.passes.dispatch.order_dispatches import OrderDispatches
-from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
+from tilewright.compiler.passes.dispatch.outline_dispatches import OPERATOR, OutlineDispatches
 from tilewright.compiler.passes.graph.choose_winograd import ChooseWinograd
 from tilewright.compiler.passes.graph.fuse_attention import FuseAttention
 from tilewright.compiler.passes.graph.join_in_place import JoinInPlace
@@ -198,7 +198,7 @@ def run_phases(
     report: Report | None = None,
 ) -> None:
     """Runs the phases from `first` to `last` on the module in place; raises TilewrightError for unknown names."""
-    _keep_schedules(module, first)
+    _keep_dispatches(module, first)
     for phase in _between(first, last):
         start = time.perf_counter()
         run_pipeline(module.operation, phase.pipeline(target), late=True)
@@ -211,10 +211,20 @@ def run_phases(
         debug.override_module(name, module)
 
 
-def _keep_schedules(module: ir.Module, first: str) -> None:
-    """Raises ScheduleError where dispatches have schedules that phases from `first` on would not obey."""
-    if first != "schedule":
-        schedule_attribute.refuse_scheduled(module, first)
+def _keep_dispatches(module: ir.Module, first: str) -> None:
+    """Raises ScheduleError where dispatches have schedules that phases from `first` on would not obey, PassError where there
+    are dispatches before the phase that makes them."""
+    if first == "schedule":
+        return
+    schedule_attribute.refuse_scheduled(module, first)
+    for function in functions(module):
+        if OPERATOR in function.attributes:
+            name = ir.StringAttr(function.attributes["sym_name"]).value
+            raise PassError(
+                f"@{name} is a dispatch already, and phase `{first}` comes before there are any: continue by `tilewright compile "
+                "FILE.mlir --from schedule`",
+                function.location,
+            )
 
 
 def _between(first: str, last: str) -> tuple[Phase, ...]:
@@ -250,7 +260,7 @@ def compile_module(
 
 def schedule_module(module: ir.Module, target: Target, report: Report, first: str = "graph") -> None:
     """The phases up to a constructed schedule on every dispatch, in workers, on the module in place."""
-    _keep_schedules(module, first)
+    _keep_dispatches(module, first)
     for phase in _between(first, "schedule"):
         start = time.perf_counter()
         run = run_phase_apart if phase.apart else run_phase

@@ -58,7 +58,7 @@ def refuse_scheduled(module: ir.Module, phase: str) -> None:
             name = ir.StringAttr(function.attributes["sym_name"]).value
             raise ScheduleError(
                 f"dispatch @{name} has a schedule, and phase `{phase}` comes before schedules: continue by `tilewright compile "
-                "FILE.mlir --from schedule`, or take all schedules out",
+                "FILE.mlir --from schedule`",
                 function.location,
             )
 

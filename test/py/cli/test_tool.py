@@ -193,6 +193,14 @@ class TestCompile:
         assert result.exit_code == 1
         assert "has a schedule, and phase" in " ".join(result.output.split())
 
+    @pytest.mark.parametrize("phases", [("--from", "packing"), ("--from", "dispatch", "--to", "dispatch")])
+    def test_dispatches_are_made_once(self, tool, phases: tuple[str, ...]) -> None:
+        assert tool("compile", MODEL, "--to", "dispatch", "-o", "d.mlir").exit_code == 0
+        assert tool("compile", "d.mlir", "--from", "schedule").exit_code == 0
+        result = tool("compile", "d.mlir", *phases)
+        assert result.exit_code == 1
+        assert "is a dispatch already, and phase" in " ".join(result.output.split())
+
     @pytest.mark.parametrize(("option", "value"), [("--precision", "bf16"), ("--choices", "{}.json")])
     def test_what_phases_before_obeyed_is_refused(self, tool, option: str, value: str) -> None:
         assert tool("compile", MODEL, "--to", "layout", "-o", "l.mlir").exit_code == 0
