@@ -35,6 +35,7 @@ from tilewright.compiler.importers.torch.determinants import TABLE as DETERMINAN
 from tilewright.compiler.importers.torch.determinants import TOO_LARGE
 from tilewright.compiler.importers.torch.disjoint_sums import join_disjoint_terms
 from tilewright.compiler.importers.torch.early_lowering import lower_early
+from tilewright.compiler.importers.torch.expanded_reads import read_before_expanding
 from tilewright.compiler.importers.torch.given_functions import REASON as GIVEN_FUNCTIONS
 from tilewright.compiler.importers.torch.indexing import MASKS
 from tilewright.compiler.importers.torch.linear_systems import TABLE as LINEAR_SYSTEMS
@@ -79,6 +80,7 @@ def lower_graph(module: GraphModule) -> ir.Module:
     """
     if any(_known_refusal(node) for node in module.graph.nodes):
         raise unsupported(module.graph)
+    read_before_expanding(module.graph)
     read_what_was_written(module.graph)
     join_disjoint_terms(module.graph)
     read_parts(module.graph)

@@ -71,10 +71,20 @@ def scatter_reduce(x, dim, index, source, reduce, *, include_self=True):
     if reduce == "mean":
         return _mean(x, dim, index, source, include_self)
     if not include_self:
-        x = scatter_value(x, dim, index, _neutral(x.dtype, reduce))
+        x = _begun(x, dim, index, source, _neutral(x.dtype, reduce))
     if x is NotImplemented or reduce == "sum":
         return x if x is NotImplemented else scatter_add(x, dim, index, source)
     return _into_lines(x, dim, index, source, reduce)
+
+
+def _begun(x, dim, index, source, neutral):
+    """`x` with a number in all that updates are meant for."""
+    numbers = _of_slices(x, dim, index, source)
+    if numbers is None:
+        return scatter_value(x, dim, index, neutral)
+    shape = [-1 if d == dim % x.dim() else 1 for d in range(x.dim())]
+    is_meant = scatter_value(x.new_zeros(x.shape[dim], dtype=torch.uint8), 0, numbers, 1)
+    return torch.where(is_meant.reshape(shape) != 0, neutral, x)
 
 
 def _mean(x, dim, index, source, include_self: bool):

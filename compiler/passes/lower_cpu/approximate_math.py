@@ -14,6 +14,7 @@ from tilewright.compiler.rewriting.expression import Number, element_of, scaled
 from tilewright.compiler.targets.target import Target
 
 EXPANSIONS: dict[str, Callable[..., Number]] = {
+    "arith.remf": elementary.remainder,
     "math.acos": elementary.ANGLES.acos,
     "math.asin": elementary.ANGLES.asin,
     "math.atan": elementary.ANGLES.atan,
@@ -77,7 +78,7 @@ class ApproximateMath(Pass):
         ...
         %e = arith.mulf %scaled, %power : vector<16xf32>
 
-    f16 and bf16 are computed in f32 and rounded once. Powers, sines, cosines and tangents of f64 are left to libm, powers
+    f16 and bf16 are computed in f32 and rounded once. Remainders, powers, sines, cosines and tangents of f64 are left to libm, powers
     of integers as those of floats, which it has. Square roots, roundings, fma, abs and copysign have instructions and
     stay, as do functions of whole tensors.
 

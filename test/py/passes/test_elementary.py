@@ -139,6 +139,25 @@ def test_pow_is_within_one_ulp():
     assert error_ulps(binary("powf")(x, y), exact).max() <= 1.0
 
 
+def test_remainders_are_exact():
+    x = np.concatenate([every_exponent(), SPECIAL, np.linspace(-50, 50, 100_001, dtype=np.float32)])
+    remainder = ArrayFunction("%r = arith.remf %a, %b : f32", ["f32", "f32"], "f32")
+    some = np.random.default_rng(0).permutation(x)
+    with np.errstate(all="ignore"):
+        nearly = np.nextafter(x, np.float32(0)), x / 7
+    for y in (some, np.full_like(x, 0.7), np.full_like(x, -3), *nearly):
+        with np.errstate(all="ignore"):
+            exact = np.fmod(x, y)
+        found = remainder(x, y)
+        is_number = ~np.isnan(exact)
+        assert (np.isnan(found) == ~is_number).all()
+        np.testing.assert_array_equal(found[is_number].view(np.uint32), exact[is_number].view(np.uint32))
+    for a in SPECIAL:
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(remainder(np.full_like(SPECIAL, a), SPECIAL), np.fmod(a, SPECIAL))
+    assert "call" not in remainder.assembly
+
+
 @pytest.mark.parametrize("name, reference", [("powf", np.power), ("atan2", np.arctan2)])
 def test_binary_special_cases_are_those_of_libm(name: str, reference):
     x, y = (grid.ravel() for grid in np.meshgrid(SPECIAL, SPECIAL))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tilewright
+from tilewright.compiler import driver
 
 SHAPES = (((17, 40), 0, 30), ((40, 17), 1, 30), ((3, 5, 33), 1, 9), ((6, 1), 0, 4), ((2, 16), 0, 0))
 REDUCTIONS = ("add", "sum", "mean", "amax", "amin", "prod")
@@ -47,3 +48,27 @@ def test_numbers_out_of_range_fail_the_call(number, expanded):
     index[1, 0] = number
     with pytest.raises(Exception, match="index out of range"):
         compiled(x, index, source)
+
+
+@pytest.mark.parametrize("how", ("sum", "mean", "amax"))
+@pytest.mark.parametrize(
+    "spread", (lambda at, x: at.unsqueeze(-1).expand_as(x), lambda at, x: at[:, None].expand(-1, 64))
+)
+def test_numbers_that_are_spread_over_slices_are_not_written_for_every_element(how, spread):
+    x, at = torch.randn(300, 64), torch.randint(0, 20, (300,))
+
+    def f(x, at):
+        return torch.zeros(25, 64).scatter_reduce(0, spread(at, x), x, how, include_self=False)
+
+    assert "300x64xi64" not in str(driver.import_model(f, (x, at)).module)
+    torch.testing.assert_close(tilewright.compile(f, (x, at))(x, at), f(x, at))
+
+
+def test_what_is_chosen_of_a_spread_tensor_is_that_of_the_tensor():
+    def f(x):
+        spread = x.reshape(4, 1, 3).expand(2, 4, 5, 3)
+        return spread[1], spread[:, :, 4], spread[:, 2], spread[..., 1], spread.sum()
+
+    x = torch.randn(12)
+    for ours, theirs in zip(tilewright.compile(f, (x,))(x), f(x), strict=True):
+        torch.testing.assert_close(ours, theirs)
