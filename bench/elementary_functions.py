@@ -16,13 +16,17 @@ UNARY = {
     "log": (np.log, (0, 4)), "log2": (np.log2, (0, 4)), "log10": (np.log10, (0, 4)), "log1p": (np.log1p, (-1, 4)),
     "tanh": (np.tanh, (-10, 10)), "erf": (ERF, (-5, 5)), "erfc": (ERFC, (-5, 10)), "sin": (np.sin, (-100, 100)), "cos": (np.cos, (-100, 100)),
     "tan": (np.tan, (-100, 100)), "atan": (np.arctan, (-5, 5)), "asin": (np.arcsin, (-1, 1)),
-    "acos": (np.arccos, (-1, 1)),
+    "acos": (np.arccos, (-1, 1)), "sinh": (np.sinh, (-10, 10)), "cosh": (np.cosh, (-10, 10)), "asinh": (np.arcsinh, (-5, 5)),
+    "acosh": (np.arccosh, (1, 5)), "atanh": (np.arctanh, (-1, 1)),
 }  # fmt: skip
 BINARY = {"powf": (np.power, (0.01, 20)), "atan2": (np.arctan2, (-5, 5))}
 COUNT = 1 << 20
 
 
-WIDE = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "atan", "asin", "acos", "atan2")
+WIDE = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "atan", "asin", "acos", "atan2"),
+    *("sinh", "cosh", "asinh", "acosh", "atanh"),
+)
 """Functions of f64 of which numpy has a wider reference."""
 
 

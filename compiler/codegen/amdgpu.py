@@ -3,8 +3,8 @@
     code = compile_amdgpu(module, "gfx90a")     # module: one kernel, shared memory placed by `place-shared`
 
 Nothing here runs it. Kernels keep their warps of 32 threads: two share a wavefront of 64, and shuffles stay within theirs.
-Elementary functions of f32 and narrower are computed by this compiler's own formulas; those of f64 need ROCm's device
-libraries and are refused.
+Elementary functions are computed by this compiler's own formulas; cube roots, and sines, cosines, tangents, remainders and powers of
+f64, need ROCm's device libraries: of these only remainders are LLVM's own, the others are refused.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from tilewright.compiler.rewriting.expression import (
     roundeven,
     select,
 )
+from tilewright.compiler.rewriting.hyperbolic import Hyperbolics
 
 EXP = (
     0.5000000095128689,
@@ -397,3 +398,7 @@ def _exp2_wide(x: Number) -> Number:
 
 ANGLES = Angles(ATAN, ASIN, 1.5707963705062866, -4.371139000186241e-08)
 """`atan` within 1.6 ulp, `atan2` 3, `asin` 2, `acos` 1.5."""
+
+
+HYPERBOLICS = Hyperbolics(exp, log, log1p, tuple(1 / math.factorial(n) for n in range(3, 13, 2)))
+"""`sinh`, `cosh`, `asinh`, `acosh`, `atanh`."""

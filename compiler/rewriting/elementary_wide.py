@@ -26,6 +26,7 @@ from tilewright.compiler.rewriting.expression import (
     polynomial,
     select,
 )
+from tilewright.compiler.rewriting.hyperbolic import Hyperbolics
 
 EXP = (
     0.5000000000000001, 0.16666666666666669, 0.041666666666624164, 0.008333333333330065, 0.0013888888917196719,
@@ -232,3 +233,7 @@ ANGLES = Angles(ATAN, ASIN, math.pi / 2, 6.123233995736766e-17)
 def pow_integer(x: Number, n: Number) -> Number:
     """x^n by libm's pow."""
     return Number(math_dialect.powf(x.value, n.to_float(x.element).value))
+
+
+HYPERBOLICS = Hyperbolics(exp, log, log1p, tuple(1 / math.factorial(n) for n in range(3, 21, 2)))
+"""`sinh`, `cosh`, `asinh`, `acosh`, `atanh`."""

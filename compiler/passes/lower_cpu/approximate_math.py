@@ -16,10 +16,14 @@ from tilewright.compiler.targets.target import Target
 EXPANSIONS: dict[str, Callable[..., Number]] = {
     "arith.remf": elementary.remainder,
     "math.acos": elementary.ANGLES.acos,
+    "math.acosh": elementary.HYPERBOLICS.acosh,
     "math.asin": elementary.ANGLES.asin,
+    "math.asinh": elementary.HYPERBOLICS.asinh,
     "math.atan": elementary.ANGLES.atan,
     "math.atan2": elementary.ANGLES.atan2,
+    "math.atanh": elementary.HYPERBOLICS.atanh,
     "math.cos": elementary.cos,
+    "math.cosh": elementary.HYPERBOLICS.cosh,
     "math.erf": elementary.erf,
     "math.erfc": elementary.erfc,
     "math.exp": elementary.exp,
@@ -32,14 +36,19 @@ EXPANSIONS: dict[str, Callable[..., Number]] = {
     "math.log2": elementary.log2,
     "math.powf": elementary.pow,
     "math.sin": elementary.sin,
+    "math.sinh": elementary.HYPERBOLICS.sinh,
     "math.tan": elementary.tan,
     "math.tanh": elementary.tanh,
 }
 WIDE: dict[str, Callable[..., Number]] = {
     "math.acos": elementary_wide.ANGLES.acos,
+    "math.acosh": elementary_wide.HYPERBOLICS.acosh,
     "math.asin": elementary_wide.ANGLES.asin,
+    "math.asinh": elementary_wide.HYPERBOLICS.asinh,
     "math.atan": elementary_wide.ANGLES.atan,
     "math.atan2": elementary_wide.ANGLES.atan2,
+    "math.atanh": elementary_wide.HYPERBOLICS.atanh,
+    "math.cosh": elementary_wide.HYPERBOLICS.cosh,
     "math.erf": elementary_wide.erf,
     "math.erfc": elementary_wide.erfc,
     "math.exp": elementary_wide.exp,
@@ -50,6 +59,7 @@ WIDE: dict[str, Callable[..., Number]] = {
     "math.log10": elementary_wide.log10,
     "math.log1p": elementary_wide.log1p,
     "math.log2": elementary_wide.log2,
+    "math.sinh": elementary_wide.HYPERBOLICS.sinh,
     "math.tanh": elementary_wide.tanh,
 }
 """Expansions of f64."""
@@ -60,7 +70,7 @@ _SCALED: dict[str, Callable[..., Number]] = {
 """Expansions for targets that multiply by a power of two in one instruction: it replaces eight."""
 _CORRECTED = ("math.expm1", "math.log1p")
 """What `convert-math-to-llvm` computes from exp and log, without the digits of small numbers."""
-LIBM_ONLY = frozenset(f"math.{name}" for name in ("acosh", "asinh", "atanh", "cbrt", "cosh", "sinh"))
+LIBM_ONLY = frozenset(("math.cbrt",))
 """Functions with no expansion here: `convert-math-to-libm` calls libm for each lane."""
 
 

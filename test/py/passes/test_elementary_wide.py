@@ -41,6 +41,8 @@ UNARY = {
     "log": (np.log, (0, 4), 1.0), "log2": (np.log2, (0, 4), 1.5), "log10": (np.log10, (0, 4), 1.5),
     "log1p": (np.log1p, (-1, 4), 1.6), "tanh": (np.tanh, (-22, 22), 1.5), "atan": (np.arctan, (-5, 5), 1.6),
     "asin": (np.arcsin, (-1, 1), 2.1), "acos": (np.arccos, (-1, 1), 1.5),
+    "sinh": (np.sinh, (-715, 715), 3.5), "cosh": (np.cosh, (-715, 715), 2.5), "asinh": (np.arcsinh, (-5, 5), 2.0),
+    "acosh": (np.arccosh, (1, 5), 2.5), "atanh": (np.arctanh, (-1, 1), 2.5),
 }  # fmt: skip
 """name -> (reference, interval to sweep closely, largest error in ulp)."""
 BY_MPMATH = {"erf": ((-6.5, 6.5), 1.5), "erfc": ((-6.5, 27.5), 4.0)}
@@ -90,7 +92,7 @@ def test_atan2_is_within_its_bound_and_has_all_special_cases():
     assert np.array_equal(np.signbit(found)[~np.isnan(exact)], np.signbit(exact)[~np.isnan(exact)])
 
 
-@pytest.mark.parametrize("name", ["expm1", "log1p", "tanh", "erf", "atan", "asin"])
+@pytest.mark.parametrize("name", ["expm1", "log1p", "tanh", "erf", "atan", "asin", "sinh", "asinh", "atanh"])
 def test_odd_functions_keep_the_sign_of_zero_and_denormals(name: str):
     x = np.array([0.0, -0.0, 5e-324, -5e-324, 1e-310])
     got = unary(name, "f64")(x)
