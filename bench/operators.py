@@ -106,6 +106,12 @@ def sort(shape: Sequence[int]) -> Built:
     return Lines(lambda x: x.sort(stable=True, dim=-1)), (normal(*shape),)
 
 
+def sort_numbers(count: int, below: int) -> Built:
+    """Numbers of things in ascending order, as those of the experts that tokens go to are."""
+    numbers = torch.randint(0, below, (count,), generator=torch.Generator().manual_seed(SEED))
+    return Lines(lambda x: x.sort(stable=True)), (numbers,)
+
+
 def topk(shape: Sequence[int], count: int) -> Built:
     """The `count` greatest elements of rows, and their places."""
     return Lines(lambda x: x.topk(count)), (normal(*shape),)

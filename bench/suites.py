@@ -132,6 +132,7 @@ LINES = {
     "cumsum-columns-1024x4096": ("cumsum", (1024, 4096), 0),
     "sort-4096x256": ("sort", (4096, 256)),
     "sort-1x50257": ("sort", (1, 50257)),
+    "sort-numbers-20000": ("sort_numbers", 20000, 1000),
     "topk8-4096x1024": ("topk", (4096, 1024), 8),
     "topk50-1x50257": ("topk", (1, 50257), 50),
     "embedding-gradient-30522x256": ("index_add", (30522, 256), 1024),

@@ -1,6 +1,7 @@
 """Sorts of lines whose elements fit with their places into 64 bits: comparisons are those of integers, and all differ.
 
-    key(x) = bits of x in the order of x      -0.0 as 0.0, NaN greatest; all bits turned around where large ones come first
+    key(x) = bits of x in the order of x      -0.0 as 0.0, NaN greatest; all bits turned around where large ones come first;
+                                              integers of 64 bits count from the least of their line
     a[p] = key(x[p]) << 32 | p                p < n, and behind it numbers greater than all
 
     columns of vectors of a are sorted side by side       sorting networks of min and max, 8 vectors in registers at a time
@@ -33,7 +34,10 @@ _LONGEST = 256
 
 @dataclass(frozen=True)
 class PackedLines:
-    """A `tm_tensor.topk` on buffers whose elements have at most 32 bits, along dimension `dim`."""
+    """A `tm_tensor.topk` on buffers along dimension `dim`, of elements of at most 32 bits, or of integers of 64.
+
+    Those that have 64 are to be less than 2^32 apart in a line.
+    """
 
     source: ir.Value
     values: ir.Value
@@ -50,7 +54,7 @@ class PackedLines:
         source, values, places = op.operands
         element, order = ir.MemRefType(source.type).element_type, Order.of(op)
         narrow = isinstance(element, (ir.F32Type, ir.F16Type, ir.BF16Type)) or (
-            isinstance(element, ir.IntegerType) and element.width <= 32
+            isinstance(element, ir.IntegerType) and element.width <= 64
         )
         dim = ir.IntegerAttr(op.attributes["dimension"]).value
         shape = static_shape(source.type)
@@ -100,16 +104,23 @@ class PackedLines:
         padded = ir.MemRefType.get([self.groups * self.column * self.lanes], i64)
         return padded, padded
 
-    def emit(self, at: Sequence[ir.Value], scratch: Sequence[ir.Value]) -> None:
-        """The loops of the line at `at`, its indices along all other dimensions."""
-        _Line(self, at).emit(*scratch)
+    @property
+    def is_wide(self) -> bool:
+        """Whether elements have more bits than their key."""
+        return ir.MemRefType(self.source.type).element_type.width == 64
+
+    def emit(
+        self, at: Sequence[ir.Value], scratch: Sequence[ir.Value], least: ir.Value | None = None
+    ) -> None:
+        """The loops of the line at `at`, its indices along all other dimensions; `least` is its least element where they are wide."""
+        _Line(self, at, least).emit(*scratch)
 
 
 class _Line:
     """The loops of one line, at the current insertion point."""
 
-    def __init__(self, lines: PackedLines, at: Sequence[ir.Value]):
-        self.lines, self.at = lines, list(at)
+    def __init__(self, lines: PackedLines, at: Sequence[ir.Value], least: ir.Value | None):
+        self.lines, self.at, self.least = lines, list(at), least
         self.i32, self.i64 = (ir.IntegerType.get_signless(bits) for bits in (32, 64))
         type_ = ir.MemRefType(lines.source.type)
         self.element = type_.element_type
@@ -148,6 +159,9 @@ class _Line:
             signs = arith.shrsi(bits, self.number(31, lanes))
             turned = arith.xori(bits, arith.andi(signs, self.number((1 << 31) - 1, lanes)))
             key = arith.select(unordered, self.number((1 << 31) - 1, lanes), turned)
+        elif self.least is not None:
+            least = vector.broadcast(value.type, self.least) if lanes else self.least
+            key = arith.xori(arith.trunci(i32, arith.subi(value, least)), self.number(-(1 << 31), lanes))
         elif self.element.width < 32:
             key = (arith.extui if self.lines.order.is_unsigned else arith.extsi)(i32, value)
         else:

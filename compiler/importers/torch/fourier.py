@@ -161,9 +161,10 @@ class _Lines:
         return cls(tuple(shape), axis, math.prod(shape[axis + 1 :]) < _FEW)
 
     def taken(self, x):
+        before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
         if self.is_moved:
-            return x.movedim(self.axis, -1).reshape(-1, self.shape[self.axis])
-        return x.reshape(math.prod(self.shape[: self.axis]), self.shape[self.axis], -1)
+            return x.movedim(self.axis, -1).reshape(before * after, self.shape[self.axis])
+        return x.reshape(before, self.shape[self.axis], after)
 
     def put_back(self, x):
         """The tensor of these lines, which may have become longer or shorter."""
@@ -183,14 +184,11 @@ def _transformed(re, im) -> Parts:
         if factors(extent) is None:
             return _multiplied(re, im)
         return torch.ops.tilewright.fourier(re, im, _all_roots(extent, re.dtype), 1)
-    inner = extent // outer
-    lines, width = re.shape[0], list(re.shape[2:])
-    first = [_along(1, tuple(part.reshape(lines, outer, inner, *width) for part in (re, im)), True)]
-    shape = [outer, inner, *[1] * len(width)]
-    roots = _roots(np.outer(np.arange(outer), np.arange(inner)), extent, re.dtype)
-    turned = multiply(first[0], tuple(part.reshape(shape) for part in roots))
-    second = _along(2, turned, True)
-    re, im = (part.transpose(1, 2).reshape(lines, extent, *width) for part in second)
+    inner, lines, width = extent // outer, re.shape[0], list(re.shape[2:])
+    columns = [part.reshape(lines, outer, inner, *width) for part in (re, im)]
+    angles = np.outer(np.arange(outer), np.arange(inner)).reshape([outer, inner, *[1] * len(width)])
+    turned = multiply(_along(1, (columns[0], columns[1]), True), _roots(angles, extent, re.dtype))
+    re, im = (part.transpose(1, 2).reshape(lines, extent, *width) for part in _along(2, turned, True))
     return re, im
 
 

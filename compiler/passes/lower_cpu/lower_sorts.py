@@ -22,8 +22,8 @@ _FEW = 8
 class LowerSorts(Pass):
     """Replaces `tm_tensor.sort` and `tm_tensor.topk` on buffers by loops.
 
-    The first elements of lines of at most 32 bits, and where they are from, are found by comparisons of integers, many at a
-    time (`families/cpu/packed_lines.py`). All others are merged in runs of 1, 2, 4, … elements in scratch buffers. Before:
+    The first elements of lines of at most 32 bits, or of integers that are less than 2^32 apart, and where they are from, are found
+    by comparisons of integers, many at a time (`families/cpu/packed_lines.py`). All others are merged in runs of 1, 2, 4, … elements in scratch buffers. Before:
 
         tm_tensor.sort dimension(1) outs(%values, %others : memref<16x256xf64>, memref<16x256xf64>) {
         ^bb0(%a: f64, %b: f64, %i: f64, %j: f64):
@@ -67,6 +67,8 @@ class LowerSorts(Pass):
         shape = static_shape(sort.operands[0].type)
         dim = ir.IntegerAttr(sort.attributes["dimension"]).value
         line = PackedLines.read(sort, self.vector_bits) or _Merged(sort, dim)
+        if isinstance(line, PackedLines) and line.is_wide:
+            line = _Narrowed(line, _Merged(sort, dim))
         with sort.location:
             with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]):
                 scratch = [memref.alloc(type_, [], []) for type_ in line.scratch]
@@ -74,6 +76,38 @@ class LowerSorts(Pass):
                 others = [extent for number, extent in enumerate(shape) if number != dim]
                 _for_each(others, [], lambda at: line.emit(at, scratch))
         sort.erase()
+
+
+class _Narrowed:
+    """The loops of integers of 64 bits: as of 32 where those of a line are less than 2^32 apart, as numbers of things are."""
+
+    def __init__(self, packed: PackedLines, merged: _Merged):
+        self.packed, self.merged = packed, merged
+
+    @property
+    def scratch(self) -> list[ir.MemRefType]:
+        return [*self.packed.scratch, *self.merged.scratch]
+
+    def emit(self, at: list[ir.Value], scratch: Sequence[ir.Value]) -> None:
+        i64, count = ir.IntegerType.get_signless(64), len(self.packed.scratch)
+        is_unsigned = self.packed.order.is_unsigned
+        least, most = (arith.minui, arith.maxui) if is_unsigned else (arith.minsi, arith.maxsi)
+        first, *_ = self.merged.load(at, _index(0))
+        found = scf.ForOp(_index(1), _index(self.packed.length), _index(1), [first, first])
+        with ir.InsertionPoint(found.body):
+            element, *_ = self.merged.load(at, found.induction_variable)
+            low, high = found.inner_iter_args
+            scf.yield_([least(low, element), most(high, element)])
+        low, high = found.results
+        limit = arith.constant(i64, 1 << 32)
+        fits = arith.cmpi(arith.CmpIPredicate.ult, arith.subi(high, low), limit)
+        branch = scf.IfOp(fits, has_else=True)
+        with ir.InsertionPoint(branch.then_block):
+            self.packed.emit(at, scratch[:count], low)
+            scf.yield_([])
+        with ir.InsertionPoint(branch.else_block):
+            self.merged.emit(at, scratch[count:])
+            scf.yield_([])
 
 
 class _Merged:

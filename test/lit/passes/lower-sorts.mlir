@@ -57,7 +57,30 @@ func.func @few(%v: memref<3x100xi32>, %s: memref<3x2xi32>, %i: memref<3x2xi64>) 
   return
 }
 
-// Elements of 64 bits, and their places as integers beside them.
+// Integers of 64 bits: those of a line that are less than 2^32 apart as integers of 32 from the least of them on, others merged.
+// CHECK-LABEL: func.func @numbers
+// CHECK: %[[ENDS:.+]]:2 = scf.for
+// CHECK-DAG: arith.minsi %{{.+}} : i64
+// CHECK-DAG: arith.maxsi %{{.+}} : i64
+// CHECK: %[[APART:.+]] = arith.subi %[[ENDS]]#1, %[[ENDS]]#0 : i64
+// CHECK: %[[FITS:.+]] = arith.cmpi ult, %[[APART]], %{{.+}} : i64
+// CHECK: scf.if %[[FITS]]
+// CHECK: arith.subi %{{.+}} : vector<8xi64>
+// CHECK: arith.trunci %{{.+}} : vector<8xi64> to vector<8xi32>
+// CHECK: } else {
+// CHECK: arith.cmpi sle, %{{.+}} : i64
+// CHECK-NOT: tm_tensor.topk
+// CHECK: return
+func.func @numbers(%v: memref<3x40xi64>, %s: memref<3x40xi64>, %i: memref<3x40xi64>) {
+  tm_tensor.topk dimension(1) ins(%v : memref<3x40xi64>) outs(%s, %i : memref<3x40xi64>, memref<3x40xi64>) {
+  ^bb0(%a: i64, %b: i64):
+    %c = arith.cmpi sle, %a, %b : i64
+    tm_tensor.yield %c : i1
+  }
+  return
+}
+
+// Floats of 64 bits, and their places as integers beside them.
 // CHECK-LABEL: func.func @wide
 // CHECK: memref.alloc() : memref<20xf64>
 // CHECK: memref.alloc() : memref<20xi64>

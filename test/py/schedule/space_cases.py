@@ -152,6 +152,8 @@ CASES: dict[str, Case] = {
         (waves(7, 6, 40), waves(7, 3, 40)),
         0,
     ),
+    "spectra of rows": Case(lambda x: torch.fft.rfft(x).real, (waves(37, 24),), 0),
+    "spectra of columns": Case(lambda x: torch.fft.rfft(x, dim=1).imag, (waves(3, 12, 41),), 0),
     "places of maxima": Case(lambda x: x.argmax(0), (waves(40, 17),), 1),
 }
 

@@ -47,6 +47,8 @@ MODELS = {
     "first": (Function(lambda x: x.topk(2, 1)[0] + 1), (15, 40)),
     "scatter": (Function(lambda x: x.index_add(1, torch.tensor([3, 0, 3]), x[:, :3]) * 2), (5, 6, 18)),
     "elements": (Function(lambda x: x.scatter_add(1, torch.tensor([[3, 0, 3]] * 7), x[:, :3]) * 2), (7, 6)),
+    "spectra": (Function(lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2, n=20)), (21, 20)),
+    "spectra of columns": (Function(lambda x: torch.fft.rfft(x, dim=1).real), (2, 15, 19)),
     "gather": (Function(lambda x: x[:, torch.arange(4, -1, -1)] + x[:, :5]), (11, 8)),
     "batched": (Function(lambda x: torch.relu(x @ x.transpose(1, 2) + 1)), (3, 10, 12)),
     "pooling": (nn.AvgPool2d(3, 2, 1), (1, 4, 9, 9)),

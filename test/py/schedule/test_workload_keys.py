@@ -55,6 +55,7 @@ X = torch.zeros(6, 10)
         (lambda x: x.softmax(1), "reduction"),
         (lambda x: x.sort(1)[0], "topk"),
         (lambda x: x.cumsum(1), "scan"),
+        (lambda x: torch.fft.rfft(x).real, "fourier"),
         (lambda x: torch.zeros(6, 10).index_add(0, torch.tensor([1, 1]), x[:2]), "scatter"),
         (
             lambda x: torch.nn.functional.scaled_dot_product_attention(

@@ -146,3 +146,31 @@ def test_distances_between_many_rows(p):
     x, y = (torch.randn(count, 8, generator=torch.Generator().manual_seed(count)) for count in (2048, 2050))
     found = tilewright.compile(lambda x, y: torch.cdist(x, y, p), (x, y))(x, y)
     torch.testing.assert_close(found, torch.cdist(x, y, p), rtol=1e-5, atol=1e-5)
+
+
+_FAR = 2**62
+_LEAST = -(2**63)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.randint(-500, 1000, (7, 333)),
+        torch.stack([torch.randint(0, 9, (300,)), torch.randint(-_FAR, _FAR, (300,))]),
+        torch.tensor([[0, 2**32 - 1, 5, 2**32 - 1, 0], [0, 2**32, 5, 2**32 - 1, 0]]),
+        torch.tensor([[_LEAST, 2**63 - 1, 0], [_LEAST, _LEAST + 5, _LEAST + 2**32 - 1]]),
+        torch.tensor([[3]]),
+    ],
+    ids=["near each other", "near and far", "as far as fits", "the least and the greatest", "one"],
+)
+def test_integers_of_64_bits_are_sorted_wherever_they_lie(x, descending):
+    def ordered(x):
+        return [torch.sort(x, dim=dim, stable=True, descending=descending) for dim in (0, 1)]
+
+    for ours, theirs in zip(tilewright.compile(ordered, (x,))(x), ordered(x), strict=True):
+        assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+    kept = min(3, x.shape[1])
+    found = tilewright.compile(lambda x: torch.topk(x, kept, 1, largest=descending), (x,))(x)
+    assert torch.equal(found[0], torch.topk(x, kept, 1, largest=descending)[0])
+    assert torch.equal(x.gather(1, found[1]), found[0])
