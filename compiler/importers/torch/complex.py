@@ -1,6 +1,6 @@
 """Arithmetic of complex numbers as that of their real and imaginary parts, which torch-mlir takes apart and joins.
 
-What only moves elements, and products of matrices, it takes on complex numbers as they are.
+What only moves elements it takes on complex numbers as they are.
 """
 
 from __future__ import annotations
@@ -72,6 +72,14 @@ def subtract(x: Parts, y: Parts, alpha=1) -> Parts:
 def multiply(x: Parts, y: Parts) -> Parts:
     """`x * y`"""
     return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+
+
+def product(x: Parts, y: Parts) -> Parts:
+    """A product of matrices, or one of each batch, as one of real ones: [a b] [[c d] [-d c]] = [a c - b d, a d + b c]."""
+    columns = y[0].shape[-1]
+    right = torch.cat([torch.cat(y, -1), torch.cat([-y[1], y[0]], -1)], -2)
+    found = torch.matmul(torch.cat(x, -1), right)
+    return found.narrow(-1, 0, columns), found.narrow(-1, columns, columns)
 
 
 def divide(x: Parts, y: Parts) -> Parts:
@@ -303,6 +311,7 @@ TABLE: dict[Any, Callable] = {
         for o in (aten.rsub.Tensor, aten.rsub.Scalar)
     },
     **{o: _on_parts(multiply) for o in (aten.mul.Tensor, aten.mul.Scalar)},
+    **{o: _on_parts(product) for o in (aten.mm.default, aten.bmm.default)},
     **{o: _on_parts(divide) for o in (aten.div.Tensor, aten.div.Scalar)},
     **{o: _on_parts(equal) for o in (aten.eq.Tensor, aten.eq.Scalar)},
     **{o: _on_parts(differs) for o in (aten.ne.Tensor, aten.ne.Scalar)},

@@ -2,6 +2,7 @@
 
     z = complex(a, b); y = transpose(z, 0, 1); r = select(view_as_real(y), -1, 0)   =>   r = transpose(a, 0, 1)
     z = view_as_complex(x); i = select(view_as_real(z), -1, 1)                       =>   i = select(x, -1, 1)
+    z an argument;          i = select(view_as_real(z), -1, 1)                       =>   i = tilewright.part(z, 1)
 
 Transforms along several dimensions, and products of transforms, take numbers apart that the operator before has just joined.
 """
@@ -15,6 +16,13 @@ from torch.fx.graph import Graph
 from torch.fx.node import Node
 
 aten = torch.ops.aten
+
+_LIBRARY = torch.library.Library("tilewright", "FRAGMENT")
+_LIBRARY.define("part(Tensor x, int number) -> Tensor")
+_LIBRARY.impl(
+    "part", lambda x, number: torch.view_as_real(x).select(-1, number).clone(), "CompositeExplicitAutograd"
+)
+torch.library.register_fake("tilewright::part", lambda x, number: torch.real(x).new_empty(x.shape))
 
 _MOVES = {
     *(aten.permute.default, aten.transpose.int, aten.slice.Tensor, aten.unsqueeze.default, aten.squeeze.dim),
@@ -85,6 +93,11 @@ def _made(graph: Graph, node: Node) -> _Parts | None:
         last = pairs.meta["val"].dim() - 1
         re, im = (_call(graph, node, aten.select.int, (pairs, last, part)) for part in range(2))
         return re, im
+    if node.op == "placeholder":
+        first = next(other for other in graph.nodes if other.op != "placeholder")
+        part = torch.ops.tilewright.part.default
+        re, im = (_call(graph, node, part, (node, number), before=first) for number in range(2))
+        return re, im
     return None
 
 
@@ -93,9 +106,11 @@ def _moved(graph: Graph, move: Node, parts: _Parts) -> _Parts:
     return re, im
 
 
-def _call(graph: Graph, at: Node, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> Node:
-    """A real node in the place of `at`, of one part of it."""
-    with graph.inserting_before(at):
+def _call(
+    graph: Graph, at: Node, target: Any, args: tuple[Any, ...], kwargs: Any = None, before: Node | None = None
+) -> Node:
+    """A real node in the place of `at`, or `before` another one, of one part of it."""
+    with graph.inserting_before(before or at):
         made = graph.call_function(target, args, kwargs or {})
     # What else a node says of itself is of complex numbers.
     place = {"stack_trace": at.meta["stack_trace"]} if "stack_trace" in at.meta else {}

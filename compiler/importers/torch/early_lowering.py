@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tilewright.compiler.analysis.line_operations import LINES, SCAN, SCATTER
 from tilewright.compiler.dialects.fourier import COMPLEX, OF_REAL, TO_REAL, fourier
 from tilewright.compiler.ir import arith, cf, ir, linalg, math, scf, static_shape, tensor, walk
+from tilewright.compiler.ir import complex as complex_
 from tilewright.compiler.rewriting.generics import elementwise
 from tilewright.compiler.rewriting.reshaping import reshaped
 
@@ -99,6 +100,14 @@ def _gcd(op: ir.Operation) -> ir.Operation:
 
     same = [ir.AffineMap.get_identity(type_.rank)] * 2
     return elementwise(type_, [_dense(operand) for operand in op.operands], same, body)
+
+
+def _part(op: ir.Operation) -> ir.Operation:
+    """The real (0) or the imaginary (1) part of complex numbers."""
+    source, number = op.operands
+    read = complex_.im if ir.IntegerAttr(number.owner.attributes["value"]).value else complex_.re
+    type_ = _builtin_type(op.results[0].type)
+    return elementwise(type_, [_dense(source)], [ir.AffineMap.get_identity(type_.rank)], read)
 
 
 def _product(op: ir.Operation) -> ir.Operation:
@@ -224,6 +233,7 @@ _LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation | None]] = {
     "torch.tilewright.fourier_of_real": _fourier,
     "torch.tilewright.fourier_to_real": _fourier,
     "torch.tilewright.gcd": _gcd,
+    "torch.tilewright.part": _part,
     "torch.tilewright.product": _product,
     "torch.tilewright.running": _running,
     "torch.tilewright.scatter": _scatter,

@@ -7,6 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tilewright
+from tilewright.compiler import driver
 from tilewright.compiler.importers.torch.complex_parts import read_parts
 
 aten = torch.ops.aten
@@ -58,3 +59,38 @@ def test_transforms_along_two_dimensions():
         return torch.fft.ifft2(spectrum * spectrum.conj()).real * 2, torch.fft.irfft2(torch.fft.rfft2(x))
 
     torch.testing.assert_close(tilewright.compile(filtered, (x,))(x), filtered(x), rtol=1e-4, atol=1e-4)
+
+
+def test_parts_of_an_argument_are_read_of_it():
+    """Without its pairs of numbers in between, which would be written and read again."""
+
+    def parts(z):
+        return z.real * 2 + z.t().imag.t(), z.imag.exp()
+
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    module = make_fx(parts, tracing_mode="fake")(z)
+    read_parts(module.graph)
+    module.recompile()
+    assert not module.graph.find_nodes(op="call_function", target=aten.view_as_real.default)
+    torch.testing.assert_close(module(z), parts(z))
+    torch.testing.assert_close(tilewright.compile(parts, (z,))(z), parts(z))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_products_of_matrices_are_real_ones(dtype):
+    """Any others would be loops over single numbers."""
+
+    def products(x, y):
+        return (
+            x @ y,
+            x.T @ x,
+            torch.einsum("ij,kj->ik", x, x.conj()),
+            torch.stack([x, x * 1j]) @ y,
+            torch.addmm(y[:1], x, y),
+        )
+
+    x, y = torch.randn(30, 17, dtype=dtype), torch.randn(17, 21, dtype=dtype)
+    imported = str(driver.import_model(products, (x, y)).module)
+    assert not [line for line in imported.splitlines() if "linalg.matmul" in line and "complex" in line]
+    for ours, theirs in zip(tilewright.compile(products, (x, y))(x, y), products(x, y), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
