@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.compiler.errors import PassError
 from tilewright.compiler.ir import ir, static_shape
 from tilewright.compiler.nouns.fourier_factors import factors, multiplied
@@ -127,6 +129,18 @@ def fourier(kind: str, dimension: int, operands: Sequence[ir.Value], on_buffers:
         RESULTS: ir.DenseI32ArrayAttr.get([int(n < len(places)) for n in range(2)]),
     }
     return ir.Operation.create(FOURIER, [place.type for place in places], list(operands), attributes)
+
+
+def roots_of_unity(powers: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
+    """The real and imaginary parts of exp(-2 pi i p / extent) of whole numbers p.
+
+    What is a whole number of quarter turns has zeros and ones exactly.
+    """
+    quarters, rest = np.divmod(4 * (powers % extent), extent)
+    angles = 0.5 * np.pi * rest / extent
+    cosines, sines = np.cos(angles), np.sin(angles)
+    real = np.choose(quarters, (cosines, -sines, -cosines, sines))
+    return real, -np.choose(quarters, (sines, cosines, -sines, -cosines))
 
 
 def _refusal(op: ir.Operation, message: str) -> PassError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from tilewright.compiler.dialects.fourier import FOURIER, OF_REAL, TO_REAL
+from tilewright.compiler.dialects.fourier import FOURIER, OF_REAL, TO_REAL, roots_of_unity
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.scalar import DOMAIN, builtin_type, torch_type
 from tilewright.compiler.importers.onnx.values import Node, Value
@@ -19,8 +19,7 @@ def fourier(b: Builder, kind: str, sources: list[Value], axis: int, length: int)
     first = sources[0]
     extent = {OF_REAL: length // 2 + 1, TO_REAL: length}.get(kind, length)
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1 :])
-    angles = 2 * np.pi * np.arange(length) / length
-    roots = b.const(np.stack([np.cos(angles), -np.sin(angles)], 1), first.dtype)
+    roots = b.const(np.stack(roots_of_unity(np.arange(length), length), 1), first.dtype)
     operands = [*sources, roots]
     known = frozenset().union(*(v.sources for v in operands))
     outputs = [b.fresh(first.dtype, shape, sources=known) for _ in range(1 if kind == TO_REAL else 2)]

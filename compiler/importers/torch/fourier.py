@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch.utils._mode_utils import no_dispatch
 
+from tilewright.compiler.dialects.fourier import roots_of_unity
 from tilewright.compiler.importers.torch.complex import Parts, add, multiply
 from tilewright.compiler.importers.torch.result_memory import laid_out_as
 from tilewright.compiler.nouns.fourier_factors import factors, multiplied, primes
@@ -285,16 +286,8 @@ def _all_roots(extent: int, dtype: torch.dtype):
 
 
 def _roots(powers: np.ndarray, extent: int, dtype: torch.dtype) -> Parts:
-    """exp(-2 pi i p / extent) of whole numbers p.
-
-    What is a whole number of quarter turns has zeros and ones exactly.
-    """
-    quarters, rest = np.divmod(4 * (powers % extent), extent)
-    angles = 0.5 * np.pi * rest / extent
-    cosines, sines = np.cos(angles), np.sin(angles)
-    real = np.choose(quarters, (cosines, -sines, -cosines, sines))
-    imaginary = -np.choose(quarters, (sines, cosines, -sines, -cosines))
-    return torch.tensor(real.tolist(), dtype=dtype), torch.tensor(imaginary.tolist(), dtype=dtype)
+    re, im = (torch.tensor(part.tolist(), dtype=dtype) for part in roots_of_unity(powers, extent))
+    return re, im
 
 
 def _placed(operator: Any, decompose: Callable) -> Callable:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.dialects.fourier import COMPLEX, FOURIER, OF_REAL, Fourier
+from tilewright.compiler.dialects.fourier import COMPLEX, FOURIER, OF_REAL, Fourier, roots_of_unity
 from tilewright.compiler.ir import arith, ir, linalg, static_shape, tensor, walk
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.generics import elementwise
@@ -75,8 +75,8 @@ def _transformed(parts: Parts, extent: int, kept: int, is_complex: bool) -> Part
     )
     found = _multiplied(taken, outer, outer, True)
     found = _each(found, lambda x: _reshaped(x, lines, outer * inner, columns))
-    angles = np.outer(np.arange(outer), np.arange(inner)).reshape(-1)
-    found = _turned(found, angles, extent)
+    powers = np.outer(np.arange(outer), np.arange(inner)).reshape(-1)
+    found = _turned(found, powers, extent)
     found = _each(found, lambda x: _reshaped(x, lines * outer, inner, columns))
     found = _transformed(found, inner, rows, is_complex)
 
@@ -112,8 +112,8 @@ def _reshaped(x: ir.Value, *shape: int) -> ir.Value:
 def _multiplied(parts: Parts, extent: int, kept: int, is_complex: bool) -> Parts:
     """Products with the roots of unity: (re + i im)(c + i s)."""
     re, im = parts
-    angles = np.outer(np.arange(kept), np.arange(static_shape(re.type)[1])) % extent
-    cosines, sines = _cosines(angles, extent), _sines(angles, extent)
+    powers = np.outer(np.arange(kept), np.arange(static_shape(re.type)[1]))
+    cosines, sines = roots_of_unity(powers, extent)
     real = _product(cosines, re)
     if im is not None:
         real = _product(-sines, im, real)
@@ -166,12 +166,12 @@ def _product(matrix: np.ndarray, x: ir.Value, onto: ir.Value | None = None) -> i
     return reshaped(generic.results[0], result.shape, _location())
 
 
-def _turned(parts: Parts, angles: np.ndarray, extent: int) -> Parts:
+def _turned(parts: Parts, powers: np.ndarray, extent: int) -> Parts:
     """Every row times its root of unity."""
     re, im = parts
     assert im is not None
     type_ = ir.RankedTensorType(re.type)
-    factors = [_constant(own(angles, extent), type_.element_type) for own in (_cosines, _sines)]
+    factors = [_constant(part, type_.element_type) for part in roots_of_unity(powers, extent)]
     same, row = ir.AffineMap.get_identity(3), ir.AffineMap.get(3, 0, [ir.AffineExpr.get_dim(1)])
 
     def combined(body: Callable[..., ir.Value]) -> ir.Value:
@@ -219,13 +219,3 @@ def _constant(values: np.ndarray, element: ir.Type) -> ir.Value:
     type_ = ir.RankedTensorType.get(values.shape, element)
     dtype = np.float32 if isinstance(element, ir.F32Type) else np.float64
     return arith.constant(type_, ir.DenseElementsAttr.get(np.ascontiguousarray(values, dtype), type=type_))
-
-
-def _cosines(powers: np.ndarray, extent: int) -> np.ndarray:
-    return np.cos(2 * np.pi * (powers % extent) / extent)
-
-
-def _sines(powers: np.ndarray, extent: int) -> np.ndarray:
-    """Imaginary parts of the roots, whose half turns are zero."""
-    powers = powers % extent
-    return np.where(2 * powers % extent == 0, 0.0, -np.sin(2 * np.pi * powers / extent))
