@@ -19,6 +19,18 @@ func.func @unread(%x: tensor<8xf32>, %ok: i1) {
   return
 }
 
+// What is computed of numbers alone may have lost its results and its operands.
+// CHECK-LABEL: func.func @no_results
+// CHECK-NOT: linalg.generic
+// CHECK: return
+func.func @no_results(%ok: i1) {
+  linalg.generic {indexing_maps = [], iterator_types = []} {
+    cf.assert %ok, "checked elsewhere"
+    linalg.yield
+  }
+  return
+}
+
 // CHECK-LABEL: func.func @read
 // CHECK: linalg.generic
 // CHECK: cf.assert

@@ -38,6 +38,14 @@ def test_divisors_of_two_types():
     agree(torch.lcm, torch.arange(0, 9, dtype=torch.uint8), torch.arange(-4, 5, dtype=torch.int16))
 
 
+def test_multiples_of_numbers_that_are_known():
+    agree(lambda x: x + torch.lcm(torch.tensor(1073741823), torch.tensor(6)), torch.arange(3))
+    agree(
+        lambda x: torch.lcm(torch.tensor(12, dtype=torch.int32), torch.tensor(6, dtype=torch.int32)),
+        torch.arange(3),
+    )
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_mantissa_and_exponent(dtype):
     limits = torch.finfo(dtype)
