@@ -38,14 +38,15 @@ def _read_before(graph: Graph, node: Node) -> bool:
     own = dim % spread.dim() - (spread.dim() - value.dim())
     if own >= 0 and (value.shape[own] != 1 or spread.shape[dim] == 1):
         return False
-    meta = dict(node.meta)
+    # What else a node says of itself is of the shape that it has.
+    place = {name: said for name, said in node.meta.items() if name == "stack_trace"}
     with graph.inserting_before(node):
         if own >= 0:
             source = graph.call_function(aten.squeeze.dim, (source, own))
-            source.meta = meta | {"val": value.squeeze(own)}
+            source.meta = {"val": value.squeeze(own), **place}
         if source.meta["val"].shape != chosen.shape:
             source = graph.call_function(aten.expand.default, (source, list(chosen.shape)))
-            source.meta = meta
+            source.meta = {"val": chosen, **place}
     node.replace_all_uses_with(source)
     graph.erase_node(node)
     return True

@@ -24,10 +24,10 @@ func.func @unread(%x: tensor<8xf32>, %ok: i1) {
 // CHECK-NOT: linalg.generic
 // CHECK: return
 func.func @no_results(%ok: i1) {
-  linalg.generic {indexing_maps = [], iterator_types = []} {
+  "linalg.generic"() <{indexing_maps = [], iterator_types = [], operandSegmentSizes = array<i32: 0, 0>}> ({
     cf.assert %ok, "checked elsewhere"
     linalg.yield
-  }
+  }) : () -> ()
   return
 }
 

@@ -64,6 +64,16 @@ def test_numbers_that_are_spread_over_slices_are_not_written_for_every_element(h
     torch.testing.assert_close(tilewright.compile(f, (x, at))(x, at), f(x, at))
 
 
+def test_numbers_spread_over_planes_under_torch_compile():
+    def f(x):
+        return x.index_reduce(0, torch.tensor([0, 0]), x[[0, 0]], "amax") + x.softmax(-1)
+
+    x = torch.randn(2, 3, 1, 2)
+    before = tilewright.fallback_count()
+    torch.testing.assert_close(torch.compile(f, backend="tilewright")(x), f(x))
+    assert tilewright.fallback_count() == before
+
+
 def test_what_is_chosen_of_a_spread_tensor_is_that_of_the_tensor():
     def f(x):
         spread = x.reshape(4, 1, 3).expand(2, 4, 5, 3)
