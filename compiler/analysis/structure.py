@@ -22,8 +22,8 @@ class Structured:
 
     @classmethod
     def read(cls, op: ir.Operation) -> Structured | None:
-        """The structure of `op`; None unless it is a generic whose operands are static."""
-        if op.name != "linalg.generic":
+        """The structure of `op`; None unless it is a generic whose operands, of which there are some, are static."""
+        if op.name != "linalg.generic" or not len(op.operands):
             return None
         shapes = []
         for operand in op.operands:

@@ -33,7 +33,8 @@ class SplitPads(Pass):
 
     def run(self, op: ir.Operation) -> None:
         for generic in walk(op, "linalg.generic"):
-            padding = Padding.read(generic) if isinstance(generic.operands[0].type, ir.MemRefType) else None
+            on_buffers = len(generic.operands) and isinstance(generic.operands[0].type, ir.MemRefType)
+            padding = Padding.read(generic) if on_buffers else None
             if padding is not None:
                 with ir.InsertionPoint(generic), generic.location:
                     _Split(padding, generic.operands[0]).emit()
