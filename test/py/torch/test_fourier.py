@@ -91,7 +91,7 @@ def test_lengths_are_taken_apart(length: int) -> None:
     check(lambda x: torch.fft.irfft(torch.fft.rfft(x), n=length), noise(3, length))
 
 
-SHORT = [*range(2, 18), 20, 21, 25, 27, 31, 32, 35, 36, 48, 55, 58, 60, 62, 63, 64]
+SHORT = [2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 20, 31, 32, 35, 60, 64]
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
@@ -114,8 +114,8 @@ def test_every_short_length(target: str) -> None:
         assert_alike(ours, theirs, exact)
 
 
-@pytest.mark.parametrize("lines", [1, 3, 8, 20])
-@pytest.mark.parametrize("length", [96, 255, 400, 1000, 2048, 3072])
+@pytest.mark.parametrize("lines", [1, 8, 20])
+@pytest.mark.parametrize("length", [96, 255, 1000, 3072])
 def test_of_few_and_many_lines(lines: int, length: int) -> None:
     x = noise(lines, length)
 
