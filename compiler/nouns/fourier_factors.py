@@ -9,6 +9,8 @@ _WHOLE = 32
 _LONGEST_FACTOR = 64
 _LARGEST_PRIME = 31
 """A prime factor p takes (p - 1)² multiply-adds where others take a few."""
+FEWEST_COLUMNS = 8
+"""Columns side by side from which vectors of them are worth while; fewer are transposed, and are lines along memory then."""
 
 
 @cache

@@ -13,12 +13,10 @@ from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.fourier import fourier
 from tilewright.compiler.importers.onnx.rules import rule
 from tilewright.compiler.importers.onnx.values import Node, Refused, Value
-from tilewright.compiler.nouns.fourier_factors import factors, multiplied
+from tilewright.compiler.nouns.fourier_factors import FEWEST_COLUMNS, factors, multiplied
 
 MAX_LENGTH = 4096
 """Longest transform done by a matrix, which has the square of it in elements."""
-_FEW_COLUMNS = 8
-"""Columns side by side that do not fill a vector: as lines of a transposed tensor they do."""
 
 
 def _resized(b: Builder, x: Value, axis: int, length: int) -> Value:
@@ -51,7 +49,7 @@ def _by_lines(
 ) -> list[Value]:
     shape = parts[0].shape
     before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    is_moved = after < _FEW_COLUMNS
+    is_moved = after < FEWEST_COLUMNS
     perm = [*(i for i in range(len(shape)) if i != axis), axis]
 
     def taken(part: Value) -> Value:

@@ -23,7 +23,7 @@ from torch.utils._mode_utils import no_dispatch
 from tilewright.compiler.dialects.fourier import roots_of_unity
 from tilewright.compiler.importers.torch.complex import Parts, add, multiply
 from tilewright.compiler.importers.torch.result_memory import laid_out_as
-from tilewright.compiler.nouns.fourier_factors import factors, multiplied, primes
+from tilewright.compiler.nouns.fourier_factors import FEWEST_COLUMNS, factors, multiplied, primes
 
 aten = torch.ops.aten
 
@@ -31,8 +31,6 @@ _LARGEST_PRIME = 2048
 """A prime factor that is larger would make a matrix of more than 64 MB."""
 _LANES = 16
 """Lines that fill the widest vectors."""
-_FEW = 8
-"""Columns side by side, or of a part of a line, from which vectors of them are worth while."""
 
 _REAL, _COMPLEX = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
 
@@ -159,7 +157,7 @@ class _Lines:
     def of(cls, shape: Sequence[int], axis: int) -> _Lines:
         axis %= len(shape)
         # A few columns side by side do not fill a vector: as lines of a transposed tensor they do.
-        return cls(tuple(shape), axis, math.prod(shape[axis + 1 :]) < _FEW)
+        return cls(tuple(shape), axis, math.prod(shape[axis + 1 :]) < FEWEST_COLUMNS)
 
     def taken(self, x):
         before, after = math.prod(self.shape[: self.axis]), math.prod(self.shape[self.axis + 1 :])
@@ -256,7 +254,7 @@ def _factor(extent: int, lines: int) -> int:
     if fits and not (lines < _LANES and extent >= _LANES * _LANES // 4):
         return 1
     found = max(d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0)
-    return found if not fits or found >= _FEW else 1
+    return found if not fits or found >= FEWEST_COLUMNS else 1
 
 
 def _multiplied(re, im) -> Parts:

@@ -31,7 +31,7 @@ _DIVISION = 8
 """Multiply-adds that a division or a root takes the time of: 16 cycles for a vector of 512 bits, 8 for one of 256, on two
 units. Source: Fog, "Instruction tables" (Skylake-X, Zen 4)."""
 _REMAINDER = 50
-"""The same of a remainder of f32, a division and six reductions in f64, two vectors of them. Measured on Zen 4, AVX-512."""
+"""The same of a remainder of f32, a division and six reductions in f64, two vectors of them. Measured on Zen 4, AVX-512, beside other load."""
 _SHORT = ("absf", "ceil", "floor", "fma", "roundeven", "trunc")
 
 
