@@ -21,6 +21,12 @@ from tilewright.compiler.errors import ModelImportError, UnsupportedOperator
 from tilewright.compiler.importers.onnx.evaluate import evaluated
 from tilewright.compiler.importers.onnx.file import array_of, checked_shape, type_name
 from tilewright.compiler.importers.onnx.guards import with_safe_operands
+from tilewright.compiler.importers.onnx.operands import (
+    STATIC_OPERANDS,
+    check_operands,
+    operand_name,
+    with_vectors,
+)
 from tilewright.compiler.importers.onnx.values import (
     CARRIERS,
     POISON,
@@ -62,36 +68,6 @@ SHORT_INSIDE = {"Acosh", "Asinh", "Atanh", "Celu", "Elu", "Gelu", "HardSigmoid",
 SKIP_FOLD = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
              "If", "Loop", "Scan", "SequenceMap", "Constant", "Identity", "MaxPool", "AveragePool", "LpPool"}  # fmt: skip
 """What is not evaluated while importing; of pooled planes, onnx's evaluator counts indices from 0 for each."""
-
-STATIC_OPERANDS = {
-    "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Tile": (1,), "Squeeze": (1,),
-    "Unsqueeze": (1,), "ReduceSum": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceMean": (1,),
-    "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
-    "ReduceSumSquare": (1,), "TopK": (1,), "Split": (1,), "OneHot": (1,), "Resize": (1, 2, 3),
-    "ConstantOfShape": (0,), "Range": (0, 1, 2), "CumSum": (1,), "CumProd": (1,), "Trilu": (1,),
-    "AffineGrid": (1,), "CenterCropPad": (1,), "Col2Im": (1, 2), "DFT": (1, 2), "STFT": (1, 3),
-    "Dropout": (1, 2), "Loop": (0,), "MaxUnpool": (2,), "SplitToSequence": (1,),
-    "SequenceAt": (1,), "SequenceInsert": (2,), "SequenceErase": (1,), "BlackmanWindow": (0,), "HannWindow": (0,),
-    "HammingWindow": (0,), "Compress": (1,), "MelWeightMatrix": (0, 1, 2, 3, 4),
-}  # fmt: skip
-"""Operands that shape the result, by operator: they must be known when compiling."""
-
-VECTORS: dict[str, tuple[int, ...]] = {
-    **{name: (1,) for name in STATIC_OPERANDS if name.startswith("Reduce")},
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "TopK": (1,),
-    "Slice": (1, 2, 3, 4), "Pad": (1, 3), "ConstantOfShape": (0,),
-}  # fmt: skip
-"""Operands that are lists of numbers, by operator."""
-
-OUTER_AXIS = {
-    "Flatten",
-    "OneHot",
-    "ConcatFromSequence",
-    "SplitToSequence",
-    "QuantizeLinear",
-    "DequantizeLinear",
-}
-"""Operators whose axis may lie beside the dimensions of their operands, or is not looked at."""
 
 SHAPED_BY_DATA = {"NonZero", "Unique", "NonMaxSuppression"}
 """Operators that are refused unless their operands are known."""
@@ -230,16 +206,16 @@ class Builder:
             raise Refused("its definition expands without end")
         self.depth += 1
         try:
-            node = self._upgrade(node)
+            node = with_vectors(self, self._upgrade(node))
             for index in STATIC_OPERANDS.get(node.op, ()) if node.domain == "" else ():
                 value = node.input(index)
                 if value is not None:
-                    value.known(_operand_name(node.op, index, self.newest))
+                    value.known(operand_name(node.op, index, self.newest))
             folded = self.fold(node)
             if folded is not None:
                 return folded
             if node.domain == "":
-                _check_operands(node, self.newest)
+                check_operands(node, self.newest)
             rule = self.rules.get((node.domain, node.op))
             if rule is not None:
                 try:
@@ -324,7 +300,7 @@ class Builder:
         schema = schema_of(node.op, self.newest, node.domain)
         if schema is None:
             raise Refused("it is not an operator of a known opset")
-        _check_operands(node, self.newest)
+        check_operands(node, self.newest)
         proto, types, data = self._proto(node)
         try:
             inferred = onnx.shape_inference.infer_node_outputs(
@@ -475,26 +451,3 @@ class Builder:
             return None
         function = onnx.FunctionProto.FromString(text)
         return self.call(function, node, defaults_of(schema))
-
-
-def _operand_name(op: str, index: int, version: int) -> str:
-    schema = schema_of(op, version)
-    return schema.inputs[index].name if schema and index < len(schema.inputs) else str(index)
-
-
-def _check_operands(node: Node, version: int) -> None:
-    """Refuses what neither onnx nor torch-mlir looks at before they read past the end, and rules take modulo the rank."""
-    tensors = [v for v in node.inputs if v is not None and v.items is None]
-    rank, slack = max((v.rank for v in tensors), default=0), int(node.op in OUTER_AXIS)
-    for axis in (node.attrs.get("axis"), *(node.attrs.get("axes") or ())):
-        if axis is not None and tensors and not -rank - slack <= axis < max(rank, 1) + slack:
-            raise Refused(f"its axis is {axis}, its operands have at most {rank} dimensions")
-    vectors = [(i, node.input(i)) for i in VECTORS.get(node.op, ())]
-    for index, value in vectors:
-        if value is not None and value.rank != 1:
-            name = _operand_name(node.op, index, version)
-            raise Refused(f"expected a vector as its operand `{name}`, found one of rank {value.rank}")
-    if node.op == "Slice" and len({value.shape for _, value in vectors if value is not None}) > 1:
-        raise Refused("its starts, ends, axes and steps differ in number")
-    if node.op == "Split" and node.attrs.get("num_outputs", node.outputs) != node.outputs:
-        raise Refused(f"it splits into {node.attrs['num_outputs']} parts and has {node.outputs} outputs")

@@ -14,7 +14,8 @@ from tilewright.compiler.errors import CompilerCrashError, PassError, Unsupporte
 from tilewright.compiler.importers import to_linalg
 from tilewright.compiler.importers.onnx import fourier as onnx_fourier
 from tilewright.compiler.importers.onnx import scalar as onnx_scalar
-from tilewright.compiler.importers.onnx.builder import STATIC_OPERANDS, Builder
+from tilewright.compiler.importers.onnx.builder import Builder
+from tilewright.compiler.importers.onnx.operands import STATIC_OPERANDS
 from tilewright.compiler.importers.onnx.values import CARRIERS, DTYPES, Value, seen_as
 from tilewright.compiler.ir import context, functions, ir, onnx_importer, parse, run_upstream
 from tilewright.compiler.workers import modules

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tilewright
+from tilewright.compiler.errors import UnsupportedError
 
 
 def run(made, *inputs):
@@ -256,3 +257,24 @@ def test_reductions_of_integers_wrap_around(op, dtype):
         terms = x * x if op == "ReduceSumSquare" else x
         wanted = (np.prod if op == "ReduceProd" else np.sum)(terms, axis=1, dtype=x.dtype)
     np.testing.assert_array_equal(run(made, x)[0], wanted)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("op", ["Unsqueeze", "Expand"])
+def test_a_scalar_is_a_list_of_one_number(op, is_known):
+    """As torch.onnx writes the axes where attention repeats its heads."""
+    x, n = random(1, 1), np.array(2)
+    inputs, weights = [info("x", [1, 1]), info("n", [], TensorProto.INT64)], {"n": n}
+    nodes = [helper.make_node(op, ["x", "n"], ["y"])]
+    made = model(nodes, inputs[: 2 - is_known], [info("y", None)], weights if is_known else {})
+    (y,) = run(made, *([x] if is_known else [x, n]))
+    np.testing.assert_array_equal(y, x[..., None] if op == "Unsqueeze" else np.broadcast_to(x, (1, 2)))
+
+
+@pytest.mark.parametrize("op", ["Squeeze", "Reshape", "Tile", "ReduceSum"])
+def test_a_scalar_is_no_list_where_it_is_not_one_for_onnx_runtime_either(op):
+    made = model(
+        [helper.make_node(op, ["x", "n"], ["y"])], [info("x", [1])], [info("y", None)], {"n": np.array(0)}
+    )
+    with pytest.raises(UnsupportedError, match="expected a vector as its operand"):
+        run(made, random(1))
