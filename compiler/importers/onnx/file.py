@@ -69,9 +69,10 @@ def _texts_that_are_none(message: Message, place: str) -> Iterator[tuple[str, st
 
 
 def _outline(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with empty initializers, so that none is too large to check, and inputs and outputs with shapes.
+    """The model with empty initializers, so that none is too large to check, and outputs with types and shapes.
 
-    The checker demands a shape of every output and stops at the first that has none; they are common, and inferred.
+    The checker demands both of every output and stops at the first that lacks one; they are common, as where a value
+    inside of a graph is made an output by its name alone, and inferred.
     """
     outline, graph = onnx.ModelProto(), onnx.GraphProto()
     _copy(model, outline, ["graph"])
@@ -79,7 +80,7 @@ def _outline(model: onnx.ModelProto) -> onnx.ModelProto:
     for tensor in model.graph.initializer:
         graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=[0])
     outline.graph.CopyFrom(graph)
-    _complete_shapes(outline.graph)
+    _complete_types(outline.graph)
     for body in (outline.graph, *outline.functions):
         for node in _nodes(body):
             if node.op_type in OF_ONNX_RUNTIME and node.domain in ("", "ai.onnx"):
@@ -115,12 +116,15 @@ def _nodes(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProt
         yield from _nodes(inner)
 
 
-def _complete_shapes(graph: onnx.GraphProto) -> None:
+def _complete_types(graph: onnx.GraphProto, is_inner: bool = False) -> None:
+    for info in (*graph.input, *graph.output) if is_inner else graph.output:
+        if info.type.WhichOneof("value") is None:
+            info.type.tensor_type.elem_type = TensorProto.FLOAT
     for info in (*graph.input, *graph.output):
         if info.type.HasField("tensor_type") and not info.type.tensor_type.HasField("shape"):
             info.type.tensor_type.shape.SetInParent()
     for inner in _subgraphs(graph):
-        _complete_shapes(inner)
+        _complete_types(inner, is_inner=True)
 
 
 def type_name(dtype: int) -> str:

@@ -97,6 +97,29 @@ def test_extents_below_zero_are_open():
         import_onnx(made, (random(2, 4),))
 
 
+def test_outputs_may_have_no_types():
+    """As those that are made of inner values by name, and those of branches."""
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], ["b"])], op, [], [onnx.ValueInfoProto(name="b")])
+        for op in ("Relu", "Neg")
+    ]
+    made = model(
+        [
+            helper.make_node("ArgMax", ["x"], ["a"], keepdims=0),
+            helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1]),
+        ],
+        [info("x", [2, 3]), info("c", [], TensorProto.BOOL)],
+        [onnx.ValueInfoProto(name="a"), onnx.ValueInfoProto(name="y")],
+    )
+    x = random(2, 3)
+    a, y = tilewright.compile(made, (x, np.array(False)))(x, np.array(False))
+    np.testing.assert_array_equal(a, np.argmax(x, 0))
+    np.testing.assert_array_equal(y, -x)
+    made.graph.input[0].ClearField("type")
+    with pytest.raises(ModelImportError, match="malformed"):
+        import_onnx(made, (x, np.array(False)))
+
+
 def test_examples_by_name_and_their_errors():
     made = conv_model()
     assert import_onnx(made, {"x": random(2, 3, 8, 8)}).signature.inputs[0].shape == (2, 3, 8, 8)
