@@ -121,3 +121,11 @@ def of_two_classes(
     else:
         raise Refused(f"its post_transform `{name}` is not taken")
     return [forms.reshape(b, label, (score.shape[0],)), both]
+
+
+@rule("ZipMap", domain=ML)
+def zip_map(b: Builder, node: Node):
+    """Converters put it behind every classifier unless they are told not to."""
+    raise Refused(
+        "it makes a map of each row, and only tensors are returned; convert the model with the option zipmap=False"
+    )

@@ -179,6 +179,8 @@ def refusal(op: str, **attrs) -> str:
 def test_what_is_refused():
     trees = random_trees("target", 1, 3)
     assert "there is no lowering for it" in refusal("SVMRegressor")
+    maps = refusal("ZipMap", classlabels_int64s=[0, 1, 2, 3])
+    assert "it makes a map of each row" in maps and "zipmap=False" in maps
     one = refusal("TreeEnsembleRegressor", post_transform="LOGISTIC", **trees)
     assert "its post_transform `LOGISTIC` is for one score, which ONNX Runtime does not transform" in one
     two = random_trees("target", 2, 3)
