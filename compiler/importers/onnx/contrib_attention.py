@@ -196,19 +196,42 @@ def multi_head_attention(b: Builder, node: Node):
 def attention(b: Builder, node: Node):
     """x: [B, S, I] times the weights of all three projections, [I, (N + N + N) * D]; past and present: [2, B, N, T, D]."""
     _refuse_others(node, {6: "past_sequence_length"}, do_rotary=0, past_present_share_buffer=0)
-    x, w, bias, past = node.operand(0), node.operand(1), node.input(2), node.input(4)
-    product = b.op("MatMul", x, w)
-    product = product if bias is None else forms.add(b, product, bias)
+    w = node.operand(1)
     widths = node.attrs.get("qkv_hidden_sizes") or [w.shape[1] // 3] * 3
+    product = _sum(b, b.op("MatMul", node.operand(0), w), node.input(2))
+    return _self_attention(b, node, product, widths, node.input(3), node.input(4), node.input(5))
+
+
+@contrib("QAttention")
+def quantised_attention(b: Builder, node: Node):
+    """`Attention` whose x and weights are bytes, with a scale and a zero point for all weights or for each column."""
+    _refuse_others(node, {}, do_rotary=0, past_present_share_buffer=0)
+    x, w, bias, x_scale, w_scale = (node.operand(i) for i in range(5))
+    total = b.op("MatMulInteger", x, w, node.input(6), node.input(7))
+    scale = forms.mul(
+        b, forms.reshape(b, x_scale, ()), w_scale if w_scale.size > 1 else forms.reshape(b, w_scale, ())
+    )
+    product = forms.add(b, forms.mul(b, forms.cast(b, total, TensorProto.FLOAT), scale), bias)
+    return _self_attention(b, node, product, [w.shape[1] // 3] * 3, node.input(5), node.input(8), None)
+
+
+def _self_attention(
+    b: Builder,
+    node: Node,
+    product: Value,
+    widths: list[int],
+    mask: Value | None,
+    past: Value | None,
+    added: Value | None,
+):
+    """Attention of queries, keys and values that lie beside each other: [B, S, (N + N + N) * D]."""
     q, k, v = (_heads(b, part, node.attrs["num_heads"]) for part in _columns(b, product, list(widths)))
     if past is not None:
         k = forms.concat(b, [forms.pick(b, past, 0, 0), k], 2)
         v = forms.concat(b, [forms.pick(b, past, 0, 1), v], 2)
-    mask = node.input(3)
     if mask is not None:
         mask = _filtered(b, node, mask, q, q.shape[2], k.shape[2])
-    mask = _sum(b, mask, node.input(5))
-    y = _attention(b, node, q, k, v, mask, bool(node.attrs.get("unidirectional", 0)))
+    y = _attention(b, node, q, k, v, _sum(b, mask, added), bool(node.attrs.get("unidirectional", 0)))
     return [y, forms.stack(b, [k, v], 0)] if node.wants(1) else y
 
 

@@ -134,6 +134,46 @@ def test_attention_of_packed_weights_with_a_past(length):
     check("Attention", inputs | {"mask": SEEN[:, : 4 + length].astype(np.int32)}, [F] * 2, num_heads=N)
 
 
+def quantised(w_type: str, scales: int, zeros: int, **changed) -> dict[str, np.ndarray | None]:
+    """Operands of QAttention, whose weights have that many scales and zero points."""
+    numbers = np.random.default_rng(0)
+    inputs = {
+        "x": numbers.integers(0, 100, (B, L, 16)).astype(np.uint8),
+        "w": numbers.integers(0, 100, (16, 3 * N * D)).astype(w_type),
+        "bias": random(3 * N * D),
+        "x_scale": np.array(0.02, np.float32),
+        "w_scale": (0.005 + 0.01 * numbers.random(scales))
+        .astype(np.float32)
+        .reshape(scales if scales > 1 else ()),
+        "mask": None,
+        "x_zero": np.array(50, np.uint8),
+        "w_zero": numbers.integers(40, 60, zeros).astype(w_type).reshape(zeros if zeros > 1 else ()),
+        "past": None,
+    }
+    return inputs | changed
+
+
+COLUMNS = 3 * N * D
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs"),
+    [
+        (quantised("int8", 1, 1), {}),
+        (quantised("uint8", COLUMNS, COLUMNS, mask=PADDING["keys"]), {"mask_filter_value": -50.0}),
+        (quantised("int8", COLUMNS, 1, mask=PADDING["lengths"]), {"unidirectional": 1}),
+        (quantised("int8", 1, 1, x_zero=None, w_zero=None), {"unidirectional": 1}),
+    ],
+)
+def test_attention_of_bytes(inputs, attrs):
+    check("QAttention", inputs, [F], num_heads=N, **attrs)
+
+
+def test_attention_of_bytes_with_a_past():
+    inputs = quantised("int8", 1, 1, past=random(2, B, N, 4, D, seed=7))
+    check("QAttention", inputs, [F] * 2, num_heads=N, unidirectional=1)
+
+
 @pytest.mark.parametrize(
     "given", [(), ("segments",), ("segments", "mask"), ("segments", "mask", "positions")]
 )
