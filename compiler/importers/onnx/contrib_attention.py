@@ -241,18 +241,37 @@ def embed_layer_normalization(b: Builder, node: Node):
 
     The second output is how many entries of the mask are 1, per sequence; the third is the sum.
     """
-    words, segments, mask, positions = node.operand(0), node.input(1), node.input(7), node.input(8)
+    tables = [node.input(i) for i in range(2, 7)]
+    return _embedded(b, node, tables, node.input(8))
+
+
+@contrib("QEmbedLayerNormalization")
+def quantised_embed_layer_normalization(b: Builder, node: Node):
+    """`EmbedLayerNormalization` whose tables, weights and shifts are bytes, each with a scale and a zero point."""
+    tables = [node.input(i) for i in range(2, 7)]
+    real = [
+        None if x is None else b.op("DequantizeLinear", x, node.operand(8 + i), node.operand(13 + i))
+        for i, x in enumerate(tables)
+    ]
+    return _embedded(b, node, real, None)
+
+
+def _embedded(b: Builder, node: Node, tables: list[Value | None], positions: Value | None) -> list[Value]:
+    """`tables` are of words, positions and segments, then the norm's weight and shift."""
+    words, segments, mask = node.operand(0), node.input(1), node.input(7)
+    of_words, of_positions, of_segments, weight, shift = tables
     batch, length = words.shape
-    total = b.op("Gather", node.operand(2), words)
+    total = b.op("Gather", of_words, words)
     if positions is None:
-        placed = forms.slice_axis(b, node.operand(3), 0, 0, length)
+        assert of_positions is not None
+        placed = forms.slice_axis(b, of_positions, 0, 0, length)
     else:
-        placed = b.op("Gather", node.operand(3), positions)
+        placed = b.op("Gather", of_positions, positions)
     total = forms.add(b, total, placed)
     if segments is not None:
-        total = forms.add(b, total, b.op("Gather", node.operand(4), segments))
+        total = forms.add(b, total, b.op("Gather", of_segments, segments))
     epsilon = node.attrs.get("epsilon", 1e-12)
-    y = b.op("LayerNormalization", total, node.operand(5), node.operand(6), epsilon=epsilon)
+    y = b.op("LayerNormalization", total, weight, shift, epsilon=epsilon)
     if not (node.wants(1) and mask is not None):
         return [y, forms.full(b, 0, TensorProto.INT32, (batch,)), total][: node.outputs]
     ones = forms.cast(b, b.op("Equal", mask, b.scalar(1, mask)), TensorProto.INT32)

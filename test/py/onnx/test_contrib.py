@@ -72,7 +72,7 @@ def test_every_contributed_operator_is_covered():
                      "DequantizeLinear"}  # fmt: skip
     # test_contrib_quantize.py and test_contrib_attention.py
     elsewhere = {"QGemm", "DynamicQuantizeLSTM", "QLinearWhere", "MatMulNBits", "GatherBlockQuantized", "RotaryEmbedding", "MultiHeadAttention", "Attention",
-                 "EmbedLayerNormalization", "GroupQueryAttention"}  # fmt: skip
+                 "EmbedLayerNormalization", "QAttention", "QEmbedLayerNormalization", "GroupQueryAttention"}  # fmt: skip
     ruled = {op for domain, op in RULES if domain == DOMAIN}
     assert ruled - spelled_alike - elsewhere == {case[0] for case in CASES}
 

@@ -197,6 +197,22 @@ def test_embeddings_and_their_norm(given):
     check("EmbedLayerNormalization", inputs, [F, TensorProto.INT32, F], epsilon=1e-5)
 
 
+def test_embeddings_of_bytes_and_their_norm():
+    numbers = np.random.default_rng(0)
+    shapes = {"word": (20, 8), "position": (9, 8), "segment": (2, 8), "gamma": (8,), "beta": (8,)}
+    inputs = {
+        "words": numbers.integers(0, 20, (B, L)).astype(np.int32),
+        "segments": numbers.integers(0, 2, (B, L)).astype(np.int32),
+        **{name: numbers.integers(0, 256, shape).astype(np.uint8) for name, shape in shapes.items()},
+        "mask": SEEN.astype(np.int32),
+        **{f"{name}_scale": np.array(0.01 + 0.01 * i, np.float32) for i, name in enumerate(shapes)},
+        **{f"{name}_zero": np.array(100 + 10 * i, np.uint8) for i, name in enumerate(shapes)},
+    }
+    check("QEmbedLayerNormalization", inputs, [F, TensorProto.INT32])
+    check("QEmbedLayerNormalization", inputs | dict.fromkeys(["segments", "segment", "segment_scale", "segment_zero", "mask"]),
+          [F, TensorProto.INT32], epsilon=1e-5)  # fmt: skip
+
+
 KV, HEAD = 2, 16  # the CPU provider turns heads of multiples of 16 only
 
 
