@@ -17,7 +17,7 @@ MAX_TRIPS = 1024
 
 
 def _select(b: Builder, condition: Value, then: Value, otherwise: Value) -> Value:
-    if then is otherwise:
+    if then is otherwise or _are_equal(then, otherwise):
         return then
     if then is POISON or otherwise is POISON:
         return POISON
@@ -27,6 +27,13 @@ def _select(b: Builder, condition: Value, then: Value, otherwise: Value) -> Valu
         condition.known("cond")
         raise Refused(f"its branches give different shapes, {then.shape} and {otherwise.shape}")
     return b.op("Where", condition, then, otherwise)
+
+
+def _are_equal(x: Value, y: Value) -> bool:
+    """Whether both are known, and the same number in the same type."""
+    if x.array is None or y.array is None or x.weight or y.weight or x.size != 1:
+        return False
+    return x.dtype == y.dtype and x.shape == y.shape and x.array.tobytes() == y.array.tobytes()
 
 
 @rule("If")
@@ -60,11 +67,15 @@ def branch(b: Builder, node: Node):
 
 @rule("Loop")
 def loop(b: Builder, node: Node):
-    """Unrolled; a condition on data freezes the carried values once it is false."""
+    """Unrolled; a condition on data freezes the results once it is false.
+
+    The body sees what was carried by those before as if they all were taken, so that a counter stays known.
+    """
     body = node.attrs["body"]
     limit, condition = node.input(0), node.input(1)
     trips = None if limit is None else int(limit.known("M").reshape(-1)[0])
     carried: list[Value] = [POISON if v is None else v for v in node.inputs[2:]]
+    kept = carried
     scanned: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     active = condition if condition is not None else b.const(np.array(True))
     step = 0
@@ -79,12 +90,15 @@ def loop(b: Builder, node: Node):
             results = b.subgraph(body, node, [b.const(np.array(step, np.int64)), active, *carried])
         if POISON in results:
             return [POISON] * node.outputs
-        proceed, new, extra = results[0], results[1 : 1 + len(carried)], results[1 + len(carried) :]
+        proceed, extra = results[0], results[1 + len(carried) :]
+        carried = results[1 : 1 + len(carried)]
         if active.array is None:
             mask = forms.reshape(b, active, ())
-            new = [_select(b, mask, fresh, old) for fresh, old in zip(new, carried)]
+            kept = [_select(b, mask, fresh, old) for fresh, old in zip(carried, kept)]
             proceed = b.op("And", mask, forms.reshape(b, proceed, ()))
-        carried, active = new, proceed
+        else:
+            kept = carried
+        active = proceed
         for rows, value in zip(scanned, extra):
             rows.append(value)
         step += 1
@@ -94,7 +108,7 @@ def loop(b: Builder, node: Node):
             return [POISON] * node.outputs
         rows = results[1 + len(carried) :]
         return [*carried, *(b.const(np.zeros((0, *row.shape)), row.dtype) for row in rows)]
-    return [*carried, *(forms.stack(b, rows, 0) for rows in scanned)]
+    return [*kept, *(forms.stack(b, rows, 0) for rows in scanned)]
 
 
 @rule("Scan")

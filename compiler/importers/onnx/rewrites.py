@@ -52,6 +52,22 @@ def size(b: Builder, node: Node):
     return b.const(np.array(node.operand(0).size, np.int64))
 
 
+@rule("And", "Or")
+def with_a_known_side(b: Builder, node: Node):
+    """A side that decides is the result, and one that does not is left out: loops end where counters say so."""
+    sides = [node.operand(0), node.operand(1)]
+    shape = np.broadcast_shapes(*(side.shape for side in sides))
+    deciding = node.op == "Or"
+    for known, other in (sides, sides[::-1]):
+        if known.array is None or known.weight:
+            continue
+        if np.all(known.array == deciding):
+            return forms.full(b, deciding, TensorProto.BOOL, shape)
+        if not np.any(known.array == deciding):
+            return forms.expand(b, other, shape)
+    return None
+
+
 @rule("Dropout")
 def dropout(b: Builder, node: Node):
     """The identity, and an all-true mask: what it is in inference, or with ratio 0."""

@@ -299,6 +299,52 @@ def test_control_flow_on_data():
         np.testing.assert_array_equal(compiled(x)[0], sign * x)
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_loop_on_data_ends_where_its_counter_says_so(inside):
+    """`while sum(x) < 100 and i < 5: x = x * 2`, as TorchScript writes it: without a count, `and` being a branch or not."""
+    none = helper.make_graph(
+        [helper.make_node("Identity", ["no"], ["f"])], "else", [], [info("f", [], TensorProto.BOOL)]
+    )
+    counted = helper.make_graph(
+        [helper.make_node("Less", ["n", "five"], ["t"])], "then", [], [info("t", [], TensorProto.BOOL)]
+    )
+    both = [
+        helper.make_node("Less", ["n", "five"], ["less"]),
+        helper.make_node("And", ["less", "small"], ["go"]),
+    ]
+    chosen = [helper.make_node("If", ["small"], ["go"], then_branch=counted, else_branch=none)]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["w"]),
+            helper.make_node("Add", ["k", "one"], ["n"]),
+            helper.make_node("ReduceSum", ["w"], ["s"], keepdims=0),
+            helper.make_node("Less", ["s", "hundred"], ["small"]),
+            *(chosen if inside else both),
+        ],
+        "body",
+        [
+            info("i", [], TensorProto.INT64),
+            info("c", [], TensorProto.BOOL),
+            info("v", [3]),
+            info("k", [], TensorProto.INT64),
+        ],
+        [info("go", [], TensorProto.BOOL), info("w", [3]), info("n", [], TensorProto.INT64)],
+    )
+    weights = {"many": np.array(np.iinfo(np.int64).max), "one": np.array(1), "five": np.array(5), "no": np.array(False),
+               "yes": np.array(True), "hundred": np.array(100, np.float32)}  # fmt: skip
+    made = model(
+        [helper.make_node("Loop", ["many", "yes", "x", "none"], ["y", "count"], body=body)],
+        [info("x", [3])],
+        [info("y", [3]), info("count", [], TensorProto.INT64)],
+        weights | {"none": np.array(0)},
+    )
+    compiled = tilewright.compile(made, (random(3),))
+    for x, times in (([1, 2, 3], 5), ([-1, 2, 1], 5), ([9, 9, 9], 2)):
+        y, count = compiled(np.array(x, np.float32))
+        np.testing.assert_array_equal(y, np.array(x) * 2**times)
+        assert count == times
+
+
 def branches_on_rate(otherwise: onnx.NodeProto) -> onnx.ModelProto:
     """`x + x` where a rate is 16,000, and another node from `x` to `e` where it is not."""
     then = helper.make_graph([helper.make_node("Add", ["x", "x"], ["t"])], "then", [], [info("t", None)])

@@ -278,3 +278,22 @@ def test_a_scalar_is_no_list_where_it_is_not_one_for_onnx_runtime_either(op):
     )
     with pytest.raises(UnsupportedError, match="expected a vector as its operand"):
         run(made, random(1))
+
+
+@pytest.mark.parametrize("op", ["And", "Or"])
+@pytest.mark.parametrize("known", [[True], [False], [[True], [False]]])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_known_side_of_a_logical_operator(op, known, is_first):
+    x = np.array([True, False, True])
+    names = ["k", "x"] if is_first else ["x", "k"]
+    outputs = [info("y", None, TensorProto.BOOL)]
+    made = model(
+        [helper.make_node(op, names, ["y"])],
+        [info("x", [3], TensorProto.BOOL)],
+        outputs,
+        {"k": np.array(known)},
+    )
+    wanted = (np.logical_and if op == "And" else np.logical_or)(x, known)
+    (y,) = run(made, x)
+    assert y.shape == wanted.shape
+    np.testing.assert_array_equal(y, wanted)
