@@ -102,11 +102,16 @@ def _copy(source: Message, target: Message, without: list[str]) -> None:
             setattr(target, field.name, value)
 
 
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The branches or the body of a node of control flow."""
+    for attribute in node.attribute:
+        yield from (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
+
+
 def _subgraphs(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.GraphProto]:
     """The bodies of the control flow that stands directly in a graph or a function."""
     for node in body.node:
-        for attribute in node.attribute:
-            yield from (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
+        yield from subgraphs(node)
 
 
 def _nodes(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:

@@ -21,6 +21,7 @@ from tilewright.compiler.importers.onnx import contrib_quantize as onnx_contrib_
 from tilewright.compiler.importers.onnx import control as onnx_control
 from tilewright.compiler.importers.onnx import conv as onnx_conv
 from tilewright.compiler.importers.onnx import emit as onnx_emit
+from tilewright.compiler.importers.onnx import masked_writes as onnx_masked_writes
 from tilewright.compiler.importers.onnx import movement as onnx_movement
 from tilewright.compiler.importers.onnx import pooling as onnx_pooling
 from tilewright.compiler.importers.onnx import quantize as onnx_quantize
@@ -55,6 +56,7 @@ RULE_FILES = (
     onnx_contrib_attention,
     onnx_contrib_quantize,
     onnx_conv,
+    onnx_masked_writes,
     onnx_movement,
     onnx_pooling,
     onnx_quantize,
@@ -201,7 +203,7 @@ class Rebuilt:
             b.refused.append(UnsupportedOperator("initializer", "it is sparse", sparse.values.name))
             scope.values[sparse.values.name] = POISON
         opsets = {o.domain: o.version for o in model.opset_import}
-        b.run(model.graph.node, scope, opsets)
+        b.run(onnx_masked_writes.rewritten(model.graph), scope, opsets)
         self.outputs: list[Value] = []
         trees = [self._output(info.name, scope.find(info.name, "the graph")) for info in model.graph.output]
         self.returns = Tree("tuple", tuple(trees))
