@@ -18,18 +18,22 @@ MAX_TAPS = 4
 
 
 def coordinates(mode: str, n: int, out: int, scale: float, roi: tuple[float, float]) -> np.ndarray:
-    """The input coordinate of every output element along one axis."""
+    """The input coordinate of every output element along one axis.
+
+    Where corners meet, the resized axis has its whole length, as in the operator's documentation, ONNX Runtime and
+    PyTorch; onnx's reference evaluator takes n * scale there, whose fraction moves the last corner out of its place.
+    """
     x = np.arange(out, dtype=np.float64)
     width = scale * n
     if mode == "align_corners":
-        return np.zeros(out) if width == 1 else x * (n - 1) / (width - 1)
+        return np.zeros(out) if out == 1 else x * (n - 1) / (out - 1)
     if mode == "asymmetric":
         return x / scale
     if mode == "tf_crop_and_resize":
         start, end = roi
-        if width == 1:
+        if out == 1:
             return np.full(out, (end - start) * (n - 1) / 2 + start * (n - 1))
-        return x * (end - start) * (n - 1) / (width - 1) + start * (n - 1)
+        return x * (end - start) * (n - 1) / (out - 1) + start * (n - 1)
     if mode == "pytorch_half_pixel" and width == 1:
         return np.full(out, -0.5)
     if mode == "tf_half_pixel_for_nn":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from models import info, model, random, single
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
@@ -297,3 +298,20 @@ def test_a_known_side_of_a_logical_operator(op, known, is_first):
     (y,) = run(made, x)
     assert y.shape == wanted.shape
     np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5, 2.7])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_corners_meet_whatever_the_scale(mode, scale):
+    """As `interpolate(scale_factor=1.5, align_corners=True)`: 7 * 1.5 is no whole length."""
+    x = random(1, 2, 5, 7)
+    scales = np.array([1, 1, scale, scale], np.float32)
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], mode=mode, coordinate_transformation_mode="align_corners"
+    )
+    made = model([node], [info("x", x.shape)], [info("y", None)], {"s": scales})
+    kind = {"linear": "bilinear", "cubic": "bicubic"}[mode]
+    wanted = torch.nn.functional.interpolate(
+        torch.from_numpy(x), scale_factor=scale, mode=kind, align_corners=True
+    )
+    np.testing.assert_allclose(run(made, x)[0], wanted.numpy(), rtol=1e-4, atol=1e-5)
