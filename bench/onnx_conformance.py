@@ -42,8 +42,6 @@ RULES = [
 KNOWN = {
     "node/test_attention_4d_causal_fp16": "one unit in the last place of f16: intermediate results are rounded at other places",
     "node/test_attention_4d_causal_fp16_expanded": "one unit in the last place of f16: intermediate results are rounded at other places",
-    "node/test_dft_inverse": "expected values hold 2e-7 of rounding noise where the exact result is 0",
-    "node/test_dft_inverse_opset19": "expected values hold 2e-7 of rounding noise where the exact result is 0",
     "node/test_resize_downsample_scales_cubic_align_corners": "expected values do not align the last corners, as documented",
     "node/test_resize_downsample_scales_linear_align_corners": "expected values do not align the last corners, as documented",
 }
