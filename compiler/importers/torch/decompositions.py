@@ -25,6 +25,7 @@ from tilewright.compiler.importers.torch import gamma as torch_gamma
 from tilewright.compiler.importers.torch import gradients as torch_gradients
 from tilewright.compiler.importers.torch import grouped_products as torch_grouped_products
 from tilewright.compiler.importers.torch import indexing as torch_indexing
+from tilewright.compiler.importers.torch import known_sums as torch_known_sums
 from tilewright.compiler.importers.torch import known_values as torch_known_values
 from tilewright.compiler.importers.torch import linear_systems as torch_linear_systems
 from tilewright.compiler.importers.torch import losses as torch_losses
@@ -297,7 +298,7 @@ def _table(of_libraries: tuple[tuple[Any, Callable], ...]) -> Table:
         *(torch_exactness, torch_sampling, torch_volumes, torch_windows, torch_indexing),
         *(torch_promotion, torch_complex, torch_determinants, torch_products, torch_foreach),
         *(torch_bessel, torch_blocks, torch_borders, torch_fourier, torch_quantizing, torch_grouped_products),
-        *(torch_scattering, torch_losses, torch_linear_systems, torch_known_values),
+        *(torch_scattering, torch_losses, torch_linear_systems, torch_known_values, torch_known_sums),
     )
     late = {op.default: how for op, how in of_libraries}
     for ours in (_OURS, late, *(module.TABLE for module in tables)):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.utils._mode_utils import no_dispatch
 
-from tilewright.compiler.importers.torch.known_values import evaluated
+from tilewright.compiler.importers.torch.known_values import of_value
 from tilewright.compiler.importers.torch.result_memory import laid_out_as
 from tilewright.runtime.views import is_injective
 
@@ -277,12 +275,7 @@ def _known_places(indices):
 
 def _places(mask):
     """Indices of the elements that are true, a row for each; raises DynamicOutputShapeException where none knows them."""
-    tracing = get_proxy_mode()
-    traced = None if tracing is None else get_proxy_slot(mask, tracing.tracer, None)
-    if tracing is None or traced is None:
-        return aten.nonzero(mask)
-    root, graph = tracing.tracer.root, tracing.tracer.graph
-    rows = evaluated(graph, torch.nonzero, (traced.proxy.node,), {}, functools.partial(getattr, root))
+    rows = of_value(torch.nonzero, mask)
     return aten.nonzero(mask) if rows is None else aten.lift_fresh_copy(rows)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.fx.node import map_arg
 from torch.utils._mode_utils import no_dispatch
 
@@ -71,6 +73,19 @@ def evaluated(
                 values[node] = node.target(*operands, **named)  # type: ignore[operator]
         operands, named = map_arg((args, kwargs), values.__getitem__)
         return function(*operands, **named)
+
+
+def of_value(function: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
+    """What `function` gives of a tensor of the graph that is being traced; None where that depends on an input or a draw."""
+    tracing = get_proxy_mode()
+    traced = None if tracing is None else get_proxy_slot(tensor, tracing.tracer, None)
+    if tracing is None or traced is None:
+        if isinstance(tensor, FakeTensor):
+            return None
+        with unset_fake_temporarily(), no_dispatch():
+            return function(tensor)
+    root, graph = tracing.tracer.root, tracing.tracer.graph
+    return evaluated(graph, function, (traced.proxy.node,), {}, functools.partial(getattr, root))
 
 
 def _tabulated(operator: Any) -> Callable[..., torch.Tensor]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from tilewright.compiler.importers.torch.known_sums import sums_at
 from tilewright.compiler.importers.torch.promotion import either
 from tilewright.compiler.importers.torch.transposed_convolutions import padded, transposed_convolution
 from tilewright.compiler.importers.torch.types import compute_dtype
@@ -19,21 +23,17 @@ def sums_of_windows(x, size):
 
     Not a product with a matrix of zeros and ones: what is outside of a window may be infinite.
     """
-    for d, outside in zip(range(-len(size), 0), size):
+    for d, outside in zip(range(x.dim() - len(size), x.dim()), size):
         if x.shape[d] != outside:
-            first, last = _bounds(x.shape[d], outside, x.device)
-            places = _filled(x.shape[d], outside, x.device)
-            is_new = first + torch.arange(places.shape[1], device=x.device) <= last
-            elements = x.transpose(d, -1)[..., places]
-            x = torch.sum(torch.where(is_new, elements, 0), -1).transpose(d, -1)
+            x = sums_at(x, d, _even_windows(x.shape[d], outside))
     return x.contiguous()
 
 
 def divided_by_windows(x, inside, outside):
     """`x` [..., *outside] by the sizes of windows of nearly even size, one dimension after the other as in eager."""
     for d, n, m in zip(range(-len(inside), 0), inside, outside):
-        first, last = _bounds(n, m, x.device)
-        x = x / (last - first + 1).to(x.dtype).reshape([m] + [1] * (-1 - d))
+        sizes = torch.tensor([len(window) for window in _even_windows(n, m)], dtype=x.dtype, device=x.device)
+        x = x / sizes.reshape([m] + [1] * (-1 - d))
     return x
 
 
@@ -71,10 +71,7 @@ def convolution(x, weight, bias, stride, padding, dilation, transposed, output_p
 
 
 def adaptive_max_pool(x, output_size):
-    """Maxima of windows of nearly even size, and where in the plane they stand.
-
-    Windows are gathered at their largest size; shorter ones repeat their last element, which never wins.
-    """
+    """Maxima of windows of nearly even size, and where in the plane they stand."""
     rank = len(output_size)
     size = x.shape[x.dim() - rank :]
     if not all(output_size):
@@ -84,7 +81,46 @@ def adaptive_max_pool(x, output_size):
         window = [extent // out for extent, out in zip(size, output_size)]
         pool = aten.max_pool2d_with_indices if rank == 2 else aten.max_pool3d_with_indices
         return pool(x, window, window)
-    return _maxima(x, _window_places(size, output_size, x.device), output_size)
+    windows = [_even_windows(extent, out) for extent, out in zip(size, output_size)]
+    if max(map(len, itertools.chain(*windows))) <= _MOST_COMPARED:
+        return _maxima_by_dimension(x, windows)
+    # Windows are gathered at their largest size; shorter ones repeat their last element, which never wins.
+    axes = [torch.tensor([_elements(w, max(map(len, along))) for w in along]) for along in windows]
+    return _maxima(x, _joined(size, [axis.to(x.device) for axis in axes]), output_size)
+
+
+_MOST_COMPARED = 32
+"""Elements of a window along one dimension that are compared one after the other, all of them in one loop."""
+
+
+def _maxima_by_dimension(x, windows: Sequence[Sequence[range]]):
+    """The largest elements of windows of the last dimensions, and their places in a plane or volume; rows before columns.
+
+    Of equal elements it is the first that stands, of several NaN the last, in eager PyTorch's pooling.
+    """
+    rank = len(windows)
+    size = x.shape[x.dim() - rank :]
+    places: Any = torch.arange(math.prod(size), device=x.device).reshape(size)
+    for behind, along in zip(range(rank, 0, -1), windows):
+        read = [_elements(window, max(map(len, along))) for window in along]
+        taps = [torch.tensor(numbers, device=x.device) for numbers in zip(*read)]
+        candidates = [tuple(t.index_select(t.dim() - behind, tap) for t in (x, places)) for tap in taps]
+        x, places = functools.reduce(_greater, candidates)
+    return x, places.expand(x.shape)
+
+
+def _greater(old, new):
+    """Of two elements with their places the greater one."""
+    (best, at), (value, place) = old, new
+    wins = (value > best) | ((value == best) & (place < at))
+    if best.dtype.is_floating_point:
+        wins = torch.where(best != best, (value != value) & (place > at), wins | (value != value))
+    return torch.where(wins, value, best), torch.where(wins, place, at)
+
+
+def _elements(window: range, longest: int) -> list[int]:
+    """The elements of a window, the last one again where others are longer."""
+    return [min(window.start + k, window.stop - 1) for k in range(longest)]
 
 
 def _maxima(x, places, output_size):
@@ -148,23 +184,9 @@ def _of_rank(value: int | list[int], rank: int) -> list[int]:
     return [value] * rank if isinstance(value, int) else list(value) * (rank // len(value))
 
 
-def _bounds(inside: int, outside: int, device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first and the last element of every window of nearly even size in one dimension."""
-    window = torch.arange(outside, device=device).unsqueeze(1)
-    first = torch.div(window * inside, outside, rounding_mode="floor")
-    return first, torch.div((window + 1) * inside + outside - 1, outside, rounding_mode="floor") - 1
-
-
-def _filled(inside: int, outside: int, device) -> torch.Tensor:
-    """[windows, elements]: the places in every window, its last one again where others are longer."""
-    first, last = _bounds(inside, outside, device)
-    longest = max(-(-(i + 1) * inside // outside) - i * inside // outside for i in range(outside))
-    return torch.minimum(first + torch.arange(longest, device=device), last)
-
-
-def _window_places(size, output_size, device) -> torch.Tensor:
-    """[windows, elements]: the flat place of every element of every window of nearly even size."""
-    return _joined(size, [_filled(extent, out, device) for extent, out in zip(size, output_size)])
+def _even_windows(inside: int, outside: int) -> list[range]:
+    """The elements in each of `outside` windows of nearly even size in a dimension of `inside`."""
+    return [range(i * inside // outside, -(-(i + 1) * inside // outside)) for i in range(outside)]
 
 
 def _joined(size, axes) -> torch.Tensor:
