@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.fx.node import map_arg
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 aten = torch.ops.aten
 
@@ -76,16 +77,26 @@ def evaluated(
 
 
 def of_value(function: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
-    """What `function` gives of a tensor of the graph that is being traced; None where that depends on an input or a draw."""
+    """What `function` gives of a tensor in a decomposition; None where its value depends on an input or a draw."""
     tracing = get_proxy_mode()
     traced = None if tracing is None else get_proxy_slot(tensor, tracing.tracer, None)
-    if tracing is None or traced is None:
-        if isinstance(tensor, FakeTensor):
-            return None
+    if tracing is not None and traced is not None:
+        root, graph = tracing.tracer.root, tracing.tracer.graph
+        return evaluated(graph, function, (traced.proxy.node,), {}, functools.partial(getattr, root))
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
         with unset_fake_temporarily(), no_dispatch():
             return function(tensor)
-    root, graph = tracing.tracer.root, tracing.tracer.graph
-    return evaluated(graph, function, (traced.proxy.node,), {}, functools.partial(getattr, root))
+    own = _get_current_dispatch_mode()
+    return own.of_value(function, tensor) if isinstance(own, KnowsValues) else None
+
+
+@runtime_checkable
+class KnowsValues(Protocol):
+    """A tracer that keeps the tensors which its graph's constants are."""
+
+    def of_value(self, function: Callable[[torch.Tensor], Any], tensor: Any) -> Any:
+        """What `function` gives of a tensor of the graph; None where its value depends on an input or a draw."""
+        ...
 
 
 def _tabulated(operator: Any) -> Callable[..., torch.Tensor]:

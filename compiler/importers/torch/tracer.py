@@ -210,6 +210,13 @@ class Tracer(TorchDispatchMode):
             self._of_constant[id(value)] = Traced.of(layout, node)
         return self._of_constant[id(value)]
 
+    def of_value(self, function: Callable[[torch.Tensor], Any], tensor: Any) -> Any:
+        """What `function` gives of a tensor that follows from constants alone; None of others."""
+        known = isinstance(tensor, Traced)
+        return (
+            evaluated(self.graph, function, (tensor.node,), {}, self.constants.__getitem__) if known else None
+        )
+
     def _of_constants(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator gives whose operands follow from constants alone; None where they do not."""
         found = evaluated(self.graph, func, args, kwargs, self.constants.__getitem__)

@@ -113,6 +113,22 @@ def test_nothing_is_scattered(name):
     assert not any("index_put" in target or "scatter" in target for target in called)
 
 
+COMPILED = {
+    "lists": lambda x: torch.zeros(4, 6).index_put(
+        (torch.tensor([[0], [2], [2]]), torch.tensor([1, 5, 0])), x[:3, :3], accumulate=True
+    ),
+    "computed numbers": lambda x: x.index_add(1, torch.arange(12) // 2, torch.cat([x, x], 1)),
+    "counts": lambda x: x[0, :4] + torch.bincount(torch.tensor([0, 3, 3]), minlength=4),
+    "numbers that a call knows": lambda x: x.index_add(0, (x[:, 0] > 0).long(), x),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_sums_through_compile(name):
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(tilewright.compile(COMPILED[name], (x,))(x), COMPILED[name](x))
+
+
 POOLS = [((7, 9), (3, 4)), ((40, 50), (3, 7)), ((80, 5), (2, 3)), ((6, 9), (3, 4)), ((5, 4), (7, 6))]
 
 
