@@ -31,7 +31,12 @@ from tilewright.compiler.nouns.register_tiles import divisors, even_piece, packe
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.attention_cut import attention_cuts
 from tilewright.compiler.tuning.cpu.register_layers import Chains, Grid, Image, RegisterLayer, Steps
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, dot_tiles, rows_in_one_set
+from tilewright.compiler.tuning.cpu.register_tile import (
+    choose_register_tile,
+    dot_tiles,
+    rows_in_one_set,
+    vector_load,
+)
 from tilewright.compiler.tuning.cpu.window_tile import window_tiles
 
 Sizes = tuple[int, ...]
@@ -153,17 +158,19 @@ def _winograd(cut: CutReduction, target: Target) -> Products | None:
 
 
 def _winograd_tile(cut: CutReduction, products: Products, target: Target) -> Iterable[Sizes]:
-    most_rows = rows_in_one_set(4 * products.row)
+    most_rows, load = rows_in_one_set(4 * products.row, target), vector_load(target)
     registers = target.registers_per_thread
-    tile = choose_register_tile(*products.most(), products.lanes, registers, None, most_rows)
+    tile = choose_register_tile(
+        *products.most(), products.lanes, registers, None, most_rows, vector_load=load
+    )
     return ((tile.unroll, tile.vector),)
 
 
 def _winograd_held(cut: CutReduction, products: Products, target: Target) -> Held:
     # Rows are tiles of the image, which no loop of the convolution steps along.
-    return Held(
-        Grid(products.most(), products.lanes, rows_in_one_set(4 * products.row)), (None, None), (1, 1)
-    )
+    most_rows = rows_in_one_set(4 * products.row, target)
+    layer = Grid(products.most(), products.lanes, most_rows, vector_load=vector_load(target))
+    return Held(layer, (None, None), (1, 1))
 
 
 def _winograd_sizes(
@@ -210,14 +217,16 @@ def _products(cut: CutReduction, target: Target) -> Broadcast | None:
 def _products_tile(cut: CutReduction, b: Broadcast, target: Target) -> Iterable[Sizes]:
     assert cut.structure is not None
     widths = None if b.block is None else packed_widths(b.block, b.lanes)
-    most_rows = _rows_side_by_side(cut.structure, b)
-    tile = choose_register_tile(*b.most(), b.lanes, target.registers_per_thread, widths, most_rows)
+    most_rows, load = _rows_side_by_side(cut.structure, b, target), vector_load(target)
+    registers = target.registers_per_thread
+    tile = choose_register_tile(*b.most(), b.lanes, registers, widths, most_rows, vector_load=load)
     return ((tile.unroll, tile.vector),)
 
 
 def _products_held(cut: CutReduction, b: Broadcast, target: Target) -> Held:
     assert cut.structure is not None
-    layer = Grid(b.most(), b.lanes, _rows_side_by_side(cut.structure, b))
+    most_rows = _rows_side_by_side(cut.structure, b, target)
+    layer = Grid(b.most(), b.lanes, most_rows, vector_load=vector_load(target))
     return Held(layer, (b.unroll_dim, b.vector_dim), (1, 1))
 
 
@@ -229,13 +238,13 @@ def _products_sizes(
     return _register_sizes(extents, parallel, b.vector_dim, b.lanes, b.block, target.registers_per_thread)
 
 
-def _rows_side_by_side(structure: Structure, loops: Broadcast) -> int | None:
+def _rows_side_by_side(structure: Structure, loops: Broadcast, target: Target) -> int | None:
     """How many steps of the unrolled loop keep what is broadcast in L1 side by side; None when any number does."""
     bounds = []
     for i, map_ in enumerate(structure.maps[:-1] if loops.unroll_dim is not None else ()):
         if loops.unroll_dim in map_dims(map_) and loops.vector_dim not in map_dims(map_):
             stride = stride_along(map_, loops.unroll_dim, structure.strides[i])
-            bounds.append(rows_in_one_set(stride * structure.element_bits[i] // 8))
+            bounds.append(rows_in_one_set(stride * structure.element_bits[i] // 8, target))
     return min((bound for bound in bounds if bound is not None), default=None)
 
 

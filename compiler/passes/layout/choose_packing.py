@@ -29,7 +29,7 @@ from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.rewriting.layout_rules import transposed_by
 from tilewright.compiler.targets.file import written
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import Panel, choose_packing, rows_in_one_set
+from tilewright.compiler.tuning.cpu.register_tile import Panel, choose_packing, rows_in_one_set, vector_load
 
 _ENOUGH_ROWS = 8
 """Loops as long as this reuse columns as well as longer ones do."""
@@ -126,7 +126,7 @@ class ChoosePacking(Pass):
         steps = [stride_along(map_, d, row_major(type_.shape)) for d in own - output]
         if not steps or min(steps) == 1:
             return False
-        share_sets = rows_in_one_set(min(steps) * width) is not None
+        share_sets = rows_in_one_set(min(steps) * width, target) is not None
         if not all(is_dim(expr) for expr in other.results):
             return share_sets and reads >= self.window_reads
         nbytes = width * math.prod(contraction.extents[d] for d in own - (output & map_dims(other)))
@@ -152,12 +152,12 @@ def _tile(contraction: Structured, packed: PackedOperand, target: Target, in_mem
     # The loop that register tiles unroll: ties go to the inner one.
     row = max(passing, key=lambda row: (min(extents[row], _ENOUGH_ROWS), row), default=None)
     rows = 1 if row is None else extents[row]
-    most_rows = None if row is None else _rows_side_by_side(contraction, 1 - packed.position, row)
+    most_rows = None if row is None else _rows_side_by_side(contraction, 1 - packed.position, row, target)
     steps = math.prod(extents[d] for d in map_dims(map_) - map_dims(contraction.result_map))
     points = math.prod(extents[d] for d in passing)
     panel = Panel.of(target, points, steps, str(element), max(1, element.width // 8), in_memory)
     registers = target.registers_per_thread
-    found = choose_packing(rows, extents[loop], lanes, registers, most_rows, panel)
+    found = choose_packing(rows, extents[loop], lanes, registers, most_rows, panel, vector_load(target))
     assert found is not None, "an operand that has blocks is divided by one"
     return found
 
@@ -167,11 +167,11 @@ def _bytes(value: ir.Value) -> int:
     return math.prod(type_.shape) * type_.element_type.width // 8
 
 
-def _rows_side_by_side(contraction: Structured, position: int, row: int) -> int | None:
+def _rows_side_by_side(contraction: Structured, position: int, row: int, target: Target) -> int | None:
     """How many rows of an operand fit into L1 side by side."""
     type_ = ir.RankedTensorType(contraction.op.operands[position].type)
     stride = stride_along(contraction.maps[position], row, row_major(type_.shape))
-    return rows_in_one_set(stride * (type_.element_type.width // 8))
+    return rows_in_one_set(stride * (type_.element_type.width // 8), target)
 
 
 def _is_moved(value: ir.Value, readers: int) -> bool:

@@ -62,12 +62,13 @@ def _busy(accumulators: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class Grid:
     """Products: vectors of `lanes`; `most_rows` bounds the rows that L1 keeps side by side, None where it keeps any, and
-    `most_vectors` the vectors of a row."""
+    `most_vectors` the vectors of a row; `vector_load` is that of the target."""
 
     extents: tuple[int, ...]
     lanes: int
     most_rows: int | None = None
     most_vectors: int | None = None
+    vector_load: float = VECTOR_LOAD
 
     def _vectors(self, sizes: np.ndarray) -> np.ndarray:
         return register_count(sizes[:, 1], self.lanes)
@@ -85,7 +86,7 @@ class Grid:
 
     def loads(self, sizes: np.ndarray) -> np.ndarray:
         vectors = self._vectors(sizes)
-        return (sizes[:, 0] + VECTOR_LOAD * vectors) / (sizes[:, 0] * vectors)
+        return (sizes[:, 0] + self.vector_load * vectors) / (sizes[:, 0] * vectors)
 
     def cycles(self, sizes: np.ndarray) -> np.ndarray:
         computed = np.stack([sizes[:, 0], self._vectors(sizes) * self.lanes], axis=1)

@@ -15,15 +15,32 @@ LATENCY_X_THROUGHPUT = 8
 
 
 VECTOR_LOAD = 1.5
-"""Cost of loading a vector, in broadcasts of one element. Measured on Zen 4, one core, 128 x 4032 x 1000: 9.5 ms at 1,
-which takes seven registers of columns, 9.05 ms at 1.5, which takes three."""
+"""Cost of loading a vector, in broadcasts of one element, where two multiply-adds pass until L2 has given it. Measured on Zen 4,
+one core, 128 x 4032 x 1000: 9.5 ms at 1, which takes seven registers of columns, 9.05 ms at 1.5, which takes three."""
+_MULTIPLY_ADDS_PER_VECTOR = 2.0
+"""Those of Zen 4: one of 512 bits in a cycle, and 32 bytes of L2."""
 
 LOAD = 0.3
 """What a load costs beside multiply-adds, in their time. Measured on Zen 5, two cores: 512 x 512 x 512 runs at 484 GFLOP/s
 in tiles of 14 x 32, which load 0.6 times for each of them, at 485 in 6 x 64 with 0.5, at 437 in one vector with 1.05."""
 
-_SET_SPAN_BYTES, _WAYS = 4096, 8
-"""Addresses this far apart share a set of a 32 or 48 KiB L1, of which each row being read needs a way."""
+_SET_SPAN_BYTES = 4096
+"""Addresses this far apart share a set of the first cache, whose sets are found before pages are: each row being read needs one
+of its ways, 8 of 32 KiB and 12 of 48. Source: Intel's optimisation manual 248966 and AMD's guide 56665 (cache parameters)."""
+
+
+def vector_load(target: Target) -> float:
+    """The cost of loading a vector on a core of `target`, in broadcasts of one element, at least that of one of these.
+
+    Panels stream through L2: what it costs goes up with the multiply-adds that pass until a vector is there. Measured on an Ice
+    Lake Xeon, whose cores start two of 512 bits in a cycle beside 48 bytes of L2 (2.0 broadcasts): 128 x 3072 x 768 takes 3.9 ms in
+    tiles of 4 x 96, 3.3 in 8 x 48; a convolution of groups of 256 channels 2.2 ms in 4 x 64, 2.0 in 8 x 32.
+    """
+    vectors = 8 / target.vector_bits  # of a GB/s, in 10^9
+    started = target.peak_gflops["f32"] / (2 * target.vector_bits / 32)
+    second = target.memory[max(1, len(target.memory) - 3)]
+    passing = started / (float(second.bandwidth_gbps) * vectors)
+    return max(1.0, VECTOR_LOAD * passing / _MULTIPLY_ADDS_PER_VECTOR)
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,7 @@ def choose_register_tile(
     widths: tuple[int, ...] | None = None,
     most_rows: int | None = None,
     panel: Panel | None = None,
+    vector_load: float = VECTOR_LOAD,
 ) -> RegisterTile:
     """The tile that takes the least time per useful multiply-add and leaves no spills.
 
@@ -78,7 +96,7 @@ def choose_register_tile(
     u*v accumulators, v registers for the vector operand and one for broadcasts; per step of the reduction it loads
     u + v registers for u*v multiply-adds, of which the v whole ones weigh more: they stream through the caches, where
     a line of what is broadcast serves many steps. `most_rows` bounds u where more rows would evict each other.
-    With a `panel` columns that come from far are waited for, and more rows wait less.
+    With a `panel` columns that come from far are waited for, and more rows wait less. `vector_load` is that of the target.
     """
     # Where not even one row of the narrowest width fits, that row spills least.
     best, chosen = (-math.inf, 0), RegisterTile(1, min(vector_extent, min(widths) if widths else lanes))
@@ -92,7 +110,7 @@ def choose_register_tile(
             useful = unroll_extent * vector_extent / computed
             busy = min(1.0, unroll * vectors / LATENCY_X_THROUGHPUT)
             far = panel.load(width) if panel is not None else 1.0
-            loads = (unroll + VECTOR_LOAD * far * vectors) / (unroll * vectors)
+            loads = (unroll + vector_load * far * vectors) / (unroll * vectors)
             waited = panel.exposed(unroll) if panel is not None else 0.0
             score = (-(1 + LOAD * loads) / (useful * busy) - waited, -unroll * vectors)
             if score > best:
@@ -124,14 +142,15 @@ def dot_tiles(rows: int, columns: int, steps: int, registers: int, reuses: bool)
     return tuple(tile for _, tile in sorted(scored, key=lambda row: row[0]))
 
 
-def rows_in_one_set(stride_bytes: int) -> int | None:
-    """How many rows `stride_bytes` apart can be read side by side from L1; None when they fall into many sets.
+def rows_in_one_set(stride_bytes: int, target: Target) -> int | None:
+    """How many rows `stride_bytes` apart can be read side by side from a core's first cache; None when they fall into many sets.
 
     Rows of a power of two are the common case: 4 KiB apart, all lines of a column share one set. Two ways are left
     to what else is read.
     """
     shared = math.gcd(stride_bytes, _SET_SPAN_BYTES)
-    return None if shared < _SET_SPAN_BYTES // 2 else (_WAYS - 2) * (_SET_SPAN_BYTES // shared)
+    ways = max(3, target.memory[-2].capacity_bytes // _SET_SPAN_BYTES)
+    return None if shared < _SET_SPAN_BYTES // 2 else (ways - 2) * (_SET_SPAN_BYTES // shared)
 
 
 def choose_packing(
@@ -141,10 +160,13 @@ def choose_packing(
     registers: int,
     most_rows: int | None = None,
     panel: Panel | None = None,
+    vector_load: float = VECTOR_LOAD,
 ) -> RegisterTile | None:
     """The register tile of a contraction whose operand is stored in blocks as wide as it, which divide the vector loop: a kernel
     streams through memory. None where no divisor serves well."""
     widths = block_widths(vector_extent, lanes, registers)
     if not widths:
         return None
-    return choose_register_tile(unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel)
+    return choose_register_tile(
+        unroll_extent, vector_extent, lanes, registers, widths, most_rows, panel, vector_load
+    )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.compiler.nouns.register_tiles import packed_widths
 from tilewright.compiler.nouns.winograd_transforms import straight_line, supported, transforms
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
+from tilewright.compiler.tuning.cpu.register_tile import VECTOR_LOAD, choose_register_tile, vector_load
 from tilewright.compiler.tuning.model.overlap import exposed
 from tilewright.compiler.tuning.model.rtask_times import register_efficiency
 
@@ -37,7 +37,7 @@ _BYTES = 4
 @dataclass(frozen=True)
 class WinogradMachine:
     """Cores, lanes and number of vector registers, f32 GFLOP/s of all cores, GB/s that all cores read of main memory
-    and of the cache that they share, and bytes of one core's own cache."""
+    and of the cache that they share, bytes of one core's own cache, and `vector_load` (`register_tile.py`)."""
 
     cores: int
     lanes: int
@@ -46,6 +46,7 @@ class WinogradMachine:
     memory_gbps: float
     shared_gbps: float
     private_bytes: int
+    vector_load: float = VECTOR_LOAD
 
     @classmethod
     def of(cls, target: Target) -> WinogradMachine:
@@ -58,6 +59,7 @@ class WinogradMachine:
             float(target.memory[0].bandwidth_gbps),
             float(target.memory[1].bandwidth_gbps),
             target.own_cache.capacity_bytes,
+            vector_load(target),
         )
 
 
@@ -191,5 +193,6 @@ def direct_us(problem: WinogradProblem, machine: WinogradMachine) -> float:
 def _efficiency(rows: int, columns: int, machine: WinogradMachine) -> tuple[int, float]:
     """The rows of the register tile of a contraction of these extents, and the part of the peak that it reaches."""
     widths = packed_widths(columns, machine.lanes)
-    tile = choose_register_tile(rows, columns, machine.lanes, machine.registers, widths)
+    lanes, registers = machine.lanes, machine.registers
+    tile = choose_register_tile(rows, columns, lanes, registers, widths, vector_load=machine.vector_load)
     return tile.unroll, register_efficiency(rows, columns, machine.lanes, tile)

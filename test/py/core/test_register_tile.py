@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.compiler.nouns.register_tiles import divisors, packed_widths
+from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors, packed_widths
 from tilewright.compiler.targets.target import resolve
 from tilewright.compiler.tuning.cpu.register_tile import (
     VECTOR_LOAD,
@@ -15,6 +15,7 @@ from tilewright.compiler.tuning.cpu.register_tile import (
     choose_register_tile,
     dot_tiles,
     rows_in_one_set,
+    vector_load,
 )
 from tilewright.compiler.tuning.model.overlap import exposed
 
@@ -125,11 +126,24 @@ def test_a_single_contiguous_reduction_takes_turns_with_accumulators():
 
 
 def test_rows_that_share_a_set_of_the_cache_are_few():
-    assert rows_in_one_set(4096) == rows_in_one_set(3 * 4096) == 6
-    assert rows_in_one_set(2048) == 12
-    assert rows_in_one_set(1024) is None
-    assert rows_in_one_set(4096 + 64) is None
+    """Eight ways of 32 KiB, twelve of 48: two are left to what else is read."""
+    zen4, xeon = resolve("x86-64-v4"), resolve("sapphire-rapids")
+    assert rows_in_one_set(4096, zen4) == rows_in_one_set(3 * 4096, zen4) == 6
+    assert rows_in_one_set(4096, xeon) == 10
+    assert rows_in_one_set(2048, zen4) == 12
+    assert rows_in_one_set(1024, zen4) is None
+    assert rows_in_one_set(4096 + 64, xeon) is None
     assert choose_register_tile(1000, 1024, 16, 32, (32,), 6).unroll == 6
+
+
+def test_vectors_cost_more_where_more_multiply_adds_pass_until_they_are_there():
+    """Cores with two 512-bit units start 2.67 multiply-adds while L2 gives them a vector, others two."""
+    assert [vector_load(resolve(name)) for name in ("x86-64-v3", "x86-64-v4")] == [VECTOR_LOAD, VECTOR_LOAD]
+    load = vector_load(resolve("sapphire-rapids"))
+    assert load == pytest.approx(VECTOR_LOAD * 4 / 3)
+    widths = (32, 64)
+    assert choose_register_tile(8, 256, 16, 32, widths) == RegisterTile(4, 64)
+    assert choose_register_tile(8, 256, 16, 32, widths, vector_load=load) == RegisterTile(8, 32)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1))
