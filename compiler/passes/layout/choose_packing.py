@@ -46,17 +46,23 @@ class ChoosePacking(Pass):
     filters in training. Others are copied at every call where one product's part of them is more than `kept_bytes`, 0 for what
     a core's own cache holds, and its rows are met by register tiles often enough: `least_passes` times for each line that a
     tile is wide where rows share few sets of the caches, `spread_passes` times where they do not. Under windows, which stream
-    an operand anew for every row of an image, `window_reads` of each element are enough, whatever it holds.
+    an operand anew for every row of an image, `window_reads` of each element are enough, whatever it holds. Cores that multiply
+    by more than a line of f32 in a cycle wait for lines: there `hurried_passes` are enough, of what takes more than half of
+    `kept_bytes`.
 
     Measured times with a copy, of those without. Zen 4 (tiles of 6 x 64), one thread, eight operands of 4 to 16 MiB whose rows
     share sets: 256 rows 1.02 to 1.05 for most, 512 rows (21 passes) 0.93 to 1.02, 1,024 rows 0.91 to 0.98. Zen 3 (6 x 16), two
     threads, operands of 1 to 16 MiB: 128 rows (21 passes) 0.92 to 1.05, 192 rows 0.72 to 0.94, 768 rows 0.53 to 0.86; rows of
-    3 KiB, which share none: 192 rows 1.00, 384 rows (64 passes) 0.95, 768 rows 0.66 to 0.84.
+    3 KiB, which share none: 192 rows 1.00, 384 rows (64 passes) 0.95, 768 rows 0.66 to 0.84. These multiply by one
+    line in a cycle, and an Ice Lake Xeon (6 x 64) by two; there, two threads, operands of 9 to 16 MiB, whether or not
+    their rows share sets: 64 rows 0.81 to 1.27, 128 rows (5 passes for each of 4 lines) 0.76 to 1.07, 192 rows 0.57 to 1.02, 384 rows
+    0.59 to 0.76; of 1 and 2.25 MiB: 192 rows 0.89 and 1.00, 384 rows 0.79 and 0.85; of up to 576 KiB: 256 rows 0.99 to 1.24.
     """
 
     target: str = "cpu"
     least_passes: int = 21
     spread_passes: int = 64
+    hurried_passes: int = 8
     window_reads: int = 128
     kept_bytes: int = 0
 
@@ -134,6 +140,8 @@ class ChoosePacking(Pass):
         lines = max(1.0, tile.vector * width / near.transaction_bytes)
         least = self.least_passes if share_sets else self.spread_passes
         kept = self.kept_bytes or near.capacity_bytes
+        if 4 * target.lanes_per_core > near.transaction_bytes:
+            least, kept = self.hurried_passes, kept // 2
         return reads / tile.unroll >= least * lines and nbytes > kept
 
 
