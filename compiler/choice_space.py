@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler import phases
+from tilewright.compiler.analysis.fusion_groups import RULES, Grouping, IllegalChoiceError
 from tilewright.compiler.analysis.fusion_places import fusion_places
 from tilewright.compiler.analysis.packed_operand import PackedOperand
 from tilewright.compiler.analysis.structure import Structured
@@ -26,12 +27,7 @@ from tilewright.compiler.errors import ScheduleError
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.choices import Choices
 from tilewright.compiler.nouns.space import KEPT, Columns, Constraint, Knob, Rule, Space, Value
-from tilewright.compiler.passes.dispatch.outline_dispatches import (
-    RULES,
-    IllegalChoiceError,
-    OutlineDispatches,
-    Outliner,
-)
+from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
 from tilewright.compiler.targets.target import Target
 from tilewright.compiler.tuning.cpu.winograd_choice import OUTPUTS
 
@@ -132,10 +128,10 @@ def _in_blocks(name: str) -> Constraint:
 
 def _fusion(module: ir.Module, target: Target) -> list[_Knobs]:
     """Who joins those that read it, for every kind of place once."""
-    outliner = Outliner(module, _main(module), OutlineDispatches.for_target(target))
-    choices = {n: choice_attribute.read(op) for n, op in enumerate(outliner.ops)}
+    grouping = Grouping(_main(module), OutlineDispatches.for_target(target))
+    choices = {n: choice_attribute.read(op) for n, op in enumerate(grouping.ops)}
     found, seen = [], set()
-    numbered = [(n, s) for n in range(len(outliner.ops)) if (s := outliner.read(n)) is not None]
+    numbered = [(n, s) for n in range(len(grouping.ops)) if (s := grouping.read(n)) is not None]
     for place in fusion_places([s for _, s in numbered]).values():
         numbers = [numbered[at][0] for at in place]
         names = {n: str(choices[n]["name"]) for n in numbers if {"name", "joins"} <= choices[n].keys()}
@@ -144,27 +140,27 @@ def _fusion(module: ir.Module, target: Target) -> list[_Knobs]:
                 f"{name}.joins": int(choices[n]["joins"]) for n, name in names.items()
             }
             knobs = tuple(Knob(knob, (0, 1)) for knob in default)
-            found.append(_Knobs(knobs, default, (_together(outliner, numbers, names),)))
+            found.append(_Knobs(knobs, default, (_together(grouping, numbers, names),)))
         seen |= set(names.values())
     return found
 
 
-def _together(outliner: Outliner, numbers: Sequence[int], names: Mapping[int, str]) -> Constraint:
+def _together(grouping: Grouping, numbers: Sequence[int], names: Mapping[int, str]) -> Constraint:
     """Whether the operations of one place can join as they are asked to, told by grouping them so."""
     rules = tuple(Rule(f"{name}.joins", rule) for name in names.values() for rule in RULES)
     number_of = {(rule.field, rule.text): number for number, rule in enumerate(rules)}
     known: dict[tuple[int, ...], int] = {}
 
     def first_broken(joins: tuple[int, ...]) -> int:
-        before = dict(outliner.joins)
-        outliner.joins.update(dict(zip(names, map(bool, joins))))
+        before = dict(grouping.joins)
+        grouping.joins.update(dict(zip(names, map(bool, joins))))
         try:
-            outliner.groups(numbers)
+            grouping.groups(numbers)
         except IllegalChoiceError as refused:
             name = choice_attribute.read(refused.op)["name"]
             return number_of[f"{name}.joins", refused.rule]
         finally:
-            outliner.joins = before
+            grouping.joins = before
         return KEPT
 
     def broken(columns: Columns) -> np.ndarray:

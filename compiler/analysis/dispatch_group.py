@@ -9,18 +9,19 @@ from tilewright.compiler.analysis.structure import Line, Structured, line_throug
 
 @dataclass
 class Group:
-    """Positions of the operations in one dispatch, the sink first, and why others stayed out.
+    """Positions of the operations in one dispatch, the sink first.
 
     `loops` are the sink's along which all can be cut without recomputing anything. An operation joins once all that read it
     have, so that its line is known then; what is read in place follows any cut, and has none.
     """
 
     members: list[int]
-    reasons: list[str] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
-    """The reasons by the operation that stayed out."""
+    """Why operations did not join when they were looked at."""
     passed_over: list[int] = field(default_factory=list)
     """Contractions that stayed out because another one was there first."""
+    repeated: set[int] = field(default_factory=set)
+    """Members that others compute as well."""
     loops: tuple[int, ...] = ()
     _lines: dict[int, tuple[Structured, Line]] = field(default_factory=dict)
 

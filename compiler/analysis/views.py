@@ -17,6 +17,13 @@ def is_view(op: ir.Operation) -> bool:
     return op.name in _RESHAPES
 
 
+def root_of(value: ir.Value) -> ir.Value:
+    """The tensor that `value` is a view of."""
+    while not isinstance(value.owner, ir.Block) and is_view(value.owner.operation):
+        value = value.owner.operands[0]
+    return value
+
+
 def slice_offset(op: ir.Operation) -> int | None:
     """Element offset of a static, contiguous `tensor.extract_slice`; None if it is neither."""
     offsets, sizes, strides = (

@@ -21,11 +21,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.dependences import bits_before, in_order, needed_by
 from tilewright.compiler.analysis.views import element_count
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import element_bytes, functions, ir, linalg, tensor
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.block_order import bits_before, in_order, needed_by
 from tilewright.compiler.targets.target import Target
 
 _MAPS = "[affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>]"

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.compiler.analysis.fusion_groups import Grouping, IllegalChoiceError
 from tilewright.compiler.dialects import choice_attribute
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.passes.dispatch.outline_dispatches import (
-    IllegalChoiceError,
-    OutlineDispatches,
-    Outliner,
-)
+from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
 from tilewright.compiler.pipeline.pass_base import Pass
 from tilewright.compiler.targets.target import Target
 
@@ -49,21 +46,17 @@ class ChooseFusion(Pass):
             return
         self.refuse_lost(op)
         for function in list(functions(op.opview)):
-            outliner = Outliner(op.opview, function, self.outlining())
+            grouping = Grouping(function, self)
             try:
-                groups = outliner.groups(range(len(outliner.ops)))
+                groups = grouping.groups(range(len(grouping.ops)))
             except IllegalChoiceError as broken:
                 raise self.refusal(broken.op, str(broken)) from None
             joined = {number for group in groups for number in group.members[1:]}
-            for number, inner in enumerate(outliner.ops):
-                if number in joined or outliner.may_join(number):
+            for number, inner in enumerate(grouping.ops):
+                if number in joined or grouping.may_join(number):
                     choice_attribute.write(inner, joins=number in joined)
         if choice_attribute.ASKED in op.attributes:
             del op.attributes[choice_attribute.ASKED]
-
-    def outlining(self) -> OutlineDispatches:
-        """How what has no choice is grouped."""
-        return OutlineDispatches(self.min_rows, self.under_windows, self.kept_bytes, self.along_same)
 
     def refuse_lost(self, module: ir.Operation) -> None:
         """Refuses what a module asks of operations that have gone into others since they were named."""

@@ -40,11 +40,10 @@ from tilewright.compiler.analysis.placement import (
     shape_of,
     unreshaped,
 )
-from tilewright.compiler.analysis.views import is_view
+from tilewright.compiler.analysis.views import is_view, root_of
 from tilewright.compiler.ir import func, functions, ir
 from tilewright.compiler.passes.dispatch.materialize_returns import copy_of
 from tilewright.compiler.passes.dispatch.outline_dispatches import OPERATOR
-from tilewright.compiler.passes.graph.join_in_place import root_of
 from tilewright.compiler.pipeline.pass_base import Pass
 
 _STRIDED_OPS = {"linalg.generic", "linalg.fill", "arith.constant", "tensor.empty", "func.return"}

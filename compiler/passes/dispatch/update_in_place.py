@@ -23,12 +23,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.analysis.call_accesses import failing_dispatches
+from tilewright.compiler.analysis.dependences import in_order, needed_by
 from tilewright.compiler.analysis.placement import OVERWRITES, REPLACES, UPDATED_BY, is_reshape
 from tilewright.compiler.analysis.views import is_view
 from tilewright.compiler.analysis.written_over import kept_argument, replaced_arguments
 from tilewright.compiler.ir import functions, ir, walk
 from tilewright.compiler.pipeline.pass_base import Pass
-from tilewright.compiler.rewriting.block_order import in_order, needed_by
 
 _Write = tuple[ir.Operation, int]
 """A call and the number of the operand that it writes over."""

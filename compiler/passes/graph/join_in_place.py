@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.padding import is_slid_over
 from tilewright.compiler.analysis.placement import IN_PLACE, is_static_box, shape_of
 from tilewright.compiler.analysis.structure import Structured
-from tilewright.compiler.analysis.views import is_view
+from tilewright.compiler.analysis.views import root_of
 from tilewright.compiler.analysis.weight_flow import WeightFlow, argument_roles
 from tilewright.compiler.ir import functions, ir, linalg, tensor
 from tilewright.compiler.passes.graph.generalize_pads import gathered
@@ -78,13 +78,6 @@ def _join(main: ir.Operation, under_windows: bool) -> None:
             continue
         # The source is read now: where it was a pad itself, its own rewrite has replaced it.
         _insert_padded(group[0].operands[0], value, group)
-
-
-def root_of(value: ir.Value) -> ir.Value:
-    """The tensor that `value` is a view of."""
-    while not isinstance(value.owner, ir.Block) and is_view(value.owner.operation):
-        value = value.owner.operands[0]
-    return value
 
 
 def padding_value(pad: ir.Operation) -> ir.Value | None:

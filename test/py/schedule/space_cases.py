@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from tilewright.compiler import phases
+from tilewright.compiler.analysis.fusion_groups import Grouping
 from tilewright.compiler.codegen import lower_cpu
 from tilewright.compiler.dialects import choice_attribute, schedule_attribute
 from tilewright.compiler.driver import import_model
@@ -21,7 +22,7 @@ from tilewright.compiler.importers import Imported
 from tilewright.compiler.ir import functions, ir
 from tilewright.compiler.nouns.schedule import Schedule
 from tilewright.compiler.nouns.space import KEPT, Space
-from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches, Outliner
+from tilewright.compiler.passes.dispatch.outline_dispatches import OutlineDispatches
 from tilewright.compiler.targets.target import Target, resolve
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.model import CompiledModel
@@ -236,9 +237,9 @@ def join_products(module: ir.Module, target: Target) -> None:
     """Asks that all windows are computed in the dispatch of the product that reads them."""
     with module.context, ir.Location.unknown(module.context):
         main = next(f for f in functions(module) if _name(f) == "main")
-        outliner = Outliner(module, main, OutlineDispatches.for_target(target))
-        for number in outliner.product_after:
-            choice_attribute.write(outliner.ops[number], joins=True)
+        grouping = Grouping(main, OutlineDispatches.for_target(target))
+        for number in grouping.product_after:
+            choice_attribute.write(grouping.ops[number], joins=True)
 
 
 def _name(function: ir.Operation) -> str:
