@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from tilewright.compiler.importers.torch.indexing import index_add
 from tilewright.compiler.importers.torch.promotion import WIDE
+from tilewright.runtime.views import is_injective
 
 aten = torch.ops.aten
 _LIBRARY = torch.library.Library("tilewright", "FRAGMENT")
@@ -163,6 +164,9 @@ def _into_lines(x, dim, index, source, how: str):
         how = {"set": "set", "sum": "amax", "prod": "amin"}.get(how, how)
         return _into_lines(x.to(torch.uint8), dim, index, source.to(torch.uint8), how) != 0
     dim %= x.dim()
+    if not is_injective(tuple(x.shape), tuple(x.stride())):
+        # A part is written into a copy of the same strides, whose elements would share memory as those of x do.
+        x = x.clone(memory_format=torch.contiguous_format)
     source = source[tuple(slice(n) for n in index.shape)]
     part = x[tuple(slice(x.shape[d] if d == dim else n) for d, n in enumerate(index.shape))]
     behind = range(dim + 1, x.dim())

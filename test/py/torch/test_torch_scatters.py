@@ -178,6 +178,20 @@ def test_writes_into_copies_of_windows_change_all_that_share_a_place(dtype, leng
     )
 
 
+def test_scatters_into_windows_change_none_beside_those_that_they_number():
+    """The result is no copy with the strides of windows: in eager PyTorch its elements lie apart."""
+    x, index = torch.arange(-8.0, 8.0).reshape(2, 8), torch.tensor([[[4], [0], [6], [2]]])
+
+    def scattered(x, index, source):
+        windows = x.unfold(1, 2, 1)
+        kinds = ["sum", "prod", "amax", "mean"]
+        found = [windows.scatter_reduce(1, index, source, kind) for kind in kinds]
+        strided = x[:, ::2].scatter(1, index[:1, :2, 0] % 4, source[:1, :2, 0])
+        return [*found, windows.scatter(1, index, source), windows.scatter(1, index, 3.0), strided]
+
+    agree(scattered, x, index, torch.tensor([[[50.0], [60.0], [70.0], [80.0]]]))
+
+
 def test_writes_into_copies_of_windows_under_torch_compile():
     def every(x, source):
         windows = x.unfold(-1, 2, 1)
