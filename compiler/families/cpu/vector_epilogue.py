@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.compiler.analysis.affine_access import dims, is_contiguous_along, is_dim, map_dims
 from tilewright.compiler.dialects.reduction_attribute import STREAM
 from tilewright.compiler.families.cpu.reduction import vectorize_body
+from tilewright.compiler.families.cpu.vector_memory import memory_of
 from tilewright.compiler.ir import affine, ir, memref, vector
 
 Store = Callable[[ir.Value, list[ir.Value]], None]
@@ -57,6 +58,10 @@ class Epilogue:
         inputs = len(types) - 1
         positions = [i for i, operand in enumerate(op.operands) if operand == result]
         body = op.regions[0].blocks[0]
+        # Results that are stored early must not lie where the main operation still reads.
+        read_from = {memory_of(operand) for operand in list(producer.operands)[:-1] if _is_memory(operand)}
+        if memory_of(op.operands[inputs]) in read_from:
+            return None
         if len(positions) != 1 or positions[0] >= inputs or len(op.results) or len(maps) != inputs + 1:
             return None
         (position,) = positions
@@ -89,6 +94,10 @@ class Epilogue:
         values = values_at(self.op, at, self.loops[-1], lanes, {body.arguments[self.position]: value})
         (result,) = vectorize_body(body, values, lanes)
         vector.store(result, self.op.operands[len(maps) - 1], address_at(maps[-1], at))
+
+
+def _is_memory(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.MemRefType)
 
 
 def reads_along(maps: Sequence[ir.AffineMap], types: Sequence[ir.Type], loop: int) -> bool:

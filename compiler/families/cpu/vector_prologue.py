@@ -64,6 +64,9 @@ class Prologue:
         own = tuple(ir.AffineDimExpr(e).position for e in written.results)
         # What a last vector that overlaps the one before computes twice must be the same twice.
         alone = all(memory_of(value) != memory_of(result) for value in inputs)
+        steps = {loop: e.position for loop, e in zip(own, map(ir.AffineDimExpr, read.results))}
+        if any(_is_overwritten(value, map_, steps, reduction) for value, map_ in zip(inputs, maps)):
+            return None
         if not alone or list(body.arguments[len(inputs)].uses) or not is_plain(body):
             return None
         along = reads_along(maps, [operand.type for operand in op.operands], own[-1])
@@ -84,6 +87,17 @@ class Prologue:
         (result,) = vectorize_body(body, values, lanes)
         vector.store(result, self.op.operands[len(self.op.operands) - 1], place)
         return result
+
+
+def _is_overwritten(value: ir.Value, map_: ir.AffineMap, steps: dict[int, int], reduction: Structure) -> bool:
+    """Whether an operation whose loop l is loop `steps[l]` of the reduction finds results of that in `value`, which it reads by
+    `map_`: memory that both have, but for the very element that is stored once all that is read of it has been."""
+    *_, result = reduction.op.operands
+    if memory_of(value) != memory_of(result):
+        return False
+    read = [steps.get(ir.AffineDimExpr(e).position) if is_dim(e) else None for e in map_.results]
+    written = [ir.AffineDimExpr(e).position if is_dim(e) else -1 for e in reduction.maps[-1].results]
+    return value != result or read != written
 
 
 def _previous(reduction: ir.Operation) -> ir.Operation | None:

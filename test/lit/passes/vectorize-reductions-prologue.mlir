@@ -140,3 +140,44 @@ func.func @fetched_ahead(%x: memref<8x64xf32>, %g: memref<64xf32>, %s: memref<1x
   memref.dealloc %e : memref<1x64xf32>
   return
 }
+
+// Columns are multiplied by what the sums of rows are stored over: all of it is read before the first sum is there.
+// CHECK-LABEL: func.func @overwritten_columns(
+// CHECK: linalg.generic
+// CHECK: arith.mulf %{{.+}} : f32
+// CHECK: vector.load
+func.func @overwritten_columns(%x: memref<64x64xf32>, %e: memref<64x64xf32>, %s: memref<64xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x, %s : memref<64x64xf32>, memref<64xf32>) outs(%e : memref<64x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %r = arith.mulf %a, %b : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<64xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%e : memref<64x64xf32>) outs(%s : memref<64xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %out: f32):
+    %r = arith.addf %a, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// A row's own number is read before the sum of the row is stored over it.
+// CHECK-LABEL: func.func @overwritten_rows(
+// CHECK-NOT: linalg.generic
+// CHECK: vector.store
+func.func @overwritten_rows(%x: memref<64x64xf32>, %e: memref<64x64xf32>, %s: memref<64xf32>) {
+  %c = arith.constant 0.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]} ins(%x, %s : memref<64x64xf32>, memref<64xf32>) outs(%e : memref<64x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %out: f32):
+    %r = arith.mulf %a, %b : f32
+    linalg.yield %r : f32
+  }
+  linalg.fill ins(%c : f32) outs(%s : memref<64xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]} ins(%e : memref<64x64xf32>) outs(%s : memref<64xf32>) attrs = {tilewright.loops = {along = [1, 1, 1]}} {
+  ^bb0(%a: f32, %out: f32):
+    %r = arith.addf %a, %out : f32
+    linalg.yield %r : f32
+  }
+  return
+}
