@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
-import torch._dynamo
 import torch.nn.functional as F
-
-import tilewright
+from torch_harness import check_gradient
 
 CASES = {
     "adaptive maximum of volumes": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 1)), (2, 3, 4, 5, 3)),
@@ -24,12 +21,4 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name):
     function, shape = CASES[name]
-    torch._dynamo.reset()
-    x = torch.randn(shape, requires_grad=True)
-    before = tilewright.fallback_count()
-    results = function(x), torch.compile(function, backend="tilewright")(x)
-    torch.testing.assert_close(results[1], results[0])
-    cotangent = torch.randn_like(results[0])
-    expected, found = (torch.autograd.grad(result, x, cotangent)[0] for result in results)
-    torch.testing.assert_close(found, expected)
-    assert tilewright.fallback_count() == before
+    check_gradient(function, shape)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch_harness import check_gradient
 
 import tilewright
 from tilewright.compiler.importers.torch import known_sums
@@ -88,15 +89,7 @@ GRADIENTS = {
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_through_torch_compile(name):
     function, shape = GRADIENTS[name]
-    torch._dynamo.reset()
-    x = torch.randn(shape, requires_grad=True)
-    before = tilewright.fallback_count()
-    results = function(x), torch.compile(function, backend="tilewright")(x)
-    torch.testing.assert_close(results[1], results[0])
-    cotangent = torch.randn_like(results[0])
-    expected, found = (torch.autograd.grad(result, x, cotangent)[0] for result in results)
-    torch.testing.assert_close(found, expected)
-    assert tilewright.fallback_count() == before
+    check_gradient(function, shape)
 
 
 @pytest.mark.parametrize("name", ["twice as many", "odd sizes", "chosen columns"])

@@ -7,8 +7,11 @@ import zlib
 from collections.abc import Callable
 
 import torch
+import torch._dynamo
 from torch.utils import _pytree as pytree
 from torch_cases import Case
+
+import tilewright
 
 
 def check(case: Case, compiled: Callable) -> None:
@@ -30,3 +33,16 @@ def check(case: Case, compiled: Callable) -> None:
             )
         else:
             assert ours == theirs
+
+
+def check_gradient(function: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]) -> None:
+    """Compares a function of random numbers of `shape`, and its gradient, through torch.compile; nothing may run in eager PyTorch."""
+    torch._dynamo.reset()
+    x = torch.randn(shape, requires_grad=True)
+    before = tilewright.fallback_count()
+    results = function(x), torch.compile(function, backend="tilewright")(x)
+    torch.testing.assert_close(results[1], results[0])
+    cotangent = torch.randn_like(results[0])
+    expected, found = (torch.autograd.grad(result, x, cotangent)[0] for result in results)
+    torch.testing.assert_close(found, expected)
+    assert tilewright.fallback_count() == before
