@@ -128,7 +128,7 @@ def _in_blocks(name: str) -> Constraint:
 
 def _fusion(module: ir.Module, target: Target) -> list[_Knobs]:
     """Who joins those that read it, for every kind of place once."""
-    grouping = Grouping(_main(module), OutlineDispatches.for_target(target))
+    grouping = Grouping(module, _main(module), OutlineDispatches.for_target(target))
     choices = {n: choice_attribute.read(op) for n, op in enumerate(grouping.ops)}
     found, seen = [], set()
     numbered = [(n, s) for n in range(len(grouping.ops)) if (s := grouping.read(n)) is not None]

@@ -89,13 +89,13 @@ class IllegalChoiceError(PassError):
 
 
 class Grouping:
-    """The groups of one function. Operations are named by their position in the block.
+    """The groups of one function of `module`, which is kept: operations end with it. They are named by their position in the block.
 
     `joins` says of some whether they join those that read them; about others the group decides.
     """
 
-    def __init__(self, function: ir.Operation, options: Limits):
-        self.options, self.under_windows = options, options.under_windows
+    def __init__(self, module: ir.Module, function: ir.Operation, options: Limits):
+        self.module, self.options, self.under_windows = module, options, options.under_windows
         self.fixed = {
             argument
             for argument, role in zip(function.regions[0].blocks[0].arguments, argument_roles(function))

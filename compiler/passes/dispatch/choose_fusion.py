@@ -46,7 +46,7 @@ class ChooseFusion(Pass):
             return
         self.refuse_lost(op)
         for function in list(functions(op.opview)):
-            grouping = Grouping(function, self)
+            grouping = Grouping(op.opview, function, self)
             try:
                 groups = grouping.groups(range(len(grouping.ops)))
             except IllegalChoiceError as broken:

@@ -67,8 +67,8 @@ class _Outliner(Grouping):
     def __init__(
         self, module, function: ir.Operation, options: OutlineDispatches, outlined: dict[str, ir.Operation]
     ):
-        super().__init__(function, options)
-        self.module, self.outlined = module, outlined
+        super().__init__(module, function, options)
+        self.outlined = outlined
 
     def run(self) -> None:
         groups = self.groups(range(len(self.ops)))

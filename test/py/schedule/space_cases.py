@@ -237,7 +237,7 @@ def join_products(module: ir.Module, target: Target) -> None:
     """Asks that all windows are computed in the dispatch of the product that reads them."""
     with module.context, ir.Location.unknown(module.context):
         main = next(f for f in functions(module) if _name(f) == "main")
-        grouping = Grouping(main, OutlineDispatches.for_target(target))
+        grouping = Grouping(module, main, OutlineDispatches.for_target(target))
         for number in grouping.product_after:
             choice_attribute.write(grouping.ops[number], joins=True)
 
