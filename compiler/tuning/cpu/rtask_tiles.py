@@ -19,7 +19,7 @@ from tilewright.compiler.nouns.cut_space import CutSpace
 from tilewright.compiler.nouns.register_tiles import RegisterTile, divisors
 from tilewright.compiler.nouns.workload import Workload
 from tilewright.compiler.targets.target import Target
-from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile, vector_load
+from tilewright.compiler.tuning.cpu.register_tile import choose_register_tile
 from tilewright.compiler.tuning.model.rates import TASK_US
 from tilewright.compiler.tuning.model.rtask_times import RTaskTimes, register_efficiency
 from tilewright.compiler.tuning.roller.options import RULES
@@ -164,10 +164,10 @@ def aligned_tiles(
 
 @cache
 def _efficiency(
-    rows: int, columns: int, lanes: int, registers: int, widths: tuple[int, ...] | None, vector_load: float
+    rows: int, columns: int, lanes: int, registers: int, widths: tuple[int, ...] | None
 ) -> tuple[RegisterTile, float]:
     """The register tile of `rows` x `columns` results, and the part of the multiplier's peak it can use."""
-    tile = choose_register_tile(rows, columns, lanes, registers, widths, vector_load=vector_load)
+    tile = choose_register_tile(rows, columns, lanes, registers, widths)
     return tile, register_efficiency(rows, columns, lanes, tile)
 
 
@@ -221,8 +221,7 @@ class CpuModel(RTaskTimes):
             narrow = min(loops.widths or (self.lanes,), key=lambda width: (abs(width - self.lanes), width))
             single = RegisterTile(1, min(narrow, columns))
             return single, register_efficiency(rows, columns, self.lanes, single)
-        registers, load = self.target.registers_per_thread, vector_load(self.target)
-        return _efficiency(rows, columns, self.lanes, registers, loops.widths, load)
+        return _efficiency(rows, columns, self.lanes, self.target.registers_per_thread, loops.widths)
 
     def rank(self, tiles: np.ndarray) -> list[Ranked]:
         """The tiles by rising predicted time; fewer rTasks first where times are equal."""
