@@ -19,6 +19,7 @@ _ARITHMETIC = (
 )
 _CHEAP = {*(f"arith.{name}" for name in _ARITHMETIC), "linalg.yield"}
 _MOST_OPS = 4
+"""Operations on an element that reading it from memory is counted to hide: a choice, not a measurement."""
 _SMALL = 8
 """An operand of fewer elements than the result by this factor is counted as none: caches keep it."""
 

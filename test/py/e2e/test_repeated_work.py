@@ -8,7 +8,7 @@ import torch
 import tilewright
 from tilewright.compiler import driver, phases
 from tilewright.compiler.ir import functions, ir
-from tilewright.compiler.package.residence import calls_of_main
+from tilewright.compiler.package.residence import calls_of_main, name_of
 from tilewright.compiler.targets.target import resolve
 
 
@@ -29,11 +29,7 @@ def dispatches(model: torch.nn.Module, inputs: tuple) -> int:
     module = driver.import_model(model, inputs).module
     phases.run_phases(module, resolve("cpu"), "graph", "dispatch")
     with module.context, ir.Location.unknown(module.context):
-        return len(set(calls_of_main(module)) & {_name(f) for f in functions(module)})
-
-
-def _name(function: ir.Operation) -> str:
-    return ir.StringAttr(function.attributes["sym_name"]).value
+        return len(set(calls_of_main(module)) & {name_of(f) for f in functions(module)})
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 13), (64, 96), (333, 257)])
