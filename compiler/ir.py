@@ -9,6 +9,7 @@ Builders of a dialect's operations come from here too, imported when first named
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -49,6 +50,11 @@ _LAZY = {
     "torch_dialect": "torch_mlir.dialects.torch",
 }
 """Names importable from here -> the bindings' module each one is. `fx_importer` alone imports torch."""
+
+for _name in ("tm_tensor", "tilewright"):
+    # These have no builders in the bindings, which look for them again, on disk, at every operation that is read.
+    sys.modules.setdefault(f"torch_mlir.dialects.{_name}", ModuleType(_name))
+
 _OWN_DIALECT = """
 irdl.dialect @tilewright {
   irdl.operation @attention {

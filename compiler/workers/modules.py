@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilewright.compiler.cache.store import ImportCache
-from tilewright.compiler.codegen.lower_cpu import compiler_digest
+from tilewright.compiler.codegen.lower_cpu import bare_text, compiler_digest
 from tilewright.compiler.ir import functions, ir, take_over
+from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED
 from tilewright.compiler.pipeline.reproducer import reproducer_text
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.target import Target
@@ -42,37 +44,68 @@ def run_phase(module: ir.Module, target: Target, phase: str, pipeline: str) -> N
 
 
 def run_phase_apart(module: ir.Module, target: Target, phase: str, pipeline: str) -> None:
-    """`run_phase` for a phase that looks at one dispatch at a time: several workers take some dispatches each.
+    """`run_phase` for a phase that decides about one dispatch at a time, by attributes of its function.
 
-    Raises what is raised of the first dispatch that an error is about. Where phases are to be seen or replaced, the module
-    stays whole.
+    Of dispatches that are alike one is decided about, once in a process, and several workers take some each. Raises what is raised
+    of the first dispatch that an error is about. Where phases are to be seen or replaced, the module stays whole.
     """
-    dispatches = [f for f in functions(module) if "tilewright.operator" in f.attributes]
     asked = settings()
-    if asked.debug or asked.dump or asked.override or len(dispatches) < 2 * _DISPATCHES:
+    if asked.debug or asked.dump or asked.override:
         run_phase(module, target, phase, pipeline)
         return
-    shares = [dispatches[i : i + _DISPATCHES] for i in range(0, len(dispatches), _DISPATCHES)]
-    parts = [_part(module, share) for share in shares]
+    said = (pipeline, *_said(module.operation))
+    alike: dict[tuple[str, ...], list[ir.Operation]] = {}
+    for function in functions(module):
+        if "tilewright.operator" in function.attributes:
+            alike.setdefault((*said, bare_text(function), *_said(function, _DECIDED)), []).append(function)
+    unknown = [(key, first) for key, (first, *_) in alike.items() if key not in _decided]
+    shares = [unknown[i : i + _DISPATCHES] for i in range(0, len(unknown), _DISPATCHES)]
+    parts = [_part(module, [function for _, function in share]) for share in shares]
     results: dict[int, Any] = {}
     pool().run([_phase_job(data, target, phase, pipeline) for data in parts], results.__setitem__)
-    for number in range(len(parts)):
+    found = {key: _decided[key] for key in alike if key in _decided}
+    for number, share in enumerate(shares):
         if isinstance(results[number], Exception):
             raise results[number]
-    for number, share in enumerate(shares):
-        part = from_bytes(results[number])
-        for old, new in zip(share, list(functions(part)), strict=True):
-            new.detach_from_parent()
-            old.parent.regions[0].blocks[0].append(new)
-            new.move_before(old)
-            old.erase()
+        for (key, before), after in zip(share, functions(from_bytes(results[number])), strict=True):
+            found[key] = _changes(before, after)
+    if len(_decided) > _MOST_DECIDED:
+        _decided.clear()
+    _decided.update(found)
+    for key, group in alike.items():
+        for function in group:
+            for name, value in found[key].items():
+                function.attributes[name] = value
 
 
 _DISPATCHES = 16
 """Dispatches of a part: enough that reading and writing it takes little of the time."""
+_decided: dict[tuple[str, ...], dict[str, ir.Attribute]] = {}
+"""Attributes that a phase put on dispatches, by the phase's pipeline, what the module says of itself and the dispatch's text."""
+_MOST_DECIDED = 4096
 
 
-def _part(module: ir.Module, dispatches: list[ir.Operation]) -> bytes:
+_DECIDED = (ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED)
+"""What may be decided about a dispatch already, which its bare text leaves out in part."""
+
+
+def _said(op: ir.Operation, names: Iterable[str] | None = None) -> list[str]:
+    """The attributes of an operation, or those of `names` that it has."""
+    found = op.attributes
+    return [f"{name} = {found[name]}" for name in (found if names is None else names) if name in found]
+
+
+def _changes(before: ir.Operation, after: ir.Operation) -> dict[str, ir.Attribute]:
+    """The attributes of a function that a phase has changed."""
+    old = before.attributes
+    return {
+        name: after.attributes[name]
+        for name in after.attributes
+        if name not in old or old[name] != after.attributes[name]
+    }
+
+
+def _part(module: ir.Module, dispatches: Sequence[ir.Operation]) -> bytes:
     """A module with what the module says of itself and some of its dispatches."""
     part = ir.Module.create(ir.Location.unknown(module.context))
     for name in module.operation.attributes:

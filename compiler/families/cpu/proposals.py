@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 from tilewright.compiler.analysis.cut_space import lines_cut_space, read_cut_space
 from tilewright.compiler.analysis.line_operations import lines_of
@@ -67,7 +67,7 @@ def cpu_proposals(
     found = _distinct([*(_with_rows_ahead(function, first, subject) for first in found[:1]), *found])
     asked = streams(subject.workload.nbytes, target)
     found = list(_streamed(function, found, target, asked))
-    found = [*found[:1], *_unfetched(function, found[:1], target), *found[1:]][:count]
+    found = [*found[:1], *_unfetched(subject, found[:1]), *found[1:]][:count]
 
     def pool(name: str) -> list[Candidate]:
         # Whether results are streamed is not chosen among them.
@@ -188,12 +188,10 @@ def _with_rows_ahead(function: ir.Operation, candidate: Candidate, subject: CpuD
     return candidate
 
 
-def _unfetched(
-    function: ir.Operation, candidates: Sequence[Candidate], target: Target
-) -> Iterator[Candidate]:
+def _unfetched(subject: CpuDispatch, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
     """Those of the candidates that fetch panels ahead, without."""
     for candidate in candidates:
-        whole = complete(function, candidate.schedule, target)
+        whole = subject.complete(candidate.schedule)
         if whole.prefetch:
             yield replace(candidate, schedule=replace(whole, prefetch=0))
 
@@ -225,21 +223,18 @@ def read_dispatch(function: ir.Operation, target: Target, task_us: float = TASK_
         space = read_cut_space(dispatch, target.vector_bits)
         if outside(function) is not None:
             space = space.whole()
+    completed = cache(partial(complete, function, target=target))
     return CpuDispatch(
         dispatch.workload,
         target,
         space,
-        partial(_space, function, target),
+        lambda: dispatch_space(function, target, completed(Schedule())),
         partial(_registers, function, dispatch, target),
-        lambda schedule: complete(function, schedule, target),
+        completed,
         partial(others, function, target=target),
         partial(workload_of, function),
         task_us,
     )
-
-
-def _space(function: ir.Operation, target: Target) -> Space:
-    return dispatch_space(function, target, complete(function, Schedule(), target))
 
 
 def _registers(

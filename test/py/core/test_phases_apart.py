@@ -8,6 +8,7 @@ from tilewright.compiler.errors import TilewrightError
 from tilewright.compiler.ir import parse
 from tilewright.compiler.phases import PHASES
 from tilewright.compiler.targets.target import resolve
+from tilewright.compiler.workers import modules
 from tilewright.compiler.workers.modules import run_phase, run_phase_apart
 
 (SCHEDULE,) = (phase for phase in PHASES if phase.apart)
@@ -42,6 +43,49 @@ def test_the_module_is_the_same(dispatches):
         texts.append(str(module))
     assert texts[0] == texts[1]
     assert texts[0].count("tilewright.schedule") == dispatches
+
+
+def decided(text: str, run) -> str:
+    module = parse(text)
+    run(module, resolve("x86-64-v3"), SCHEDULE.name, SCHEDULE.pipeline(resolve("x86-64-v3")))
+    return str(module)
+
+
+def alike(attributes: str, count: int = 5) -> str:
+    """So many dispatches of one text, the second of which has some more attributes."""
+    type_ = "tensor<48x80xf32>"
+    more = [attributes if number == 1 else "" for number in range(count)]
+    return "\n".join(
+        f"""
+          func.func private @same{number}(%a: {type_}) -> {type_} attributes {{tilewright.operator = "elementwise"{more[number]}}} {{
+            %e = tensor.empty() : {type_}
+            %r = linalg.exp ins(%a : {type_}) outs(%e : {type_}) -> {type_}
+            return %r : {type_}
+          }}"""
+        for number in range(count)
+    )
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "",
+        ', tilewright.unfused = ["for a reason of its own"]',
+        ", tilewright.schedule = {tile = [], levels = {L1 = [4, 80]}}",
+        ', tilewright.predicted = {bound = "compute", us = 7.0}',
+    ],
+)
+def test_what_is_alike_gets_the_same_and_keeps_its_own(attributes):
+    text = f"module {{ func.func @main() {{ return }} {alike(attributes)} }}"
+    assert decided(text, run_phase_apart) == decided(text, run_phase)
+
+
+def test_what_is_known_is_not_decided_again(monkeypatch):
+    text = f"module {{ func.func @main() {{ return }} {alike('')} }}"
+    before, jobs = decided(text, run_phase_apart), []
+    monkeypatch.setattr(modules, "_phase_job", lambda *_: jobs.append(1))
+    assert decided(text, run_phase_apart) == before
+    assert not jobs
 
 
 def test_the_first_refusal_is_the_one_that_is_told():
