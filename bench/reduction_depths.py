@@ -3,7 +3,7 @@
     python -m tilewright.bench.reduction_depths [--cases 128x3072x768,conv] [--threads 2] [-o FILE]
 
 Each operator is compiled to dispatches, of which the heaviest counts. The schedule that is constructed first is measured, the same
-without blocks, with blocks of 64 and of 256 steps, which are channels of Winograd's products, and with its register tiles in the other orders, checked against each other in
+without blocks, with blocks of 64, 128 and 256 steps, which are channels of Winograd's products, and with its register tiles in the other orders, checked against each other in
 interleaved rounds as the kernel profiler does it. A figure is the time of one call of that dispatch, in us; one that is missing is
 no schedule of the dispatch.
 """
@@ -40,6 +40,7 @@ FORMS: dict[str, dict[str, int | str]] = {
     "whole": {"depth": 0},
     "constructed": {},
     "depth 64": {"depth": 64},
+    "depth 128": {"depth": 128},
     "depth 256": {"depth": 256},
     "columns first": {"order": "columns"},
     "panels first": {"order": "panels"},

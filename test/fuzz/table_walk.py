@@ -52,10 +52,10 @@ def quick() -> list[Entry]:
     return [every[2 * number % len(every)] for number, every in enumerate(found.values())]
 
 
-def calls(entry: Entry) -> list[Sample]:
-    """A sample call of an entry, and one on special values."""
+def calls(entry: Entry, special: bool = True) -> list[Sample]:
+    """A sample call of an entry, and one on special values if asked for."""
     found = samples(entry.operator, entry.dtype, seed=0, most=1)
-    return found + samples(entry.operator, entry.dtype, seed=1, most=1, special=True)
+    return found + (samples(entry.operator, entry.dtype, seed=1, most=1, special=True) if special else [])
 
 
 def known() -> dict[Entry, tuple[str, str]]:
@@ -83,11 +83,13 @@ def reason_of(outcome: Outcome) -> str:
     return outcome.detail.partition("): ")[2][:140] if outcome.kind != "invalid" else outcome.detail[:60]
 
 
-def walk(wanted: list[Entry], known: frozenset[Entry] = frozenset()) -> Iterator[tuple[Entry, Outcome]]:
-    """What becomes of every entry; those of `known` are run alone, for they are refused."""
+def walk(
+    wanted: list[Entry], known: frozenset[Entry] = frozenset(), special: bool = True
+) -> Iterator[tuple[Entry, Outcome]]:
+    """What becomes of every entry; those of `known` are run alone, for they are refused, and on special values always."""
     batch: list[tuple[Entry, Sample]] = []
     for entry in wanted:
-        listed = calls(entry)
+        listed = calls(entry, special or entry in known)
         if not listed:
             yield entry, Outcome("invalid", "no sample")
             continue

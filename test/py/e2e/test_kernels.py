@@ -18,7 +18,7 @@ KINDS = {
     **kernel_elementwise.KINDS,
     **kernel_chains.KINDS,
 }
-CASES = 6
+CASES = 4
 BATCHES = [0, 1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 
 

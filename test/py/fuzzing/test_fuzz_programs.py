@@ -8,7 +8,7 @@ from fuzz.outcome import FAILURES
 from fuzz.pool import outcomes
 
 CHUNKS, PROGRAMS = 10, 30
-ALWAYS = 5
+ALWAYS = 3
 LATER = [pytest.param(chunk, marks=pytest.mark.slow) for chunk in range(ALWAYS, CHUNKS)]
 
 

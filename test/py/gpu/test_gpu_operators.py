@@ -10,8 +10,8 @@ import tilewright
 from tilewright.bench import operators, suites
 
 OPERATORS = suites.suite("roller119", batch=128)
-GROUPS, ALWAYS = 15, 6
-"""Each has operators of all kinds; a third of them and more is compiled always, the others where slow tests run."""
+GROUPS, ALWAYS = 15, 4
+"""Each has operators of all kinds; a quarter of them and more is compiled always, the others where slow tests run."""
 LATER = [pytest.param(group, marks=pytest.mark.slow) for group in range(ALWAYS, GROUPS)]
 
 

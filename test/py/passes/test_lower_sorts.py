@@ -108,8 +108,7 @@ def special_values(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("target", ["cpu", "x86-64-v3"])
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("target", "descending"), [("cpu", False), ("x86-64-v3", True)])
 @pytest.mark.parametrize(
     "dtype",
     [

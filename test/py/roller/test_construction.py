@@ -83,14 +83,14 @@ def test_programs_are_valid(target: str, name: str) -> None:
 sizes = st.integers(1, 300)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(sizes, sizes, sizes, st.sampled_from(TARGETS))
 def test_matrix_products_of_any_size(m: int, n: int, k: int, target: str) -> None:
     for program in construct(operators.matmul(m, n, k), resolve(target)):
         check(program, resolve(target))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.integers(1, 8), st.integers(1, 40), st.integers(1, 30), st.integers(1, 64), st.integers(1, 5),
     st.integers(1, 3), st.sampled_from(TARGETS),

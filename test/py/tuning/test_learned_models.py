@@ -21,6 +21,8 @@ pytest.importorskip("torch")
 
 UNTRAINED = ("micro-performance", "static-analyser")
 TRAINED = [name for name in COST_MODELS if name not in UNTRAINED]
+# Seconds for each test: what it is made of has all of them for its own.
+ALONE = [pytest.param(name, marks=pytest.mark.slow if name == "pacm-bootstrap" else ()) for name in TRAINED]
 FLOW = 3
 
 
@@ -73,7 +75,7 @@ def test_order_is_learned_from_tasks_of_any_scale(name: str) -> None:
     assert agreement(model) > 0.8
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ALONE)
 def test_more_measurements_make_a_better_model(name: str) -> None:
     model = make_cost_model(name, seed=1)
     model.fit([samples(12, 3)])
@@ -84,7 +86,7 @@ def test_more_measurements_make_a_better_model(name: str) -> None:
     assert agreement(model) > max(before, floor)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", ALONE)
 def test_the_same_samples_make_the_same_model(name: str) -> None:
     models = [make_cost_model(name, seed=3) for _ in range(2)]
     for model in models:
