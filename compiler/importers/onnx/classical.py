@@ -129,3 +129,37 @@ def zip_map(b: Builder, node: Node):
     raise Refused(
         "it makes a map of each row, and only tensors are returned; convert the model with the option zipmap=False"
     )
+
+
+@rule("LabelEncoder", domain=ML)
+def label_encoder(b: Builder, node: Node):
+    """Each number that is a key becomes the value of that key, every other one the default; of equal keys the first counts.
+
+    NaN is what a key of NaN says from version 4 on, and the default before, as in ONNX Runtime.
+    """
+    keys, values = _listed(node, "keys"), _listed(node, "values")
+    if len(keys) != len(values):
+        raise Refused(f"it has {len(keys)} keys for {len(values)} values")
+    defaults = {"i": node.attrs.get("default_int64", -1), "f": node.attrs.get("default_float", -0.0)}
+    default = node.attrs.get("default_tensor", defaults[values.dtype.kind])
+    x = node.operand(0)
+    wide = forms.unsqueeze(b, x, x.rank)
+    same = b.op("Equal", wide, b.const(keys, x.dtype))
+    if node.version >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():
+        same = b.op("Or", same, b.op("And", b.op("IsNaN", wide), b.const(np.isnan(keys))))
+    ones = forms.cast(b, same, TensorProto.INT32)
+    found = forms.reduce(b, "ReduceMax", ones, [x.rank], keep=False)
+    chosen = b.op("Gather", b.const(values), b.op("ArgMax", ones, axis=x.rank, keepdims=0), axis=0)
+    is_known = b.op("Greater", found, b.scalar(0, found))
+    return b.op("Where", is_known, chosen, b.scalar(np.reshape(default, ()), chosen))
+
+
+def _listed(node: Node, side: str) -> np.ndarray:
+    """The keys or the values of a LabelEncoder, which are numbers."""
+    for kind, dtype in (("int64s", np.int64), ("floats", np.float32), ("tensor", None)):
+        found = node.attrs.get(f"{side}_{kind}")
+        if found is not None and (array := np.array(found, dtype)).dtype.kind in "if":
+            return array.reshape(-1)
+    raise Refused(
+        f"its {side} are strings, or there are none; convert the model with labels that are numbers"
+    )

@@ -30,6 +30,7 @@ from tilewright.compiler.importers.onnx import resize as onnx_resize
 from tilewright.compiler.importers.onnx import rewrites as onnx_rewrites
 from tilewright.compiler.importers.onnx import sampling as onnx_sampling
 from tilewright.compiler.importers.onnx import signal as onnx_signal
+from tilewright.compiler.importers.onnx import support_vectors as onnx_support_vectors
 from tilewright.compiler.importers.onnx import trees as onnx_trees
 from tilewright.compiler.importers.onnx.builder import Builder
 from tilewright.compiler.importers.onnx.file import array_of, checked_shape, load, type_name
@@ -65,6 +66,7 @@ RULE_FILES = (
     onnx_rewrites,
     onnx_sampling,
     onnx_signal,
+    onnx_support_vectors,
     onnx_trees,
 )
 """Importing these registers their rules."""

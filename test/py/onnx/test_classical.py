@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import pytest
-from models import in_onnxruntime, info, model, random
+from ml_models import check, ml_model
+from models import in_onnxruntime, random
 from onnx import TensorProto, helper
 
 import tilewright
@@ -17,24 +17,6 @@ ort = pytest.importorskip("onnxruntime")
 
 X = random(9, 4)
 HOLES = np.where(random(9, 4, seed=1) > 0.8, np.float32(np.nan), X)
-
-
-def ml_model(
-    op: str, x: np.ndarray, types=(TensorProto.FLOAT,), version: int = 3, **attrs
-) -> onnx.ModelProto:
-    names = [f"y{i}" for i in range(len(types))]
-    node = helper.make_node(op, ["x"], names, domain="ai.onnx.ml", **attrs)
-    given = info("x", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))
-    made = model([node], [given], [info(name, None, dtype) for name, dtype in zip(names, types)])
-    made.opset_import.append(helper.make_opsetid("ai.onnx.ml", version))
-    return made
-
-
-def check(made: onnx.ModelProto, x: np.ndarray) -> None:
-    wanted = in_onnxruntime(made, {"x": x})
-    for result, want in zip(tilewright.compile(made, (x,))(x), wanted, strict=True):
-        assert result.dtype == want.dtype
-        np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +160,7 @@ def refusal(op: str, **attrs) -> str:
 
 def test_what_is_refused():
     trees = random_trees("target", 1, 3)
-    assert "there is no lowering for it" in refusal("SVMRegressor")
+    assert "there is no lowering for it" in refusal("FeatureVectorizer")
     maps = refusal("ZipMap", classlabels_int64s=[0, 1, 2, 3])
     assert "it makes a map of each row" in maps and "zipmap=False" in maps
     one = refusal("TreeEnsembleRegressor", post_transform="LOGISTIC", **trees)
