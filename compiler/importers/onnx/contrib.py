@@ -41,6 +41,22 @@ def quick_gelu(b: Builder, node: Node):
     return forms.mul(b, x, b.op("Sigmoid", forms.mul(b, x, node.attrs.get("alpha", 1.702))))
 
 
+@contrib("Trilu")
+def triangle(b: Builder, node: Node):
+    return b.op("Trilu", *[v for v in node.inputs if v is not None], **node.attrs)
+
+
+@contrib("CDist")
+def distances(b: Builder, node: Node):
+    """Of every row of x [N, F] to every row of y [M, F]: [N, M], squared unless the metric is "euclidean"."""
+    metric = node.attrs.get("metric", "sqeuclidean")
+    if metric not in ("euclidean", "sqeuclidean"):
+        raise Refused(f"its metric `{metric}` is not known")
+    apart = forms.sub(b, forms.unsqueeze(b, node.operand(0), 1), forms.unsqueeze(b, node.operand(1), 0))
+    squares = forms.reduce(b, "ReduceSumSquare", apart, [2], keep=False)
+    return squares if metric == "sqeuclidean" else b.op("Sqrt", squares)
+
+
 @contrib("FusedMatMul", "TransposeMatMul")
 def fused_matmul(b: Builder, node: Node):
     """alpha * op(x) @ op(y), where op swaps the last two axes when asked to."""

@@ -41,13 +41,36 @@ def quantised_unary(b: Builder, node: Node):
 
 @contrib("QLinearGlobalAveragePool", "QLinearAveragePool")
 def quantised_average_pool(b: Builder, node: Node):
-    if node.attrs.get("channels_last", 0):
-        raise Refused("channels-last tensors are not taken")
-    name = node.op.removeprefix("QLinear")
-    kept = (
-        {} if name == "GlobalAveragePool" else {k: v for k, v in node.attrs.items() if k != "channels_last"}
-    )
-    return _stored(b, b.op(name, _real(b, node, 0), **kept), node.operand(3), node.input(4))
+    name, (x, kept) = node.op.removeprefix("QLinear"), _channels_second(b, node, _real(b, node, 0))
+    y = b.op(name, x, **({} if name == "GlobalAveragePool" else kept))
+    return _as_given(b, node, _stored(b, y, node.operand(3), node.input(4)))
+
+
+@contrib("QLinearConv")
+def quantised_convolution(b: Builder, node: Node):
+    """ONNX's operator, for images that may have their channels last; filters never do."""
+    x, kept = _channels_second(b, node, node.operand(0))
+    inputs = [v for v in node.inputs[1:] if v is not None]
+    return _as_given(b, node, b.op("QLinearConv", x, *inputs, **kept))
+
+
+@contrib("NhwcMaxPool")
+def pooled_with_channels_last(b: Builder, node: Node):
+    node = replace(node, attrs={**node.attrs, "channels_last": 1})
+    x, kept = _channels_second(b, node, node.operand(0))
+    return _as_given(b, node, b.op("MaxPool", x, **kept))
+
+
+def _channels_second(b: Builder, node: Node, x: Value) -> tuple[Value, dict]:
+    """The image with its channels second, as ONNX has them, and what the node says beside where they are."""
+    kept = {name: value for name, value in node.attrs.items() if name != "channels_last"}
+    is_last = node.attrs.get("channels_last", 0)
+    return (forms.transpose(b, x, [0, x.rank - 1, *range(1, x.rank - 1)]) if is_last else x), kept
+
+
+def _as_given(b: Builder, node: Node, y: Value) -> Value:
+    """The result with its channels where the node has those of its image."""
+    return forms.transpose(b, y, [0, *range(2, y.rank), 1]) if node.attrs.get("channels_last", 0) else y
 
 
 @contrib("QLinearConcat")

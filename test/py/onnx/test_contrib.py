@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import tilewright
 from tilewright.compiler.errors import ModelImportError
 from tilewright.compiler.importers.onnx.contrib import DOMAIN
-from tilewright.compiler.importers.onnx.rules import RULES
+from tilewright.compiler.importers.onnx.model import RULES
 
 ort = pytest.importorskip("onnxruntime")
 
@@ -36,6 +36,8 @@ CASES = [
         {"activation": "LeakyRelu", "activation_alpha": 0.1},
     ),
     ("SkipLayerNormalization", [X, Y, random(8), random(8, seed=3), random(8, seed=4)], {"epsilon": 1e-5}),
+    ("Trilu", [X, np.array(1, np.int64)], {"upper": 0}),
+    ("CDist", [X[0], Y[0, :3]], {"metric": "euclidean"}),
     ("QLinearAdd", [BYTES, S, Z, OTHER, S, Z, np.array(0.1, np.float32), Z], {}),
     ("QLinearMul", [BYTES, S, Z, OTHER, S, Z, np.array(0.3, np.float32), Z], {}),
     ("QLinearSigmoid", [BYTES, S, Z, TINY, np.array(0, np.uint8)], {}),
@@ -71,7 +73,7 @@ def test_every_contributed_operator_is_covered():
     spelled_alike = {"TransposeMatMul", "SkipSimplifiedLayerNormalization", "QLinearSoftmax", "QuantizeLinear",
                      "DequantizeLinear"}  # fmt: skip
     # test_contrib_quantize.py and test_contrib_attention.py
-    elsewhere = {"QGemm", "DynamicQuantizeLSTM", "QLinearWhere", "MatMulNBits", "GatherBlockQuantized", "RotaryEmbedding", "MultiHeadAttention", "Attention",
+    elsewhere = {"QGemm", "DynamicQuantizeLSTM", "QLinearWhere", "MatMulNBits", "GatherBlockQuantized", "QLinearConv", "NhwcMaxPool", "RotaryEmbedding", "MultiHeadAttention", "Attention",
                  "EmbedLayerNormalization", "QAttention", "QEmbedLayerNormalization", "GroupQueryAttention"}  # fmt: skip
     ruled = {op for domain, op in RULES if domain == DOMAIN}
     assert ruled - spelled_alike - elsewhere == {case[0] for case in CASES}

@@ -295,3 +295,41 @@ def test_an_lstm_of_bytes(direction, per_column, initial, batch):
     results = tilewright.compile(made, given)(**given)
     for result, expected in zip(results, in_onnxruntime(made, given), strict=True):
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+SCALE, ZERO = np.array(0.05, np.float32), np.array(128, np.uint8)
+FILTERS = [whole(-60, 60, 5, 4, 3, 3, dtype=np.int8), SCALE, np.array(0, np.int8)]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs"),
+    [
+        ("NhwcMaxPool", [], {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}),
+        ("QLinearAveragePool", [SCALE, ZERO] * 2, {"kernel_shape": [2, 2], "channels_last": 1}),
+        ("QLinearGlobalAveragePool", [SCALE, ZERO] * 2, {"channels_last": 1}),
+        ("QLinearConv", [SCALE, ZERO, *FILTERS, np.array(0.4, np.float32), ZERO], {"channels_last": 1}),
+        (
+            "QLinearConv",
+            [SCALE, ZERO, *FILTERS, np.array(0.4, np.float32), ZERO, whole(-900, 900, 5, dtype=np.int32)],
+            {"channels_last": 1, "pads": [1, 1, 1, 1]},
+        ),
+        (
+            "QLinearConv",
+            [
+                SCALE,
+                ZERO,
+                whole(-60, 60, 3, 6, 3, 3, dtype=np.int8),
+                *FILTERS[1:],
+                np.array(0.4, np.float32),
+                ZERO,
+            ],
+            {},
+        ),
+    ],
+    ids=["max", "average", "global average", "convolution", "with a summand", "channels second"],
+)
+def test_channels_may_be_last(op: str, operands: list[np.ndarray], attrs: dict):
+    inputs = {f"x{i}": array for i, array in enumerate([whole(0, 255, 2, 6, 7, 4), *operands])}
+    found, wanted = both(contributed(op, dict(inputs), (TensorProto.UINT8,), **attrs), dict(inputs))
+    assert found.shape == wanted.shape
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
