@@ -53,17 +53,18 @@ def run_phase_apart(module: ir.Module, target: Target, phase: str, pipeline: str
     if asked.debug or asked.dump or asked.override:
         run_phase(module, target, phase, pipeline)
         return
-    said = (pipeline, *_said(module.operation))
-    alike: dict[tuple[str, ...], list[ir.Operation]] = {}
+    said = [pipeline, *_said(module.operation)]
+    alike: dict[str, list[ir.Operation]] = {}
     for function in functions(module):
         if "tilewright.operator" in function.attributes:
-            alike.setdefault((*said, bare_text(function), *_said(function, _DECIDED)), []).append(function)
-    unknown = [(key, first) for key, (first, *_) in alike.items() if key not in _decided]
+            text = "\n".join([*said, bare_text(function), *_said(function, _DECIDED)])
+            alike.setdefault(hashlib.sha256(text.encode()).hexdigest(), []).append(function)
+    found = {key: known for key in alike if (known := _decided.get(key)) is not None}
+    unknown = [(key, first) for key, (first, *_) in alike.items() if key not in found]
     shares = [unknown[i : i + _DISPATCHES] for i in range(0, len(unknown), _DISPATCHES)]
     parts = [_part(module, [function for _, function in share]) for share in shares]
     results: dict[int, Any] = {}
     pool().run([_phase_job(data, target, phase, pipeline) for data in parts], results.__setitem__)
-    found = {key: _decided[key] for key in alike if key in _decided}
     for number, share in enumerate(shares):
         if isinstance(results[number], Exception):
             raise results[number]
@@ -80,8 +81,8 @@ def run_phase_apart(module: ir.Module, target: Target, phase: str, pipeline: str
 
 _DISPATCHES = 16
 """Dispatches of a part: enough that reading and writing it takes little of the time."""
-_decided: dict[tuple[str, ...], dict[str, ir.Attribute]] = {}
-"""Attributes that a phase put on dispatches, by the phase's pipeline, what the module says of itself and the dispatch's text."""
+_decided: dict[str, dict[str, ir.Attribute]] = {}
+"""Attributes that a phase put on dispatches, by a hash of its pipeline, what the module says of itself and the dispatch's text."""
 _MOST_DECIDED = 4096
 
 
