@@ -112,16 +112,24 @@ def compiler_version() -> str:
 def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     """The dispatch's text without what its code does not depend on: name, locations, reasons, tiles of memory levels.
 
-    `schedule=False` leaves the whole schedule out too.
+    `schedule=False` leaves the whole schedule out too. Raises ScheduleError for a schedule that is malformed.
     """
-    name = ir.StringAttr(function.attributes["sym_name"]).value
     bare = function.clone().operation
     decided = schedule_attribute.read(bare)
-    for attribute in (UNFUSED, PREDICTED, PROPOSER, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,))):
-        if attribute in bare.attributes:
-            del bare.attributes[attribute]
     if schedule and decided is not None:
         schedule_attribute.write(bare, replace(decided, levels=()))
+    text = text_without(bare, UNFUSED, PREDICTED, PROPOSER, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,)))
+    bare.erase()
+    return text
+
+
+def text_without(function: ir.Operation, *attributes: str) -> str:
+    """The dispatch's text without its name, its locations and these attributes."""
+    name = ir.StringAttr(function.attributes["sym_name"]).value
+    bare = function.clone().operation
+    for attribute in attributes:
+        if attribute in bare.attributes:
+            del bare.attributes[attribute]
     text = bare.get_asm(enable_debug_info=False, use_local_scope=True).replace(f"@{name}(", "@dispatch(")
     bare.erase()
     return text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.compiler.cache.store import ImportCache
-from tilewright.compiler.codegen.lower_cpu import bare_text, compiler_digest
+from tilewright.compiler.codegen.lower_cpu import compiler_digest, text_without
 from tilewright.compiler.ir import functions, ir, take_over
-from tilewright.compiler.nouns.schedule import ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED
+from tilewright.compiler.passes.dispatch.outline_dispatches import UNFUSED
 from tilewright.compiler.pipeline.reproducer import reproducer_text
 from tilewright.compiler.settings import settings
 from tilewright.compiler.targets.target import Target
@@ -53,11 +53,13 @@ def run_phase_apart(module: ir.Module, target: Target, phase: str, pipeline: str
     if asked.debug or asked.dump or asked.override:
         run_phase(module, target, phase, pipeline)
         return
-    said = [pipeline, *_said(module.operation)]
+    attributes = module.operation.attributes
+    said = [pipeline, *(f"{name} = {attributes[name]}" for name in attributes)]
     alike: dict[str, list[ir.Operation]] = {}
     for function in functions(module):
         if "tilewright.operator" in function.attributes:
-            text = "\n".join([*said, bare_text(function), *_said(function, _DECIDED)])
+            # Why it is not fused is its own; a schedule that was written by hand is what is decided about it.
+            text = "\n".join([*said, text_without(function, UNFUSED)])
             alike.setdefault(hashlib.sha256(text.encode()).hexdigest(), []).append(function)
     found = {key: known for key in alike if (known := _decided.get(key)) is not None}
     unknown = [(key, first) for key, (first, *_) in alike.items() if key not in found]
@@ -84,16 +86,6 @@ _DISPATCHES = 16
 _decided: dict[str, dict[str, ir.Attribute]] = {}
 """Attributes that a phase put on dispatches, by a hash of its pipeline, what the module says of itself and the dispatch's text."""
 _MOST_DECIDED = 4096
-
-
-_DECIDED = (ATTRIBUTE, PREDICTED, PROPOSER, UNSCHEDULED)
-"""What may be decided about a dispatch already, which its bare text leaves out in part."""
-
-
-def _said(op: ir.Operation, names: Iterable[str] | None = None) -> list[str]:
-    """The attributes of an operation, or those of `names` that it has."""
-    found = op.attributes
-    return [f"{name} = {found[name]}" for name in (found if names is None else names) if name in found]
 
 
 def _changes(before: ir.Operation, after: ir.Operation) -> dict[str, ir.Attribute]:

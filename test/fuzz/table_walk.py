@@ -53,9 +53,11 @@ def quick() -> list[Entry]:
 
 
 def calls(entry: Entry, special: bool = True) -> list[Sample]:
-    """A sample call of an entry, and one on special values if asked for."""
+    """A sample call of an entry, and one on special values if asked for, or if there is no other."""
     found = samples(entry.operator, entry.dtype, seed=0, most=1)
-    return found + (samples(entry.operator, entry.dtype, seed=1, most=1, special=True) if special else [])
+    if special or not found:
+        found += samples(entry.operator, entry.dtype, seed=1, most=1, special=True)
+    return found
 
 
 def known() -> dict[Entry, tuple[str, str]]:

@@ -32,9 +32,10 @@ SAMPLE = {
 
 WITHOUT_NODE_TEST = {"ConcatFromSequence", "GlobalLpPool", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty",
                      "SequenceErase", "SequenceLength", "SimplifiedLayerNormalization", "Imputer", "LinearClassifier",
-                     "LinearRegressor", "Normalizer", "Scaler", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "ZipMap"}  # fmt: skip
+                     "LinearRegressor", "Normalizer", "SVMClassifier", "SVMRegressor", "Scaler", "TreeEnsembleClassifier",
+                     "TreeEnsembleRegressor", "ZipMap"}  # fmt: skip
 """Rules that no single-node test reaches; tested in test_rules.py, those of ONNX Runtime in test_contrib.py, and of
-classical machine learning in test_classical.py."""
+classical machine learning in test_classical.py and test_support_vectors.py."""
 
 
 @cache
