@@ -118,15 +118,17 @@ def bare_text(function: ir.Operation, schedule: bool = True) -> str:
     decided = schedule_attribute.read(bare)
     if schedule and decided is not None:
         schedule_attribute.write(bare, replace(decided, levels=()))
-    text = text_without(bare, UNFUSED, PREDICTED, PROPOSER, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,)))
-    bare.erase()
-    return text
+    return _printed(bare, UNFUSED, PREDICTED, PROPOSER, UNSCHEDULED, *(() if schedule else (ATTRIBUTE,)))
 
 
 def text_without(function: ir.Operation, *attributes: str) -> str:
     """The dispatch's text without its name, its locations and these attributes."""
-    name = ir.StringAttr(function.attributes["sym_name"]).value
-    bare = function.clone().operation
+    return _printed(function.clone().operation, *attributes)
+
+
+def _printed(bare: ir.Operation, *attributes: str) -> str:
+    """The same of a copy, which is erased."""
+    name = ir.StringAttr(bare.attributes["sym_name"]).value
     for attribute in attributes:
         if attribute in bare.attributes:
             del bare.attributes[attribute]

@@ -158,7 +158,7 @@ def _listed(node: Node, side: str) -> np.ndarray:
     """The keys or the values of a LabelEncoder, which are numbers."""
     for kind, dtype in (("int64s", np.int64), ("floats", np.float32), ("tensor", None)):
         found = node.attrs.get(f"{side}_{kind}")
-        if found is not None and (array := np.array(found, dtype)).dtype.kind in "if":
+        if found is not None and (array := np.array(found, dtype)).dtype.kind in "if" and array.size:
             return array.reshape(-1)
     raise Refused(
         f"its {side} are strings, or there are none; convert the model with labels that are numbers"

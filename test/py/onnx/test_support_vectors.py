@@ -84,6 +84,7 @@ NUMBERS = np.array([[3, 8, 5], [-2, 3, 0]])
     ("x", "attrs", "result"),
     [
         (NUMBERS, {"keys_int64s": [3, 5], "values_int64s": [30, 50]}, TensorProto.INT64),
+        (NUMBERS, {"keys_int64s": [3, 5, 3], "values_int64s": [30, 50, 70]}, TensorProto.INT64),
         (NUMBERS, {"keys_int64s": [3, 5], "values_int64s": [30, 50], "default_int64": 7}, TensorProto.INT64),
         (NUMBERS, {"keys_int64s": [0, 8], "values_floats": [0.5, 2.0], "default_float": -9.0}, TensorProto.FLOAT),
         (
@@ -97,7 +98,7 @@ NUMBERS = np.array([[3, 8, 5], [-2, 3, 0]])
             TensorProto.FLOAT,
         ),
     ],
-    ids=["integers", "default", "floats", "not a number", "floats to floats"],
+    ids=["integers", "equal keys", "default", "floats", "not a number", "floats to floats"],
 )  # fmt: skip
 def test_numbers_are_encoded(x: np.ndarray, attrs: dict, result: int, version: int) -> None:
     check(ml_model("LabelEncoder", x, (result,), version=version, **attrs), x)

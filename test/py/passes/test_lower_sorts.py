@@ -108,7 +108,15 @@ def special_values(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize(("target", "descending"), [("cpu", False), ("x86-64-v3", True)])
+@pytest.mark.parametrize(
+    ("target", "descending"),
+    [
+        ("cpu", False),
+        ("x86-64-v3", True),
+        pytest.param("cpu", True, marks=pytest.mark.slow),
+        pytest.param("x86-64-v3", False, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     "dtype",
     [

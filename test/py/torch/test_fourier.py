@@ -114,7 +114,7 @@ def test_every_short_length(target: str) -> None:
         assert_alike(ours, theirs, exact)
 
 
-@pytest.mark.parametrize("lines", [1, 20])
+@pytest.mark.parametrize("lines", [1, pytest.param(8, marks=pytest.mark.slow), 20])
 @pytest.mark.parametrize("length", [96, 255, 1000, 3072])
 def test_of_few_and_many_lines(lines: int, length: int) -> None:
     x = noise(lines, length)

@@ -43,17 +43,25 @@ def with_options(mode: str, aligned_first: bool):
     return sampled
 
 
+BOTH = [True, pytest.param(False, marks=pytest.mark.slow)]
+"""The other half of the options at each size is for what is slow."""
+
+
+@pytest.mark.parametrize("first", BOTH)
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-def test_images(mode: str) -> None:
+def test_images(mode: str, first: bool) -> None:
     """Of three channels, which are read plane by plane, and of six, which are rows."""
-    check(with_options(mode, True), torch.randn(2, 3, 5, 4, dtype=torch.float64), places(2, 3, 6, 2))
-    check(with_options(mode, False), torch.randn(2, 6, 1, 3, dtype=torch.float64), places(2, 2, 3, 2))
+    check(with_options(mode, first), torch.randn(2, 3, 5, 4, dtype=torch.float64), places(2, 3, 6, 2))
+    check(with_options(mode, not first), torch.randn(2, 6, 1, 3, dtype=torch.float64), places(2, 2, 3, 2))
 
 
+@pytest.mark.parametrize("first", BOTH)
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
-def test_volumes(mode: str) -> None:
-    check(with_options(mode, True), torch.randn(2, 3, 5, 4, 3, dtype=torch.float64), places(2, 2, 3, 2, 3))
-    check(with_options(mode, False), torch.randn(2, 6, 1, 3, 2, dtype=torch.float64), places(2, 2, 1, 2, 3))
+def test_volumes(mode: str, first: bool) -> None:
+    check(with_options(mode, first), torch.randn(2, 3, 5, 4, 3, dtype=torch.float64), places(2, 2, 3, 2, 3))
+    check(
+        with_options(mode, not first), torch.randn(2, 6, 1, 3, 2, dtype=torch.float64), places(2, 2, 1, 2, 3)
+    )
 
 
 def test_single_precision() -> None:
